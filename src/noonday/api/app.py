@@ -1,0 +1,82 @@
+"""The REST API as an ASGI application."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+
+from noonday.api import (
+    audit,
+    batch,
+    dead_letters,
+    docs_page,
+    executions,
+    health,
+    jobs,
+    occurrences,
+    pools,
+    schedules,
+    tenants,
+    workers,
+)
+from noonday.api.auth import Authenticator
+from noonday.api.call import Call, Engine, Health
+from noonday.api.endpoint import resources
+from noonday.api.errors import UnknownRoute, reply_of
+from noonday.api.limits import ApiLimits
+from noonday.api.openapi import document
+from noonday.api.reply import Reply
+from noonday.api.routing import Route, encode
+
+if TYPE_CHECKING:
+    from noonday.intake.desk import Desk
+    from noonday.intake.reading import Reading
+
+# Paths are tried in this order: fixed ones before those with parameters, busy ones first.
+ROUTES = (
+    *batch.ROUTES,
+    *jobs.ROUTES,
+    *executions.ROUTES,
+    *occurrences.ROUTES,
+    *schedules.ROUTES,
+    *dead_letters.ROUTES,
+    *pools.ROUTES,
+    *workers.ROUTES,
+    *audit.ROUTES,
+    *tenants.ROUTES,
+    *health.ROUTES,
+    *docs_page.ROUTES,
+)
+
+
+def create_app(
+    desk: "Desk",
+    reading: "Reading",
+    authenticator: Authenticator,
+    health: Health,
+    *,
+    limits: ApiLimits,
+    now_ms: Callable[[], int],
+) -> Starlette:
+    """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls."""
+    engine = Engine(desk, reading, authenticator, health, limits, now_ms)
+    app = Starlette(routes=resources([*ROUTES, _describe(ROUTES)], engine))
+    app.router.redirect_slashes = False
+    app.router.default = _unknown_route
+    return app
+
+
+def _describe(routes: tuple[Route, ...]) -> Route:
+    described = encode(document(routes))
+
+    async def show_openapi(_call: Call) -> Reply:
+        """This API, for programs."""
+        return Reply(described)
+
+    return Route("GET", "/openapi.json", show_openapi, scope=None, documented=False)
+
+
+async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
+    path = scope["path"]
+    await reply_of(UnknownRoute(f"there is nothing at {path}; /docs shows what there is"), path).send(send)

@@ -1,0 +1,305 @@
+"""Who calls: bearer tokens, checked and turned into a Caller.
+
+The algorithm is the server's choice, never the token's, so that a public key is never taken for a shared secret.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jwt
+
+from noonday.api.jwks import KeySet, parse_key_set, read_file, read_url
+from noonday.crypto.private_file import read_or_create_private
+from noonday.model.caller import SCOPES, Caller
+from noonday.model.errors import BadSettings, InvalidInput, Unauthorized, nearest
+from noonday.model.ids import TenantId
+
+if TYPE_CHECKING:
+    from jwt.types import Options
+
+LEEWAY_SEC = 30
+RECHECK_AFTER_SEC = 600
+SECRET_BYTES = 32
+LONGEST_TTL_SEC = 100 * 366 * 86_400
+
+_LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
+class Authenticator(Protocol):
+    async def authenticate(self, header: str | None) -> Caller:
+        """The caller that an `Authorization` header stands for. Raises Unauthorized, which says what is wrong."""
+        ...
+
+
+class TokenRules(Protocol):
+    """What the server demands of a token: the `[auth]` settings."""
+
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def secret(self) -> str | None: ...
+    @property
+    def jwks_url(self) -> str | None: ...
+    @property
+    def jwks_file(self) -> str | None: ...
+    @property
+    def audience(self) -> str | None: ...
+    @property
+    def issuer(self) -> str | None: ...
+
+
+class TokenAuthenticator:
+    """Checks JWTs: signature, `exp` and `nbf` with 30 seconds of leeway, `aud` and `iss` if the rules name them.
+
+    A token that passed is remembered until it expires, ten minutes at most: a signing key that is taken out of the
+    key set stops working. Raises BadSettings at once if the rules cannot work.
+    """
+
+    def __init__(self, rules: TokenRules, now: Callable[[], float], remember: int = 4096) -> None:
+        self._rules = rules
+        self._now = now
+        self._find_key = _key_finder(rules, now)
+        self._remembered = _RememberedTokens(remember)
+
+    async def authenticate(self, header: str | None) -> Caller:
+        token = _bearer_token(header)
+        digest = sha256(token.encode()).digest()
+        return self._remembered.find(digest, self._now()) or await self._check(token, digest)
+
+    async def _check(self, token: str, digest: bytes) -> Caller:
+        claims = await self._signed_claims(token)
+        now = self._now()
+        expires_at = _check_times(claims, now)
+        _check_parties(claims, self._rules)
+        caller = _caller_of(claims)
+        self._remembered.keep(digest, caller, min(expires_at + LEEWAY_SEC, now + RECHECK_AFTER_SEC))
+        return caller
+
+    async def _signed_claims(self, token: str) -> dict[str, Any]:
+        key = await self._find_key(_key_id_in(token, self._rules.algorithm))
+        try:
+            return jwt.decode(token, key, algorithms=[self._rules.algorithm], options=_SIGNATURE_ONLY)
+        except jwt.InvalidSignatureError as error:
+            raise Unauthorized("the token's signature is wrong: it was altered, or signed with another key") from error
+        except jwt.PyJWTError as error:
+            raise _malformed() from error
+
+
+def mint(
+    secret: str,
+    *,
+    tenant: str,
+    subject: str,
+    scopes: Sequence[str],
+    ttl_seconds: int,
+    now: float,
+    audience: str | None = None,
+    issuer: str | None = None,
+) -> str:
+    """A token signed with the shared secret (HS256), valid from `now` on. Raises InvalidInput."""
+    _check_secret(secret)
+    _check_wish(tenant, subject, scopes, ttl_seconds)
+    claims: dict[str, Any] = {
+        "sub": subject,
+        "tenant": tenant,
+        "scope": " ".join(scope for scope in SCOPES if scope in scopes),
+        "iat": int(now),
+        "exp": int(now) + ttl_seconds,
+    }
+    parties = {"aud": audience, "iss": issuer}
+    return jwt.encode(claims | {name: value for name, value in parties.items() if value}, secret, algorithm="HS256")
+
+
+def load_or_create_secret(path: Path) -> str:
+    """The secret in the file; a new random one, if there is no file yet. Raises BadSettings."""
+    secret = read_or_create_private(path, lambda: token_urlsafe(SECRET_BYTES) + "\n").strip()
+    _check_secret(secret, f"the secret in {path}")
+    return secret
+
+
+# Times and parties are checked here instead: by the clock that was passed in, and with messages that help.
+_SIGNATURE_ONLY: "Options" = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+    "enforce_minimum_key_length": True,
+}
+
+
+class _KeyFinder(Protocol):
+    async def __call__(self, kid: str | None, /) -> jwt.PyJWK | str: ...
+
+
+def _key_finder(rules: TokenRules, now: Callable[[], float]) -> _KeyFinder:
+    if rules.algorithm == "HS256":
+        return _shared_secret(rules.secret)
+    if rules.algorithm not in ("RS256", "ES256"):
+        raise BadSettings(f"auth.algorithm is {rules.algorithm!r}: must be HS256, RS256 or ES256")
+    if rules.jwks_url is not None:
+        return KeySet(partial(read_url, rules.jwks_url), rules.algorithm, now).find
+    if rules.jwks_file is not None:
+        path = Path(rules.jwks_file)
+        # Read once now, so that a wrong file is told at the start and not to the first caller.
+        parse_key_set(read_file(path), rules.algorithm)
+        return KeySet(partial(asyncio.to_thread, read_file, path), rules.algorithm, now).find
+    raise BadSettings(f"auth.algorithm {rules.algorithm} needs auth.jwks_url or auth.jwks_file")
+
+
+def _shared_secret(secret: str | None) -> _KeyFinder:
+    if secret is None:
+        raise BadSettings("auth.algorithm HS256 needs auth.secret")
+    _check_secret(secret)
+
+    async def find(_kid: str | None, /) -> str:
+        return secret
+
+    return find
+
+
+def _check_secret(secret: str, name: str = "auth.secret") -> None:
+    size = len(secret.encode())
+    if size < SECRET_BYTES:
+        raise BadSettings(
+            f"{name} has {size} bytes, HS256 needs at least {SECRET_BYTES}; make one with: openssl rand -base64 32"
+        )
+    try:
+        jwt.get_algorithm_by_name("HS256").prepare_key(secret)
+    except jwt.InvalidKeyError as error:
+        raise BadSettings(f"{name} is a public or private key, not a secret: use RS256 or ES256 with a JWKS") from error
+
+
+def _bearer_token(header: str | None) -> str:
+    if not header:
+        raise Unauthorized("no Authorization header; send: Authorization: Bearer TOKEN")
+    scheme, _, token = header.strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized("the Authorization header is not of the form: Bearer TOKEN")
+    if not token.isascii():
+        raise _malformed()
+    return token
+
+
+def _malformed() -> Unauthorized:
+    return Unauthorized("the token is malformed: a JWT has three base64url parts, header.claims.signature")
+
+
+def _key_id_in(token: str, algorithm: str) -> str | None:
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError as error:
+        raise _malformed() from error
+    if header.get("alg") != algorithm:
+        raise Unauthorized(f"the token is signed with another algorithm; this server takes {algorithm} only")
+    return header.get("kid")
+
+
+def _check_times(claims: Mapping[str, Any], now: float) -> float:
+    expires_at = _instant(claims, "exp")
+    if now >= expires_at + LEEWAY_SEC:
+        raise Unauthorized(f"the token expired at {_utc(expires_at)}; it is {_utc(now)} here")
+    if "nbf" in claims and now + LEEWAY_SEC < (begins_at := _instant(claims, "nbf")):
+        raise Unauthorized(f"the token is not valid before {_utc(begins_at)}; it is {_utc(now)} here")
+    return expires_at
+
+
+def _instant(claims: Mapping[str, Any], name: str) -> float:
+    value = _claim(claims, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LAST_INSTANT:
+        raise Unauthorized(f"the token's claim {name} is not a time in seconds since 1970")
+    return value
+
+
+def _utc(instant: float) -> str:
+    return datetime.fromtimestamp(int(instant), UTC).isoformat().replace("+00:00", "Z")
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    if name not in claims:
+        raise Unauthorized(f"the token lacks the claim {name}; needed are sub, tenant, scope and exp")
+    return claims[name]
+
+
+def _check_parties(claims: Mapping[str, Any], rules: TokenRules) -> None:
+    if rules.issuer is not None and _claim(claims, "iss") != rules.issuer:
+        raise Unauthorized(f"the token's issuer (iss) is not {rules.issuer}")
+    if rules.audience is None:
+        return
+    meant_for = _claim(claims, "aud")
+    if rules.audience not in (meant_for if isinstance(meant_for, list) else [meant_for]):
+        raise Unauthorized(f"the token is not meant for this server: its audience (aud) is not {rules.audience}")
+
+
+def _caller_of(claims: Mapping[str, Any]) -> Caller:
+    return Caller(TenantId(_name(claims, "tenant")), _name(claims, "sub"), _scopes(_claim(claims, "scope")))
+
+
+def _name(claims: Mapping[str, Any], name: str) -> str:
+    value = _claim(claims, name)
+    if not isinstance(value, str) or not _is_name(value):
+        raise Unauthorized(f"the token's claim {name} is not {_NAME_RULE}")
+    return value
+
+
+_NAME_RULE = "1 to 255 printable characters"
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 255 and text.isprintable()
+
+
+def _scopes(value: Any) -> frozenset[str]:
+    """Those we know: an identity provider may add its own, such as `openid`."""
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise Unauthorized("the token's claim scope is neither words with spaces between nor a list of words")
+    return frozenset(SCOPES).intersection(words)
+
+
+def _check_wish(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds: int) -> None:
+    for pointer, name in (("/tenant", tenant), ("/subject", subject)):
+        if not _is_name(name):
+            raise InvalidInput.of(pointer, f"must be {_NAME_RULE}", name)
+    for place, scope in enumerate(scopes):
+        if scope not in SCOPES:
+            raise InvalidInput.of(
+                f"/scopes/{place}", "unknown scope", scope, allowed=list(SCOPES), nearest=nearest(scope, SCOPES)
+            )
+    if not 0 < ttl_seconds <= LONGEST_TTL_SEC:
+        raise InvalidInput.of("/ttlSeconds", f"must be from 1 to {LONGEST_TTL_SEC}", ttl_seconds)
+
+
+class _RememberedTokens:
+    """Callers by the hash of their token; the least used are forgotten first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+
+    def find(self, digest: bytes, now: float) -> Caller | None:
+        known = self._known.get(digest)
+        if known is None:
+            return None
+        caller, good_until = known
+        if now >= good_until:
+            del self._known[digest]
+            return None
+        self._known.move_to_end(digest)
+        return caller
+
+    def keep(self, digest: bytes, caller: Caller, good_until: float) -> None:
+        self._known[digest] = (caller, good_until)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)

@@ -1,0 +1,90 @@
+"""/v1/jobs/batch: many jobs in one transaction, each judged by itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.api.call import Call
+from noonday.api.decoding import BodyDecoder
+from noonday.api.errors import MalformedBody, known_error, problem_of
+from noonday.api.query import Query
+from noonday.api.routing import Route, encode
+from noonday.model.errors import Flaw, InvalidInput, NoondayError, PayloadTooLarge
+from noonday.model.job import JobSpec
+from noonday.model.view import JobView
+
+PATH = "/v1/jobs/batch"
+
+
+class JobBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to 10,000 jobs."""
+
+    # Raw, so that one element that cannot be read spoils nobody else's.
+    jobs: list[msgspec.Raw]
+
+
+class BatchQuery(Query, frozen=True):
+    atomic: bool = False
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """The jobs created, and problem details for those that were not, in the order of the request."""
+
+    jobs: list[Any]
+
+
+async def create_jobs(call: Call, query: BatchQuery, body: JobBatch) -> list[JobView | NoondayError]:
+    """Create up to 10,000 jobs at once.
+
+    The valid ones are stored in one transaction, and the others answered as problems in their places. With
+    `atomic=true` all are stored or none: 422 names everything that is wrong.
+    """
+    _require_count_within(call.engine.limits.batch_jobs, len(body.jobs))
+    specs = [_decode(raw) for raw in body.jobs]
+    results = await call.desk.create_many(call.caller, specs, atomic=query.atomic, idem=call.idem)
+    if query.atomic:
+        _refuse_failures(results)
+    return results
+
+
+def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
+    return encode({"jobs": [_element(place, result) for place, result in enumerate(results)]})
+
+
+ROUTES = (Route("POST", PATH, create_jobs, scope="write", encode=encode_batch, returns=BatchView, is_batch=True),)
+
+_SPEC = BodyDecoder(JobSpec)
+
+
+def _require_count_within(limit: int, count: int) -> None:
+    if count > limit:
+        detail = f"a batch has at most {limit} jobs, this one has {count}; send several"
+        raise PayloadTooLarge(detail, limitJobs=limit, jobs=count)
+
+
+def _decode(raw: msgspec.Raw) -> JobSpec | NoondayError:
+    try:
+        spec: JobSpec = _SPEC.decode(raw)
+    except (InvalidInput, MalformedBody) as error:
+        return error
+    return spec
+
+
+def _element(place: int, result: JobView | NoondayError) -> object:
+    if isinstance(result, NoondayError):
+        return problem_of(known_error(result, PATH), f"{PATH}#/jobs/{place}")
+    return result
+
+
+def _refuse_failures(results: Sequence[JobView | NoondayError]) -> None:
+    failures = [(place, result) for place, result in enumerate(results) if isinstance(result, NoondayError)]
+    if failures:
+        flaws = [flaw for place, failure in failures for flaw in _flaws_at(place, failure)]
+        raise InvalidInput(f"{len(failures)} of {len(results)} jobs are not valid; none was stored", flaws)
+
+
+def _flaws_at(place: int, failure: NoondayError) -> list[Flaw]:
+    if isinstance(failure, InvalidInput) and failure.flaws:
+        return [msgspec.structs.replace(flaw, pointer=f"/jobs/{place}{flaw.pointer}") for flaw in failure.flaws]
+    return [Flaw(f"/jobs/{place}", failure.detail)]

@@ -1,0 +1,63 @@
+"""What a route's function is given: the engine behind the API, and who is asking."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from noonday.api.auth import Authenticator
+from noonday.api.limits import ApiLimits
+from noonday.intake.idempotency import Idempotency
+from noonday.model.caller import Caller
+from noonday.model.ids import TenantId
+
+if TYPE_CHECKING:
+    from noonday.intake.desk import Desk
+    from noonday.intake.reading import Reading
+
+ANONYMOUS = Caller(TenantId(""), "anonymous", frozenset())
+
+
+class Health(Protocol):
+    """How the process is doing."""
+
+    def ready(self) -> list[str]:
+        """Why no work should be sent here now, in words; empty if all is well."""
+        ...
+
+    def live(self) -> bool:
+        """Whether the process is worth keeping."""
+        ...
+
+    def metrics(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        ...
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the API is a door to."""
+
+    desk: "Desk"
+    reading: "Reading"
+    authenticator: Authenticator
+    health: Health
+    limits: ApiLimits
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as a route's function sees it."""
+
+    engine: Engine
+    caller: Caller
+    idem: Idempotency | None
+    path: str
+
+    @property
+    def desk(self) -> "Desk":
+        return self.engine.desk
+
+    @property
+    def reading(self) -> "Reading":
+        return self.engine.reading

@@ -1,0 +1,173 @@
+"""What JSON Schema can say of the rules that `model.job` checks.
+
+The types alone would promise too much: any number as `timeoutSec`, a `schedule` for a job that is to run once. Here the
+generated schemas are narrowed until what they allow is what is accepted, except what no schema can know: which pools
+exist, what time it is, and which of two instants is the earlier one. A test holds this file against `model.job.check`.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+from noonday.api.cron_pattern import CRON
+from noonday.model.job import YEAR_SEC, JobType
+from noonday.model.retry import MAX_DELAY_MS
+
+Schema = dict[str, Any]
+
+TARGET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
+NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
+# A little inside the years 1971 to 9000, so that an offset cannot lead out of them.
+INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
+_CENTURY = 100 * YEAR_SEC
+_BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
+    "JobSpec": {
+        "delaySec": (0, _CENTURY),
+        "everySec": (1, _CENTURY),
+        "phaseSec": (0, _CENTURY),
+        "maxRuns": (1, 10**12),
+        "startDeadlineSec": (0, _CENTURY),
+        "spreadSec": (0, 86_400),
+        "timeoutSec": (0.001, 30 * 86_400),
+        "heartbeatTimeoutSec": (1, 30 * 86_400),
+    },
+    "CatchUp": {"windowSec": (10, 10 * YEAR_SEC)},
+    "Concurrency": {"limit": (1, 1_000_000)},
+    "RetryPolicy": {
+        "maxAttempts": (1, 100),
+        "initialDelayMs": (0, MAX_DELAY_MS),
+        "multiplier": (1, 100),
+        "maxDelayMs": (0, MAX_DELAY_MS),
+    },
+    "PoolSettings": {"timeoutSec": (0.001, 30 * 86_400)},
+    "PreviewRequest": {"everySec": (1, _CENTURY), "phaseSec": (0, _CENTURY)},
+}
+_SCHEDULE: Schema = {"format": "cron", "pattern": CRON, "examples": ["0 3 * * *"]}
+_WORDS: dict[str, dict[str, Schema]] = {
+    "JobSpec": {
+        "name": {"pattern": NAME},
+        "uniqueKey": {"pattern": NAME},
+        "schedule": _SCHEDULE,
+        "runAt": {"pattern": INSTANT},
+        "startAt": {"pattern": INSTANT},
+        "endAt": {"pattern": INSTANT},
+    },
+    "Target": {"pool": {"pattern": TARGET_NAME}, "handler": {"pattern": TARGET_NAME}},
+    "Concurrency": {"key": {"pattern": NAME}},
+    "PreviewRequest": {
+        "schedule": _SCHEDULE,
+        "from": {"pattern": INSTANT},
+    },
+    "BackfillRequest": {"from": {"pattern": INSTANT}, "to": {"pattern": INSTANT}},
+}
+_RECURRING = {"startAt", "endAt", "maxRuns", "catchUp"}
+_TIMES_OF_TYPE: dict[JobType, set[str]] = {
+    JobType.ONE_TIME: {"runAt"},
+    JobType.DELAYED: {"delaySec"},
+    JobType.CRON: {"schedule", "timezone", "dst", *_RECURRING},
+    JobType.INTERVAL: {"everySec", "phaseSec", *_RECURRING},
+}
+_TIMES = set[str]().union(*_TIMES_OF_TYPE.values())
+_REQUIRED: dict[JobType, tuple[str, ...]] = {
+    JobType.DELAYED: ("delaySec",),
+    JobType.CRON: ("schedule",),
+    JobType.INTERVAL: ("everySec",),
+}
+_VARIANTS = {
+    "JobSpec": {type_: f"{''.join(word.capitalize() for word in type_.split('_'))}Job" for type_ in JobType},
+    "PreviewRequest": {JobType.CRON: "CronPreview", JobType.INTERVAL: "IntervalPreview"},
+}
+_SAYS = {
+    JobType.ONE_TIME: "Once, at `runAt`; without it, now.",
+    JobType.DELAYED: "Once, `delaySec` seconds after it was accepted.",
+    JobType.CRON: "On a cron schedule: 5 fields, or 6 with seconds first, in a time zone.",
+    JobType.INTERVAL: "Every `everySec` seconds, counted from the Unix epoch plus `phaseSec`.",
+}
+_TARGET = {"pool": "demo", "handler": "demo.echo"}
+_EXAMPLES: dict[str, list[Any]] = {
+    "OneTimeJob": [{"type": "ONE_TIME", "target": _TARGET, "payload": {"hello": "world"}}],
+    "DelayedJob": [{"type": "DELAYED", "target": _TARGET, "delaySec": 60}],
+    "CronJob": [
+        {
+            "type": "CRON",
+            "name": "daily-invoice-gen",
+            "target": _TARGET,
+            "schedule": "0 3 * * *",
+            "timezone": "America/Los_Angeles",
+            "retryPolicy": {"maxAttempts": 3, "backoff": "EXPONENTIAL", "initialDelayMs": 30_000},
+            "timeoutSec": 600,
+        }
+    ],
+    "IntervalJob": [{"type": "INTERVAL", "target": _TARGET, "everySec": 15}],
+    "CronPreview": [{"type": "CRON", "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "count": 5}],
+    "IntervalPreview": [{"type": "INTERVAL", "everySec": 90, "count": 5}],
+}
+
+
+def narrow(components: dict[str, Schema], ref: str) -> None:
+    """Add to generated component schemas what their types do not say. `ref` is the template of a reference."""
+    for name, bounds in _BOUNDS.items():
+        for field, (low, high) in bounds.items():
+            _constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
+    for name, words in _WORDS.items():
+        for field, more in words.items():
+            _constrain(components[name]["properties"][field], ("string",), **more)
+    _narrow_lists(components)
+    _narrow_batch(components, ref)
+    _name_zones(components, ref)
+    for name, variants in _VARIANTS.items():
+        _split(components, name, variants, ref)
+
+
+def _constrain(schema: Schema, types: tuple[str, ...], **more: Any) -> None:
+    for option in schema.get("anyOf", [schema]):
+        if option.get("type") in types:
+            option |= more
+
+
+def _narrow_lists(components: dict[str, Schema]) -> None:
+    job, retry = components["JobSpec"]["properties"], components["RetryPolicy"]["properties"]
+    job["tags"] |= {"maxItems": 50, "items": {"type": "string", "pattern": NAME}}
+    delay = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
+    retry["delaysMs"] |= {"minItems": 1, "maxItems": 100, "items": delay}
+
+
+def _narrow_batch(components: dict[str, Schema], ref: str) -> None:
+    created, refused = {"$ref": ref.format(name="JobView")}, {"$ref": ref.format(name="Problem")}
+    components["JobBatch"]["properties"]["jobs"]["items"] = {"$ref": ref.format(name="JobSpec")}
+    components["BatchView"]["properties"]["jobs"]["items"] = {"anyOf": [created, refused]}
+
+
+def _name_zones(components: dict[str, Schema], ref: str) -> None:
+    names = files("tzdata").joinpath("zones").read_text("ascii").split()
+    components["TimeZone"] = {"title": "TimeZone", "description": "An IANA time zone.", "enum": names}
+    for name in ("JobSpec", "PreviewRequest"):
+        components[name]["properties"]["timezone"]["anyOf"][0] = {"$ref": ref.format(name="TimeZone")}
+
+
+def _split(components: dict[str, Schema], name: str, variants: dict[JobType, str], ref: str) -> None:
+    """Replace one schema by a choice of several, one for each type of job."""
+    whole = components[name]
+    for type_, variant in variants.items():
+        components[variant] = _variant(whole, variant, type_)
+    refs = {type_.value: ref.format(name=variant) for type_, variant in variants.items()}
+    components[name] = {
+        "title": name,
+        "description": whole.get("description", ""),
+        "oneOf": [{"$ref": target} for target in refs.values()],
+    }
+    if "type" in whole["required"]:
+        components[name]["discriminator"] = {"propertyName": "type", "mapping": refs}
+
+
+def _variant(whole: Schema, title: str, type_: JobType) -> Schema:
+    foreign = _TIMES - _TIMES_OF_TYPE[type_]
+    fields = {field: schema for field, schema in whole["properties"].items() if field not in foreign}
+    needed = {*whole["required"], *_REQUIRED.get(type_, ())}
+    if fields["type"].get("default") != type_:
+        needed.add("type")
+    fields["type"] = {"const": type_.value}
+    for field in _REQUIRED.get(type_, ()):
+        fields[field] = next(option for option in fields[field]["anyOf"] if option["type"] != "null")
+    required = [field for field in fields if field in needed]
+    narrowed = {"title": title, "description": _SAYS[type_], "properties": fields, "required": required}
+    return whole | narrowed | {"examples": _EXAMPLES[title]}

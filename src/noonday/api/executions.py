@@ -1,0 +1,53 @@
+"""/v1/executions: runs of jobs."""
+
+from typing import Literal
+
+from noonday.api.call import Call
+from noonday.api.query import Query
+from noonday.api.routing import Cursor, ExecutionIdInPath, JobIdInPath, PageSize, Route
+from noonday.model.view import ExecutionPage, ExecutionView
+
+ExecutionStateName = Literal[
+    "PENDING",
+    "RUNNING",
+    "FAILED",
+    "TIMED_OUT",
+    "FAILED_WORKER_LOST",
+    "SUCCEEDED",
+    "CANCELLED",
+    "EXPIRED",
+    "DEAD",
+]
+
+
+class ExecutionFilter(Query, frozen=True):
+    state: ExecutionStateName | None = None
+    cursor: Cursor | None = None
+    limit: PageSize = 50
+
+
+async def list_executions(call: Call, job_id: JobIdInPath, query: ExecutionFilter) -> ExecutionPage:
+    """List the executions of a job, newest first, in pages."""
+    return await call.reading.list_executions(
+        call.caller, job_id, state=query.state, cursor=query.cursor, limit=query.limit
+    )
+
+
+async def get_execution(call: Call, execution_id: ExecutionIdInPath) -> ExecutionView:
+    """Show an execution: its state, progress, result or error, attempts and transitions."""
+    return await call.reading.get_execution(call.caller, execution_id)
+
+
+async def cancel_execution(call: Call, execution_id: ExecutionIdInPath) -> ExecutionView:
+    """Ask for an execution to be cancelled.
+
+    One that has not started will not. A running one is told, and ends as its handler lets it.
+    """
+    return await call.desk.cancel_execution(call.caller, execution_id, call.idem)
+
+
+ROUTES = (
+    Route("GET", "/v1/jobs/{jobId}/executions", list_executions, scope="read"),
+    Route("GET", "/v1/executions/{executionId}", get_execution, scope="read"),
+    Route("POST", "/v1/executions/{executionId}/cancel", cancel_execution, scope="write", status=202),
+)

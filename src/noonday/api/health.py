@@ -1,0 +1,43 @@
+"""Open to everybody: how the process is doing."""
+
+from typing import Literal
+
+import msgspec
+
+from noonday.api.call import Call
+from noonday.api.errors import NotReady
+from noonday.api.reply import Reply
+from noonday.api.routing import Route
+
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Up(msgspec.Struct, frozen=True):
+    status: Literal["UP"] = "UP"
+
+
+async def show_liveness(call: Call) -> Up:
+    """Say whether the process is alive."""
+    if not call.engine.health.live():
+        raise NotReady("the process does not respond as it should; restart it")
+    return Up()
+
+
+async def show_readiness(call: Call) -> Up:
+    """Say whether the process does its work: it fails when the tick loop is stuck."""
+    reasons = call.engine.health.ready()
+    if reasons:
+        raise NotReady("; ".join(reasons), reasons=reasons)
+    return Up()
+
+
+async def show_metrics(call: Call) -> Reply:
+    """Metrics in Prometheus' text format."""
+    return Reply(call.engine.health.metrics(), media_type=PROMETHEUS_TEXT)
+
+
+ROUTES = (
+    Route("GET", "/healthz", show_liveness, scope=None),
+    Route("GET", "/readyz", show_readiness, scope=None),
+    Route("GET", "/metrics", show_metrics, scope=None, returns=str, media_type="text/plain"),
+)

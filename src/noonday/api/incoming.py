@@ -1,0 +1,62 @@
+"""A request on its way in: its headers, and its body up to a limit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Receive, Scope
+
+from noonday.api.errors import MalformedBody, UnsupportedMediaType
+from noonday.model.errors import PayloadTooLarge
+
+
+class Incoming:
+    __slots__ = ("_receive", "headers", "method", "path", "path_values", "query")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.path_values: Mapping[str, Any] = scope["path_params"]
+        self.query: bytes = scope["query_string"]
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip(" \t")
+
+    async def json_body(self, limit: int) -> bytes:
+        """The body's bytes. Raises UnsupportedMediaType, and PayloadTooLarge as soon as that can be known."""
+        self._require_json()
+        self._require_size_within(limit)
+        chunks, size, more = list[bytes](), 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise MalformedBody("the connection closed before the whole body had arrived")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            _require_within(size, limit)
+            more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    def _require_json(self) -> None:
+        declared = self.headers.get(b"content-type")
+        if declared is None or declared == b"application/json":
+            return
+        media_type = declared.partition(b";")[0].strip().lower()
+        if media_type != b"application/json":
+            sent = declared.decode("latin-1")
+            raise UnsupportedMediaType(f"send Content-Type: application/json, not {sent}", contentType=sent)
+
+    def _require_size_within(self, limit: int) -> None:
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit():
+            _require_within(int(declared[:18]), limit)
+
+
+def _require_within(size: int, limit: int) -> None:
+    if size > limit:
+        raise PayloadTooLarge(
+            f"the body is larger than {limit} bytes; keep large data elsewhere and pass a reference to it in the payload",
+            limitBytes=limit,
+        )

@@ -1,0 +1,242 @@
+"""The OpenAPI 3.1 document, made of the routes themselves."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from noonday.api import contract
+from noonday.api.errors import ANSWERS, PROBLEMS, Problem
+from noonday.api.headers import IDEMPOTENCY_KEY, IF_MATCH
+from noonday.api.query import without_none
+from noonday.api.reply import PROBLEM_JSON
+from noonday.api.routing import Route
+from noonday.model.view import JobView
+
+REF = "#/components/schemas/{name}"
+ABOUT = """Noonday fires work on time: once, after a delay, or on a schedule, and can always say what it did and why.
+
+Every call under `/v1` needs a bearer token (JWT) with the scope it names; `admin` includes `write`, which includes `read`.
+Errors are problem details (RFC 9457): key on `type`, never on the text. A change sent with an `Idempotency-Key` is made
+once, however often the request is repeated within 24 hours. Lists come in pages: pass `next` as `cursor`.
+"""
+
+Schema = dict[str, Any]
+
+
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """The whole document, ready to be encoded."""
+    documented = [route for route in routes if route.documented]
+    types = list(dict.fromkeys(_types(documented)))
+    schemas, components = _schemas(types)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths = dict[str, Any]()
+    for route in documented:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Noonday", "version": version("noonday"), "description": ABOUT},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(map(_tag, documented))],
+        "paths": paths,
+        "components": {"schemas": components, "responses": _problem_responses(), "securitySchemes": _SECURITY},
+    }
+
+
+_SECURITY = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "Claims `sub`, `tenant`, `scope` and `exp`. `noonday token` makes one.",
+    }
+}
+
+
+def _types(routes: Iterable[Route]) -> Iterator[Any]:
+    for route in routes:
+        yield route.returns
+        if "body" in route.parameters:
+            yield route.parameters["body"]
+        yield from route.path_parameters.values()
+        yield from (without_none(field.type) for field in _query_fields(route))
+    yield Problem
+
+
+def _schemas(types: Sequence[Any]) -> tuple[Sequence[Schema], dict[str, Schema]]:
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    for struct in _structs(inspect.multi_type_info(types)):
+        properties = components[struct.cls.__name__]["properties"]
+        for field in struct.fields:
+            _mark_instants(properties[field.encode_name], field.type)
+    contract.narrow(components, REF)
+    return schemas, components
+
+
+def _structs(kinds: Iterable[inspect.Type]) -> Iterator[inspect.StructType]:
+    """Every struct type that can be reached, once."""
+    waiting, seen = list(kinds), set[type]()
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, inspect.StructType):
+            if kind.cls in seen:
+                continue
+            seen.add(kind.cls)
+            yield kind
+        waiting.extend(_parts(kind))
+
+
+def _parts(kind: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.StructType):
+        yield from (field.type for field in kind.fields)
+    elif isinstance(kind, inspect.UnionType):
+        yield from kind.types
+    elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
+        yield kind.item_type
+    elif isinstance(kind, inspect.Metadata):
+        yield kind.type
+
+
+def _mark_instants(schema: Schema, kind: inspect.Type) -> None:
+    """msgspec calls a datetime a mere string unless its type demands an offset."""
+    if isinstance(kind, inspect.DateTimeType):
+        schema["format"] = "date-time"
+    elif isinstance(kind, inspect.UnionType):
+        for option, part in zip(schema.get("anyOf", ()), kind.types, strict=False):
+            _mark_instants(option, part)
+    elif isinstance(kind, inspect.VarTupleType):
+        _mark_instants(schema["items"], kind.item_type)
+
+
+def _operation(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
+    summary, description = route.doc
+    operation: dict[str, Any] = {
+        "operationId": _camel(route.perform.__name__),
+        "summary": summary,
+        "description": description,
+        "tags": [_tag(route)],
+        "parameters": [*_parameters(route, schema_of)],
+        "responses": {str(route.status): _success(route, schema_of)} | _problems(route),
+    }
+    if "body" in route.parameters:
+        content = {"application/json": {"schema": schema_of[route.parameters["body"]]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.scope is not None:
+        operation["security"] = [{"bearer": [route.scope]}]
+    return operation
+
+
+def _tag(route: Route) -> str:
+    return route.perform.__module__.rpartition(".")[2].replace("_", " ")
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _parameters(route: Route, schema_of: dict[Any, Schema]) -> Iterator[dict[str, Any]]:
+    for name, expected in route.path_parameters.items():
+        yield {"name": name, "in": "path", "required": True, "schema": schema_of[expected]}
+    for field in _query_fields(route):
+        schema = dict(schema_of[without_none(field.type)])
+        if field.default not in (msgspec.NODEFAULT, None):
+            schema["default"] = field.default
+        yield {"name": field.encode_name, "in": "query", "required": field.required, "schema": schema}
+    if "if_version" in route.parameters:
+        yield _IF_MATCH
+    if route.is_change:
+        yield _IDEMPOTENCY_KEY
+
+
+def _query_fields(route: Route) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(route.parameters["query"]) if "query" in route.parameters else ()
+
+
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": 'The ETag of the version to be replaced, such as `"3"`; `*` for any.',
+    "schema": {"type": "string", "pattern": IF_MATCH},
+}
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Makes it safe to send the request again: the first answer is kept for 24 hours. Quoted or bare.",
+    "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY},
+}
+
+
+def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
+    headers = dict[str, Any]()
+    if route.returns is JobView:
+        headers["ETag"] = _header("The version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
+    if route.status == 201:
+        headers["Location"] = _header("Where it can be read", format="uri-reference", required=True)
+    if route.is_change:
+        headers["Idempotency-Replay"] = _header("`true` if this is the answer to an earlier request", const="true")
+    response = {
+        "description": HTTPStatus(route.status).phrase,
+        "content": {route.media_type: {"schema": schema_of[route.returns]}},
+    }
+    return response | ({"headers": headers} if headers else {})
+
+
+def _header(description: str, *, required: bool = False, **schema: Any) -> dict[str, Any]:
+    return {"description": description, "required": required, "schema": {"type": "string", **schema}}
+
+
+def _problems(route: Route) -> dict[str, Any]:
+    return {str(int(status)): {"$ref": f"#/components/responses/{_name(status)}"} for status in _statuses(route)}
+
+
+def _statuses(route: Route) -> Iterator[HTTPStatus]:
+    """The statuses of the problems that a request on this route can meet."""
+    if "body" in route.parameters or route.is_change:
+        yield HTTPStatus.BAD_REQUEST
+    if route.scope is not None:
+        yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
+    if route.path_parameters:
+        yield HTTPStatus.NOT_FOUND
+    if route.is_change:
+        yield HTTPStatus.CONFLICT
+    if "if_version" in route.parameters:
+        yield HTTPStatus.PRECONDITION_FAILED
+    if "body" in route.parameters:
+        yield from (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    yield from (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _problem_responses() -> dict[str, Any]:
+    return {_name(status): _problem_response(status) for status in sorted({a.status for a in ANSWERS.values()})}
+
+
+def _problem_response(status: HTTPStatus) -> dict[str, Any]:
+    types = [
+        f"- `{PROBLEMS}{error.code}`: {answer.title}" for error, answer in ANSWERS.items() if answer.status == status
+    ]
+    response = {
+        "description": "\n".join([status.phrase, "", *types]),
+        "content": {PROBLEM_JSON: {"schema": {"$ref": REF.format(name="Problem")}}},
+    }
+    headers = _HEADERS_OF_STATUS.get(status)
+    return response | ({"headers": headers} if headers else {})
+
+
+_CHALLENGE = _header("Which kind of token is needed", required=True)
+_HEADERS_OF_STATUS = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": _CHALLENGE},
+    HTTPStatus.FORBIDDEN: {"WWW-Authenticate": _CHALLENGE},
+    HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": _header("The methods of this path", required=True)},
+    HTTPStatus.CONFLICT: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$")},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$", required=True)},
+}
+
+
+def _name(status: HTTPStatus) -> str:
+    return status.phrase.title().replace(" ", "")

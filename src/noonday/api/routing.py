@@ -1,0 +1,79 @@
+"""Typed routes: what a function's signature says is what is decoded, checked and documented.
+
+A route's function takes a `Call`, then whatever it names: `body` (a type read from JSON), `query` (a struct, one field a
+parameter), `if_version` (from If-Match), and path parameters by their names. What it returns is encoded as JSON, unless
+it is a `Reply` already. The OpenAPI document is made of the same routes, so the two cannot disagree.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import getdoc, signature
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+
+from noonday.api.reply import JSON
+
+TokenScope = Literal["read", "write", "admin"]
+
+_UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_FORMAT = {"format": "uuid"}
+
+JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json_schema=_FORMAT)]
+ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
+PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
+TenantName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
+
+Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the page before")]
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]
+
+encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class Route:
+    """A method on a path, and the function that answers it."""
+
+    method: str
+    path: str
+    perform: Callable[..., Awaitable[Any]]
+    scope: TokenScope | None
+    """What the token must allow; None: no token is asked for."""
+    status: int = 200
+    encode: Callable[[Any], bytes] = encode
+    returns: Any = None
+    """What the answer looks like, if the function's annotation does not say it."""
+    media_type: str = JSON
+    is_batch: bool = False
+    """Whether the body may have the size of a batch."""
+    is_safe: bool = False
+    """Whether it changes nothing although it is not a GET."""
+    documented: bool = True
+    parameters: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(self.perform, include_extras=True)
+        names = list(signature(self.perform).parameters)[1:]
+        object.__setattr__(self, "parameters", {name: hints[name] for name in names})
+        object.__setattr__(self, "returns", self.returns or hints["return"])
+
+    @property
+    def is_change(self) -> bool:
+        return self.method != "GET" and not self.is_safe
+
+    @property
+    def path_parameters(self) -> dict[str, Any]:
+        """Their types, by the names they have in the path."""
+        return {wire: self.parameters[snake(wire)] for wire in re.findall(r"{(\w+)}", self.path)}
+
+    @cached_property
+    def doc(self) -> tuple[str, str]:
+        """The first line of the function's docstring, and the rest."""
+        summary, _, description = (getdoc(self.perform) or "").partition("\n")
+        return summary, description.strip()
+
+
+def snake(wire: str) -> str:
+    return re.sub(r"[A-Z]", lambda capital: "_" + capital[0].lower(), wire)

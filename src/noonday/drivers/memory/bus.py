@@ -1,0 +1,182 @@
+"""The bus inside one process. Its memory ends with the process, and its era says so."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import uuid_utils
+
+from noonday.model.ids import WorkerId
+from noonday.model.message import Dispatch, LogEntry
+from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.clock import Clock
+
+_SLICE_SEC = 0.1
+_SLICES = 10
+_MIN_DEPTH = 4
+"""A topic may always be this many times as deep as its workers have room."""
+
+
+@dataclass
+class _Topic:
+    waiting: deque[Dispatch] = field(default_factory=deque)
+    taken: deque[tuple[float, int]] = field(default_factory=deque)
+    """How many were taken in each tenth of the last second."""
+
+    def note_taken(self, now: float, count: int) -> None:
+        moment = now // _SLICE_SEC
+        if self.taken and self.taken[-1][0] == moment:
+            self.taken[-1] = (moment, self.taken[-1][1] + count)
+        else:
+            self.taken.append((moment, count))
+
+    def rate(self, now: float) -> int:
+        """How many were taken in the last second."""
+        oldest = now // _SLICE_SEC - _SLICES
+        while self.taken and self.taken[0][0] <= oldest:
+            self.taken.popleft()
+        return sum(count for _, count in self.taken)
+
+
+class _Waiters:
+    """Loops that wait for something to arrive; each is woken in its own thread, once."""
+
+    def __init__(self) -> None:
+        self._events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def wake(self) -> None:
+        for loop, event in list(self._events):
+            try:
+                loop.call_soon_threadsafe(event.set)
+            except RuntimeError:
+                self._events.discard((loop, event))
+
+    def enter(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        self._events.add(waiter)
+        return waiter
+
+    def leave(self, waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> None:
+        self._events.discard(waiter)
+
+
+class MemoryBus(Bus):
+    """One log partition. Safe to use from several loops in several threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._era = str(uuid_utils.uuid4())
+        self._topics: dict[str, _Topic] = {}
+        self._workers: dict[WorkerId, Mapping[str, int]] = {}
+        self._log: deque[LogEntry] = deque()
+        self._log_start = 0
+        self._takers = _Waiters()
+        self._readers = _Waiters()
+
+    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+        with self._lock:
+            for dispatch in dispatches:
+                self._topic(dispatch.pool).waiting.append(dispatch)
+            self._takers.wake()
+
+    async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
+        with self._lock:
+            taken = self._take(room)
+            if taken or wait_sec <= 0:
+                return taken
+            waiter = self._takers.enter()
+        try:
+            await self._wait(waiter[1], wait_sec)
+        finally:
+            with self._lock:
+                self._takers.leave(waiter)
+        with self._lock:
+            return self._take(room)
+
+    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+        """Nothing is delivered twice here, so nothing needs to be remembered."""
+
+    async def credit(self) -> Mapping[str, int]:
+        now = self._clock.monotonic()
+        with self._lock:
+            capacity: dict[str, int] = {}
+            for pools in self._workers.values():
+                for pool, concurrency in pools.items():
+                    capacity[pool] = capacity.get(pool, 0) + concurrency
+            return {pool: self._credit_of(self._topic(pool), room, now) for pool, room in capacity.items()}
+
+    async def join(self, worker: WorkerId, pools: Mapping[str, int]) -> int:
+        with self._lock:
+            self._workers[worker] = dict(pools)
+        return 0
+
+    async def leave(self, worker: WorkerId) -> None:
+        with self._lock:
+            self._workers.pop(worker, None)
+
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        with self._lock:
+            self._log.extend(entries)
+            self._readers.wake()
+
+    async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
+        """Reading from an offset on says that everything before it has been applied: it is dropped."""
+        with self._lock:
+            batch = self._read(offset, limit)
+            if batch.entries or wait_sec <= 0:
+                return batch
+            waiter = self._readers.enter()
+        try:
+            await self._wait(waiter[1], wait_sec)
+        finally:
+            with self._lock:
+                self._readers.leave(waiter)
+        with self._lock:
+            return self._read(offset, limit)
+
+    async def era(self, partition: int) -> str:
+        return self._era
+
+    def depth(self) -> dict[str, int]:
+        """How many dispatches wait in each topic."""
+        with self._lock:
+            return {pool: len(topic.waiting) for pool, topic in self._topics.items()}
+
+    def _topic(self, pool: str) -> _Topic:
+        topic = self._topics.get(pool)
+        if topic is None:
+            topic = self._topics[pool] = _Topic()
+        return topic
+
+    def _take(self, room: Mapping[str, int]) -> list[Dispatch]:
+        taken: list[Dispatch] = []
+        for pool, count in room.items():
+            waiting = self._topic(pool).waiting
+            count = min(count, len(waiting))
+            if count > 0:
+                taken += [waiting.popleft() for _ in range(count)]
+                self._topics[pool].note_taken(self._clock.monotonic(), count)
+        return taken
+
+    def _credit_of(self, topic: _Topic, capacity: int, now: float) -> int:
+        return max(0, max(_MIN_DEPTH * capacity, topic.rate(now)) - len(topic.waiting))
+
+    def _read(self, offset: int, limit: int) -> LogBatch:
+        while self._log_start < offset and self._log:
+            self._log.popleft()
+            self._log_start += 1
+        entries = tuple(islice(self._log, limit))
+        return LogBatch(offset, offset + len(entries), entries)
+
+    async def _wait(self, event: asyncio.Event, wait_sec: float) -> None:
+        sleeper = asyncio.ensure_future(self._clock.sleep(wait_sec))
+        arrival = asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait({sleeper, arrival}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            arrival.cancel()

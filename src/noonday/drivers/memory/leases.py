@@ -1,0 +1,59 @@
+"""Leases where only one instance can be: a lock on a file beside the data, held as long as the process lives."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from noonday.model.errors import AlreadyRunning, StoreUnavailable
+from noonday.model.ids import InstanceId
+from noonday.ports.leases import Leases
+
+
+class LocalLeases(Leases):
+    """With a path, the lock keeps other processes out. Without one (data in memory) there is nobody to keep out."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._handle: int | None = None
+        self._instance: InstanceId | None = None
+        self._weight = 1.0
+
+    async def join(self, instance: InstanceId, weight: float) -> None:
+        if self._path is not None and self._handle is None:
+            self._handle = _lock(self._path)
+        self._instance, self._weight = instance, weight
+
+    async def renew(self) -> bool:
+        return self._instance is not None
+
+    async def members(self) -> Mapping[InstanceId, float]:
+        return {self._instance: self._weight} if self._instance else {}
+
+    async def leave(self) -> None:
+        self._instance = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _lock(path: Path) -> int:
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot open the lock {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(handle, 32).decode("ascii", "replace").strip()
+        os.close(handle)
+        who = f" (process {holder})" if holder.isdigit() else ""
+        data = str(path).removesuffix(".lock")
+        raise AlreadyRunning(
+            f"another Noonday{who} is using {data}: stop it, or give this one its own --data"
+        ) from None
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+    return handle

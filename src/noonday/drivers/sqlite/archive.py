@@ -1,0 +1,199 @@
+"""The read side in SQLite."""
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.jobs import add_audit
+from noonday.drivers.sqlite.ledger import as_json, executions_of, rows_of
+from noonday.drivers.sqlite.queries import load
+from noonday.model.execution import State
+from noonday.model.firing import Decision
+from noonday.model.ids import ExecutionId, JobId, TenantId
+from noonday.model.job import Job
+from noonday.model.message import HandlerInfo
+from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.jobs import AuditEntry, Execution, Fire
+
+SQL = load("archive")
+_job_row = tuple[Job, Fire | None, int]
+_audit_row = tuple[str, int, str, str, str, dict[str, object]]
+
+
+def _decode(conn: sqlite3.Connection, kind: Any, query: str, *parameters: Any) -> Any:
+    row = conn.execute(query, parameters).fetchone()
+    return None if row is None else msgspec.json.decode(row[0], type=kind)
+
+
+class SqliteArchive(Archive):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None:
+        row = await self._database.read(lambda conn: _decode(conn, _job_row, SQL.job, tenant, job_id))
+        return JobRow(row[0], row[1], bool(row[2])) if row else None
+
+    async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
+        parameters = (
+            tenant,
+            after,
+            where.type,
+            where.pool,
+            where.handler,
+            where.name,
+            where.unique_key,
+            where.tag,
+            where.state,
+            limit,
+        )
+        rows = await self._database.read(lambda conn: _decode(conn, list[_job_row], SQL.jobs, *parameters))
+        return [JobRow(job, fire, bool(is_open)) for job, fire, is_open in rows]
+
+    async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None:
+        found: Execution | None = await self._database.read(
+            lambda conn: _decode(conn, Execution, SQL.execution, tenant, execution_id)
+        )
+        return found
+
+    async def list_executions(
+        self, tenant: TenantId, job_id: JobId, *, state: str | None, after: str | None, limit: int
+    ) -> list[Execution]:
+        number = None if state is None else int(State[state])
+        return await self._database.read(
+            lambda conn: executions_of(conn, SQL.executions, tenant, job_id, after, number, limit)
+        )
+
+    async def executions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Execution]:
+        first, last = _id_at(from_ms), _id_at(to_ms + 1)
+        return await self._database.read(
+            lambda conn: executions_of(conn, SQL.executions_between, job_id, first, last, limit)
+        )
+
+    async def decisions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Decision]:
+        rows = await self._database.read(
+            lambda conn: rows_of(conn, SQL.decisions_between, job_id, from_ms, to_ms, limit)
+        )
+        return [Decision(*row) for row in rows]
+
+    async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
+        row = await self._database.read(
+            lambda conn: _decode(conn, tuple[bytes | None], SQL.payload, tenant, job_id, revision)
+        )
+        return row[0] if row else None
+
+    async def list_dead(
+        self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
+    ) -> list[DeadLetter]:
+        parameters = (
+            tenant,
+            int(where.archived),
+            where.job_id,
+            where.pool,
+            where.handler,
+            where.since_ms,
+            where.until_ms,
+            after,
+            limit,
+        )
+        kind = list[tuple[Execution, int, int, ExecutionId | None]]
+        rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.dead, *parameters))
+        return [DeadLetter(execution, died, bool(archived), as_) for execution, died, archived, as_ in rows]
+
+    async def find_dead(
+        self, tenant: TenantId, execution_id: ExecutionId
+    ) -> tuple[int, bool, ExecutionId | None] | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.dead_letter, (tenant, execution_id)).fetchone())
+        return (row[0], bool(row[1]), row[2]) if row else None
+
+    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]:
+        return await self._database.read(lambda conn: _pools(conn, now_ms, name))
+
+    async def pool_names(self) -> list[str]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.pools, None))
+        return [row[0] for row in rows]
+
+    async def find_handler(self, pool: str, handler: str) -> HandlerInfo | None:
+        found: HandlerInfo | None = await self._database.read(
+            lambda conn: _decode(conn, HandlerInfo, SQL.handler, pool, handler)
+        )
+        return found
+
+    async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.put_pool, (name, as_json(settings)))
+            add_audit(conn, audit)
+
+        await self._database.write(work)
+
+    async def list_workers(self) -> list[WorkerRow]:
+        return await self._database.read(_workers)
+
+    async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.tenant, (tenant,)).fetchone())
+        return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
+
+    async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms))
+            add_audit(conn, audit)
+
+        await self._database.write(work)
+
+    async def list_audit(
+        self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
+    ) -> list[tuple[int, AuditEntry]]:
+        kind = list[tuple[int, _audit_row]]
+        rows = await self._database.read(
+            lambda conn: _decode(conn, kind, SQL.audit, tenant, target, subject, after, limit)
+        )
+        return [(number, AuditEntry(TenantId(row[0]), *row[1:])) for number, row in rows]
+
+    async def counts(self, now_ms: int) -> dict[str, int]:
+        found: dict[str, int] = await self._database.read(
+            lambda conn: _decode(conn, dict[str, int], SQL.counts, now_ms)
+        )
+        return found
+
+    async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.declared, tenant, prefix))
+        return [(key, JobId(job)) for key, job in rows]
+
+
+def _id_at(ms: int) -> str:
+    time = f"{max(0, ms):012x}"
+    return f"{time[:8]}-{time[8:]}"
+
+
+def _pools(conn: sqlite3.Connection, now_ms: int, name: str | None) -> list[PoolRow]:
+    settings = _decode(conn, list[tuple[str, PoolSettings]], SQL.pools, name)
+    handlers = _decode(conn, list[tuple[str, str, HandlerInfo]], SQL.handlers)
+    alive = [worker for worker in rows_of(conn, SQL.workers) if worker[6] == "ALIVE"]
+    handed_out = {(pool, state): n for pool, state, n in rows_of(conn, SQL.open_by_pool)}
+    due = dict(rows_of(conn, SQL.due_by_pool, now_ms))
+    return [
+        PoolRow(
+            name=pool,
+            settings=setting,
+            handlers=tuple(
+                (info, sum([of, called] in worker[8] for worker in alive))
+                for of, called, info in handlers
+                if of == pool
+            ),
+            workers=sum(pool in worker[3] for worker in alive),
+            capacity=sum(worker[3].get(pool, 0) for worker in alive),
+            queued=handed_out.get((pool, State.PENDING), 0),
+            running=handed_out.get((pool, State.RUNNING), 0),
+            due=due.get(pool, 0),
+        )
+        for pool, setting in settings
+    ]
+
+
+def _workers(conn: sqlite3.Connection) -> list[WorkerRow]:
+    running: dict[str | None, list[Execution]] = {}
+    for execution in executions_of(conn, SQL.running):
+        running.setdefault(execution.worker_id, []).append(execution)
+    return [WorkerRow(*row[:7], tuple(row[7]), tuple(running.get(row[0], ()))) for row in rows_of(conn, SQL.workers)]

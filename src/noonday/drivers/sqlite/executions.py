@@ -1,0 +1,231 @@
+"""Executions in SQLite."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.ledger import Ledger, as_json, executions_of, move, rows_of
+from noonday.drivers.sqlite.queries import load
+from noonday.drivers.sqlite.settling import Case, settle_rows
+from noonday.model.errors import StaleEpoch
+from noonday.model.execution import Outcome, State
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.ports.executions import Executions, Place, Retention, Settled
+from noonday.ports.jobs import Execution
+
+SQL = load("executions")
+
+
+class SqliteExecutions(Executions):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._prune_jobs_after = ("", "")
+
+    async def place(self, partition: int) -> Place | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.place, (partition,)).fetchone())
+        return Place(*row) if row else None
+
+    async def settle(
+        self,
+        reports: Sequence[Report],
+        signs: Sequence[Hello | Beat | Bye],
+        *,
+        was: Place | None,
+        now: Place,
+        now_ms: int,
+    ) -> Settled:
+        def work(conn: sqlite3.Connection) -> Settled:
+            _move_place(conn, was, now)
+            _note_signs(conn, signs, now.partition)
+            return _settle(conn, reports, now_ms)
+
+        return await self._database.write(work)
+
+    async def running_workers(self, partition: int) -> list[WorkerId]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.running_workers, partition))
+        return [WorkerId(row[0]) for row in rows]
+
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
+        def work(conn: sqlite3.Connection) -> Settled:
+            for worker in workers:
+                conn.execute(SQL.part_worker, (worker, "LOST", 0))
+            rows = executions_of(conn, SQL.running_of_workers, as_json(list(workers)))
+            return _settle_found(conn, [(row, Outcome.LOST, None) for row in rows], now_ms)
+
+        return await self._database.write(work)
+
+    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+        def work(conn: sqlite3.Connection) -> Settled:
+            conn.execute(SQL.part_all_workers, (partition,))
+            conn.execute(SQL.forget_batches)
+            rows = executions_of(conn, SQL.handed_out)
+            return _settle_found(conn, [(row, _fate(row), None) for row in rows], now_ms)
+
+        return await self._database.write(work)
+
+    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool))
+        return [(ExecutionId(execution), dispatch, reason) for execution, dispatch, reason in rows]
+
+    async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
+        return await self._database.write(lambda conn: self._prune(conn, policy, now_ms, limit))
+
+    def _prune(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
+        went = 0
+        for state, age_ms in (
+            (State.SUCCEEDED, policy.succeeded_ms),
+            (State.CANCELLED, policy.cancelled_ms),
+            (State.EXPIRED, policy.expired_ms),
+            (State.DEAD, policy.dead_ms),
+        ):
+            went += _prune_executions(conn, state, now_ms - age_ms, limit)
+        went += conn.execute(SQL.drop_decisions, (now_ms - policy.decisions_ms, limit)).rowcount
+        went += conn.execute(SQL.drop_audit, (now_ms - policy.audit_ms, limit)).rowcount
+        went += conn.execute(SQL.drop_receipts, (now_ms - policy.receipts_ms, limit)).rowcount
+        conn.execute(SQL.drop_workers, (now_ms - policy.succeeded_ms,))
+        return went + self._prune_jobs(conn, now_ms - policy.jobs_ms, limit)
+
+    def _prune_jobs(self, conn: sqlite3.Connection, before_ms: int, limit: int) -> int:
+        jobs = rows_of(conn, SQL.old_jobs, *self._prune_jobs_after, before_ms, limit)
+        for query in (SQL.drop_jobs, SQL.drop_revisions, SQL.drop_fires):
+            conn.execute(query, (as_json(jobs),))
+        self._prune_jobs_after = tuple(jobs[-1]) if len(jobs) == limit else ("", "")
+        return len(jobs)
+
+
+def _fate(execution: Execution) -> Outcome:
+    return Outcome.LOST if execution.state is State.RUNNING else Outcome.FORGOTTEN
+
+
+def _move_place(conn: sqlite3.Connection, was: Place | None, now: Place) -> None:
+    if was is None:
+        moved = conn.execute(SQL.add_place, (now.partition, now.era, now.offset, now.tick_ms)).rowcount
+    else:
+        target = (now.era, now.offset, now.tick_ms)
+        moved = conn.execute(SQL.move_place, (was.partition, was.era, was.offset, *target)).rowcount
+    if moved != 1:
+        raise StaleEpoch(f"partition {now.partition} of the log is recorded by somebody else")
+
+
+def _note_signs(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye], partition: int) -> None:
+    for sign in signs:
+        if isinstance(sign, Hello):
+            _greet(conn, sign, partition)
+        elif isinstance(sign, Bye):
+            conn.execute(SQL.part_worker, (sign.worker_id, "GONE", sign.at_ms))
+        else:
+            conn.execute(SQL.see_worker, (sign.worker_id, sign.at_ms, as_json(sign.stuck)))
+            if sign.progress:
+                conn.execute(SQL.keep_progress, (as_json(sign.progress), sign.worker_id))
+
+
+def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
+    names = as_json([(handler.pool, handler.name) for handler in hello.handlers])
+    conn.execute(
+        SQL.greet_worker,
+        (hello.worker_id, partition, hello.host, hello.pid, as_json(hello.concurrency), names, hello.at_ms),
+    )
+    for pool in hello.concurrency:
+        conn.execute(SQL.greet_pool, (pool,))
+    for handler in hello.handlers:
+        conn.execute(SQL.greet_handler, (handler.pool, handler.name, as_json(handler)))
+
+
+def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+    plain, others = _sort(reports)
+    succeeded = 0
+    if plain:
+        succeeded = conn.execute(SQL.succeed, (as_json([_success(report) for report in plain]),)).rowcount
+        if succeeded < len(plain):
+            others += _not_applied(conn, plain)
+    answer = _settle_each(conn, others, now_ms)
+    if succeeded:
+        answer.by_state["SUCCEEDED"] = answer.by_state.get("SUCCEEDED", 0) + succeeded
+    return answer
+
+
+def _sort(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new."""
+    ends = {(r.execution_id, r.dispatch) for r in reports if r.outcome != Outcome.STARTED}
+    plain, others = [], []
+    for report in reports:
+        if report.outcome == Outcome.SUCCEEDED:
+            plain.append(report)
+        elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch) not in ends:
+            others.append(report)
+    return plain, others
+
+
+def _success(report: Report) -> tuple[object, ...]:
+    return (
+        report.execution_id,
+        report.dispatch,
+        report.worker_id,
+        report.started_ms,
+        report.ended_ms,
+        report.result,
+        report.progress,
+        "," + move(State.RUNNING, report.started_ms, report.worker_id),
+        "," + move(State.SUCCEEDED, report.ended_ms),
+    )
+
+
+def _not_applied(conn: sqlite3.Connection, reports: Sequence[Report]) -> list[Report]:
+    """Which of the plain reports the plain statement did not take."""
+    rows = {row.id: row for row in executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))}
+    return [report for report in reports if not _is_settled_by(rows.get(report.execution_id), report)]
+
+
+def _is_settled_by(row: Execution | None, report: Report) -> bool:
+    return (
+        row is not None
+        and row.state is State.SUCCEEDED
+        and row.dispatch == report.dispatch
+        and row.worker_id == report.worker_id
+        and row.finished_ms == report.ended_ms
+    )
+
+
+def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+    if not reports:
+        return Settled((), (), {})
+    rows = {row.id: row for row in executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))}
+    cases: list[Case] = []
+    refused = []
+    for report in reports:
+        row = rows.get(report.execution_id)
+        if row is None or not _is_fenced_in(row, report):
+            refused.append(report)
+        else:
+            cases.append((row, Outcome(report.outcome), report))
+    return _settle_found(conn, cases, now_ms, refused)
+
+
+def _is_fenced_in(row: Execution, report: Report) -> bool:
+    """The report is of the present dispatch, which is off the timeline, and of the worker that has it."""
+    return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
+
+
+def _settle_found(
+    conn: sqlite3.Connection, cases: Sequence[Case], now_ms: int, refused: Sequence[Report] = ()
+) -> Settled:
+    ledger = Ledger(conn, now_ms)
+    illegal = settle_rows(ledger, cases)
+    ledger.flush()
+    return Settled(
+        entries=tuple(ledger.entries),
+        refused=(*refused, *illegal),
+        by_state=dict(ledger.rested),
+        freed=tuple(key for _, key in ledger.freed),
+    )
+
+
+def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, limit: int) -> int:
+    if before_ms <= 0:
+        return 0
+    newest = f"{before_ms:012x}"
+    ids = conn.execute(SQL.old_executions, (f"{newest[:8]}-{newest[8:]}", int(state), before_ms, limit)).fetchone()[0]
+    went = conn.execute(SQL.drop_executions, (ids,)).rowcount
+    conn.execute(SQL.drop_dead, (ids,))
+    return went

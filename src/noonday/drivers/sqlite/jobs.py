@@ -1,0 +1,256 @@
+"""Jobs in SQLite."""
+
+import sqlite3
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, rows_of
+from noonday.drivers.sqlite.queries import load
+from noonday.model.errors import Conflict, NotFound
+from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
+from noonday.model.firing import LANES, Entry, fire_entry
+from noonday.model.ids import ExecutionId, JobId, TenantId, partition_of
+from noonday.model.job import Job, JobSpec, JobState, Overlap
+from noonday.ports.jobs import (
+    Applied,
+    AuditEntry,
+    Change,
+    Decide,
+    Execution,
+    Fire,
+    Jobs,
+    NewJob,
+    Receipt,
+    Snapshot,
+    Upsert,
+)
+
+SQL = load("jobs")
+_job = msgspec.json.Decoder(Job)
+_fire = msgspec.json.Decoder(Fire)
+_spec = msgspec.json.Encoder().encode
+
+
+class SqliteJobs(Jobs):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        upsert: Upsert,
+        audit: AuditEntry | None,
+        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+    ) -> list[Applied | None]:
+        return await self._database.write(lambda conn: _add(conn, jobs, upsert, audit, seal))
+
+    async def edit(
+        self,
+        tenant: TenantId,
+        job_id: JobId,
+        decide: Decide,
+        *,
+        since_ms: int,
+        seal: Callable[[Applied], Receipt] | None = None,
+    ) -> Applied:
+        def work(conn: sqlite3.Connection) -> Applied:
+            applied = _edit(conn, tenant, job_id, decide, since_ms)
+            if seal:
+                _keep(conn, seal(applied))
+            return applied
+
+        return await self._database.write(work)
+
+    async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.receipt, (tenant, key)).fetchone())
+        return Receipt(*row) if row else None
+
+
+def _add(
+    conn: sqlite3.Connection,
+    jobs: Sequence[NewJob],
+    upsert: Upsert,
+    audit: AuditEntry | None,
+    seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+) -> list[Applied | None]:
+    answers: list[Applied | None] = [None] * len(jobs)
+    fresh = _without_taken_keys(conn, jobs, upsert, answers)
+    conn.execute(SQL.add_jobs, (as_json([job_columns(new.job) for new in fresh]),))
+    ledger = Ledger(conn, 0)
+    for new in fresh:
+        if new.fire:
+            _put_fire(ledger, new.job, new.fire)
+    ledger.flush()
+    if audit:
+        add_audit(conn, audit)
+    if seal:
+        _keep(conn, seal(answers))
+    return answers
+
+
+def _without_taken_keys(
+    conn: sqlite3.Connection, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
+) -> list[NewJob]:
+    """Jobs that are new. Those whose unique key is taken change the job that has it."""
+    keyed = [new for new in jobs if new.job.spec.unique_key is not None]
+    if not keyed:
+        return list(jobs)
+    tenant = keyed[0].job.tenant
+    taken = dict(rows_of(conn, SQL.unique_keys, tenant, as_json([new.job.spec.unique_key for new in keyed])))
+    fresh = []
+    for at, new in enumerate(jobs):
+        owner = taken.get(new.job.spec.unique_key)
+        if owner is None:
+            fresh.append(new)
+        else:
+            answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), new.job.updated_ms)  # type: ignore[misc]
+    return fresh
+
+
+def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
+    before = snapshot(conn, tenant, job_id, since_ms)
+    change = decide(before)
+    ledger = Ledger(conn, max(since_ms, before.job.updated_ms))
+    job = change.job or before.job
+    if change.job:
+        if change.job.revision != before.job.revision:
+            conn.execute(SQL.keep_revision, (tenant, job_id))
+        conn.execute(SQL.set_job, job_columns(change.job))
+    if change.fire:
+        _put_fire(ledger, job, change.fire)
+    ledger.decide(change.decisions)
+    _end(ledger, before, change.cancel)
+    created = _start(ledger, job, change, before)
+    if change.release:
+        conn.execute(SQL.release, (as_json(change.release),))
+        released = {e.id: e for e in before.executions}
+        ledger.entries += [dispatch_entry(released[x], due_ms) for x, due_ms in change.release]
+    if change.dead:
+        conn.execute(SQL.resolve_dead, (as_json(change.dead),))
+    if change.audit:
+        add_audit(conn, change.audit)
+    after = snapshot(conn, tenant, job_id, since_ms)
+    return Applied(after, tuple(ledger.entries), tuple(ledger.flags), created)
+
+
+def _end(ledger: Ledger, before: Snapshot, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
+    """Close at once what nobody holds; ask the holder of the rest."""
+    rows = {e.id: e for e in before.executions}
+    wished = []
+    for execution, reason in cancel:
+        row = rows[execution]
+        if row.state is State.PENDING and row.fired_ms is None:
+            ledger.close(row, State.CANCELLED, reason)
+        else:
+            wished.append((execution, reason))
+            ledger.flags.append((row.pool, row.id, row.dispatch, reason))
+    if wished:
+        ledger.conn.execute(SQL.wish, (as_json(wished),))
+
+
+def _start(ledger: Ledger, job: Job, change: Change, before: Snapshot) -> int:
+    known = {e.id for e in before.executions}
+    for new in change.executions:
+        if new.id in known:
+            continue
+        ledger.add_execution(
+            new.id,
+            job.tenant,
+            job.id,
+            new.nominal_ms,
+            new.due_ms,
+            cause=new.cause,
+            buffered=int(new.buffered),
+            retry_of=new.retry_of,
+        )
+        if not new.buffered:
+            ledger.wait(_as_row(job, new.id, new.nominal_ms, new.due_ms), new.due_ms)
+    return ledger.flush()
+
+
+def _as_row(job: Job, execution: ExecutionId, nominal_ms: int, due_ms: int) -> Execution:
+    return Execution(
+        id=execution,
+        job_id=job.id,
+        tenant=job.tenant,
+        nominal_ms=nominal_ms,
+        due_ms=due_ms,
+        state=State.PENDING,
+        attempt=1,
+        dispatch=1,
+        revision=job.revision,
+        cause=0,  # type: ignore[arg-type]
+        pool=job.spec.target.pool,
+        handler=job.spec.target.handler,
+        lane=LANES.index(job.spec.priority),
+        created_ms=due_ms,
+        watch=watch_of(job.spec),
+    )
+
+
+def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
+    row = conn.execute(SQL.job, (tenant, job_id)).fetchone()
+    if row is None:
+        raise NotFound(f"no job {job_id}")
+    fire = conn.execute(SQL.fire, (job_id,)).fetchone()
+    time = f"{max(0, since_ms):012x}"
+    executions = executions_of(conn, SQL.executions, job_id, f"{time[:8]}-{time[8:]}")
+    return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions))
+
+
+def _put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
+    entry: Entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
+    ledger.put(entry, fire.due_ms, fire.runs_left)
+
+
+def watch_of(spec: JobSpec) -> int:
+    return (0 if spec.overlap is Overlap.ALLOW else WATCH_OVERLAP) | (WATCH_KEY if spec.concurrency else 0)
+
+
+def job_columns(job: Job) -> tuple[Any, ...]:
+    """A job's row, in the order of `add_jobs` and `set_job`."""
+    spec = job.spec
+    return (
+        job.tenant,
+        job.id,
+        job.revision,
+        int(job.state),
+        spec.name,
+        spec.type.value,
+        spec.target.pool,
+        spec.target.handler,
+        LANES.index(spec.priority),
+        # A cancelled job gives its key back.
+        None if job.state is JobState.CANCELLED else spec.unique_key,
+        spec.timeout_sec,
+        spec.heartbeat_timeout_sec,
+        spec.start_deadline_sec,
+        watch_of(spec),
+        job.anchor_ms,
+        job.created_ms,
+        job.updated_ms,
+        job.trace,
+        _spec(spec).decode(),
+        None if job.payload is None else _base64(job.payload),
+    )
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def add_audit(conn: sqlite3.Connection, entry: AuditEntry) -> None:
+    detail = as_json(entry.detail)
+    conn.execute(SQL.add_audit, (entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail))
+
+
+def _keep(conn: sqlite3.Connection, receipt: Receipt) -> None:
+    try:
+        conn.execute(SQL.add_receipt, msgspec.structs.astuple(receipt))
+    except sqlite3.IntegrityError:
+        raise Conflict("another request with this Idempotency-Key was answered in the meantime") from None

@@ -1,0 +1,63 @@
+"""Numbered migrations, applied once each and never edited once landed."""
+
+import hashlib
+import sqlite3
+from importlib.resources import files
+
+from noonday.model.errors import StoreUnavailable
+from noonday.model.ids import PARTITIONS
+
+
+def migrate(conn: sqlite3.Connection) -> list[str]:
+    """Bring the file up to date in one transaction. Answers the names that were applied."""
+    conn.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)"
+    )
+    known = dict(conn.execute("SELECT name, checksum FROM migrations").fetchall())
+    wanted = _all()
+    _refuse_the_unknown(known, wanted)
+    applied = []
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        for name, text in wanted.items():
+            if name not in known:
+                _apply(conn, name, text)
+                applied.append(name)
+        conn.execute("COMMIT")
+    except BaseException:
+        conn.execute("ROLLBACK")
+        raise
+    return applied
+
+
+def _all() -> dict[str, str]:
+    folder = files(__name__)
+    paths = sorted((path for path in folder.iterdir() if path.name.endswith(".sql")), key=lambda path: path.name)
+    return {path.name: path.read_text("utf-8") for path in paths}
+
+
+def _refuse_the_unknown(known: dict[str, str], wanted: dict[str, str]) -> None:
+    for name, checksum in known.items():
+        if name not in wanted:
+            raise StoreUnavailable(f"this file was used by a newer Noonday (it has {name}): upgrade Noonday")
+        if _checksum(wanted[name]) != checksum:
+            raise StoreUnavailable(f"migration {name} was changed after it had been applied to this file")
+
+
+def _apply(conn: sqlite3.Connection, name: str, text: str) -> None:
+    for statement in _statements(text):
+        conn.execute(statement)
+    if name.startswith("0001"):
+        conn.executemany(
+            "INSERT INTO partitions (partition, epoch, owner) VALUES (?, 0, '')", [(p,) for p in range(PARTITIONS)]
+        )
+    conn.execute("INSERT INTO migrations VALUES (?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))", (name, _checksum(text)))
+
+
+def _statements(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

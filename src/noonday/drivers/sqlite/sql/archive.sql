@@ -1,0 +1,146 @@
+-- name: job
+-- A job, what it waits for, and whether anything of it is open.
+SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
+                             j.updated_ms, j.trace),
+                  (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+                  EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))
+FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
+
+-- name: jobs
+-- Jobs, newest first. COMPLETED: active, with no time on the timeline and nothing open.
+SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms,
+                                              trace), json(fire), open))
+FROM (SELECT j.*,
+             (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
+             EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2) AS open
+      FROM jobs j
+      WHERE j.tenant = ?1 AND (?2 IS NULL OR j.id < ?2)
+            AND (?3 IS NULL OR j.type = ?3) AND (?4 IS NULL OR j.pool = ?4) AND (?5 IS NULL OR j.handler = ?5)
+            AND (?6 IS NULL OR j.name = ?6) AND (?7 IS NULL OR j.unique_key = ?7)
+            AND (?8 IS NULL OR EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') tag WHERE tag.value = ?8))
+            AND (?9 IS NULL
+                 OR (?9 = 'PAUSED' AND j.state = 1) OR (?9 = 'CANCELLED' AND j.state = 2)
+                 OR (?9 IN ('ACTIVE', 'COMPLETED') AND j.state = 0
+                     AND (?9 = 'COMPLETED') = (
+                         NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
+                         AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))))
+      ORDER BY j.id DESC LIMIT ?10);
+
+-- name: execution
+-- An execution whole, with the due time of its dispatch row.
+SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause, x.pool,
+                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, t.due_ms, x.worker_id, x.started_ms,
+                  x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
+FROM executions x LEFT JOIN timeline t ON t.key = x.id
+WHERE x.id = ?2 AND x.tenant = ?1;
+
+-- name: executions
+-- Executions of a job, newest first.
+SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result,
+                                   x.retry_of, x.moves))
+FROM (SELECT * FROM executions
+      WHERE job_id = ?2 AND tenant = ?1 AND (?3 IS NULL OR id < ?3) AND (?4 IS NULL OR state = ?4)
+      ORDER BY id DESC LIMIT ?5) x LEFT JOIN timeline t ON t.key = x.id;
+
+-- name: executions_between
+-- Scheduled executions of a job by nominal time. The id begins with it.
+SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   finished_ms, cancel, failure, NULL, NULL, retry_of))
+FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
+
+-- name: decisions_between
+-- Decisions of a job that touch an interval.
+SELECT json_group_array(json_array(job_id, from_ms, to_ms, count, outcome, reason))
+FROM (SELECT * FROM decisions WHERE job_id = ?1 AND from_ms <= ?3 AND to_ms >= ?2 ORDER BY from_ms LIMIT ?4);
+
+-- name: payload
+-- The payload a revision of a job had.
+SELECT json_array(iif(j.revision = ?3, j.payload, (SELECT r.payload FROM revisions r WHERE r.job_id = ?2 AND r.revision = ?3)))
+FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
+
+-- name: dead
+-- Dead letters, newest first.
+SELECT json_group_array(json_array(
+           json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, NULL, x.worker_id,
+                      x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+           d.died_ms, d.archived, d.retried_as))
+FROM (SELECT * FROM dead
+      WHERE tenant = ?1 AND archived = ?2 AND retried_as IS NULL
+            AND (?3 IS NULL OR job_id = ?3) AND (?4 IS NULL OR pool = ?4) AND (?5 IS NULL OR handler = ?5)
+            AND (?6 IS NULL OR died_ms >= ?6) AND (?7 IS NULL OR died_ms < ?7) AND (?8 IS NULL OR execution_id < ?8)
+      ORDER BY execution_id DESC LIMIT ?9) d CROSS JOIN executions x ON x.id = d.execution_id;
+
+-- name: dead_letter
+-- One dead letter.
+SELECT died_ms, archived, retried_as FROM dead WHERE execution_id = ?2 AND tenant = ?1;
+
+-- name: pools
+-- Pools with what is known of them.
+SELECT json_group_array(json_array(name, json(settings))) FROM pools WHERE ?1 IS NULL OR name = ?1;
+
+-- name: handlers
+-- Handlers of all pools.
+SELECT json_group_array(json_array(pool, name, json(info))) FROM handlers;
+
+-- name: handler
+-- What is known of a handler.
+SELECT info FROM handlers WHERE pool = ?1 AND name = ?2;
+
+-- name: open_by_pool
+-- Open executions that are handed out, by pool and state.
+SELECT json_group_array(json_array(pool, state, n))
+FROM (SELECT pool, state, count(*) AS n FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state);
+
+-- name: due_by_pool
+-- Due rows of the timeline, by pool.
+SELECT json_group_array(json_array(pool, n)) FROM (SELECT pool, count(*) AS n FROM timeline WHERE due_ms <= ?1 GROUP BY pool);
+
+-- name: put_pool
+-- A pool's defaults.
+INSERT INTO pools (name, settings) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
+
+-- name: workers
+-- Workers, newest first.
+SELECT json_group_array(json_array(id, host, pid, json(concurrency), started_ms, seen_ms, state, json(stuck), json(handlers)))
+FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT 1000);
+
+-- name: running
+-- What runs now.
+SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms))
+FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
+
+-- name: tenant
+-- A tenant's settings.
+SELECT settings, updated_ms FROM tenants WHERE id = ?1;
+
+-- name: put_tenant
+-- A tenant's settings.
+INSERT INTO tenants (id, settings, updated_ms) VALUES (?1, ?2, ?3)
+ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
+
+-- name: audit
+-- Who did what, newest first.
+SELECT json_group_array(json_array(id, json_array(tenant, at_ms, subject, action, target, json(detail))))
+FROM (SELECT * FROM audit
+      WHERE tenant = ?1 AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3) AND (?4 IS NULL OR id < ?4)
+      ORDER BY id DESC LIMIT ?5);
+
+-- name: counts
+-- Totals.
+SELECT json_object(
+    'running', (SELECT count(*) FROM executions WHERE state = 1),
+    'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL),
+    'due', (SELECT count(*) FROM timeline WHERE due_ms <= ?1),
+    'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= ?1),
+    'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'));
+
+-- name: declared
+-- Live jobs whose unique key begins with a prefix.
+SELECT json_group_array(json_array(unique_key, id))
+FROM jobs WHERE tenant = ?1 AND unique_key >= ?2 AND unique_key < ?2 || char(1114111) AND state <> 2;

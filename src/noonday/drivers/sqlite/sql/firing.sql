@@ -1,0 +1,109 @@
+-- name: take_over
+-- Raise the epoch of some partitions in an instance's name.
+UPDATE partitions SET epoch = epoch + 1, owner = ?1 WHERE partition IN (SELECT value FROM json_each(?2));
+
+-- name: epochs
+-- The present epoch of every partition.
+SELECT json_group_array(json_array(partition, epoch)) FROM partitions;
+
+-- name: walk
+-- Rows in order of time, from a mark on.
+SELECT json_group_array(json_array(due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned))
+FROM (SELECT * FROM timeline
+      WHERE due_ms IS NOT NULL AND due_ms <= ?3 AND (due_ms, key) > (?1, ?2)
+      ORDER BY due_ms, key LIMIT ?4);
+
+-- name: present
+-- The rows of the timeline that some keys have now.
+SELECT json_group_array(json_array(t.due_ms, t.key, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane,
+                                   t.staged, t.planned, t.runs_left))
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value;
+
+-- name: plans
+-- The jobs behind fires that need a plan.
+SELECT json_group_array(json_array(
+           json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, NULL, j.created_ms, j.updated_ms),
+           t.runs_left))
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1
+     CROSS JOIN timeline t ON t.key = j.id;
+
+-- name: hand_out
+-- Executions whose dispatch row was taken off the timeline.
+UPDATE executions SET fired_ms = ?2, slot = e.value ->> 1
+FROM json_each(?1) e
+WHERE executions.id = e.value ->> 0 AND state = 0;
+
+-- name: jobs_of_executions
+-- Which jobs some executions belong to.
+SELECT json_group_array(json_array(x.id, x.tenant, x.job_id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+
+-- name: dispatches
+-- What workers need to run these executions, in the order of the fields of a Dispatch.
+SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool, x.handler, e.value ->> 1, x.nominal_ms,
+                                   x.attempt, x.fired_ms, x.revision, j.timeout_sec, j.heartbeat_sec, j.deadline_sec,
+                                   iif(j.revision = x.revision, j.payload,
+                                       (SELECT payload FROM revisions r WHERE r.job_id = x.job_id AND r.revision = x.revision)),
+                                   x.progress, j.trace, j.name,
+                                   (SELECT p.settings ->> '$.timeoutSec' FROM pools p WHERE p.name = x.pool)))
+FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
+     CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+WHERE x.state = 0 AND x.fired_ms = ?2;
+
+-- name: add_batch
+-- Note what was fired together, until the bus has acknowledged it.
+INSERT INTO batches (owner, fired_ms, members) VALUES (?1, ?2, ?3);
+
+-- name: seal
+-- The bus has acknowledged these batches.
+DELETE FROM batches WHERE id IN (SELECT value FROM json_each(?1));
+
+-- name: unsealed
+-- Batches that were fired and never acknowledged.
+SELECT json_group_array(json_array(id, owner, fired_ms))
+FROM (SELECT * FROM batches WHERE fired_ms < ?1 ORDER BY id LIMIT ?2);
+
+-- name: batch_members
+-- What a batch consists of: [execution, due] of each.
+SELECT members FROM batches WHERE id = ?1;
+
+-- name: adrift
+-- Handed out long ago, and no worker ever said a word about it.
+SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   finished_ms, cancel, failure, NULL, NULL, retry_of))
+FROM (SELECT * FROM executions
+      WHERE state < 2 AND state = 0 AND worker_id IS NULL AND fired_ms < ?1
+      LIMIT ?2);
+
+-- name: count_due
+-- Due rows of each pool, and the oldest.
+SELECT json_group_array(json_array(pool, n, oldest))
+FROM (SELECT pool, count(*) AS n, min(due_ms) AS oldest FROM timeline WHERE due_ms <= ?1 GROUP BY pool);
+
+-- name: zone_data
+-- The version of the time-zone data that schedules were planned with.
+SELECT value FROM meta WHERE key = 'zone_data';
+
+-- name: set_zone_data
+-- Note the version of the time-zone data.
+INSERT INTO meta (key, value) VALUES ('zone_data', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: replan_mark
+-- How far a recomputation of schedules has come.
+SELECT value FROM meta WHERE key = 'replan_mark';
+
+-- name: set_replan_mark
+-- Note how far a recomputation of schedules has come.
+INSERT INTO meta (key, value) VALUES ('replan_mark', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: zoned_fires
+-- Fires of cron jobs that are still to come, by key.
+SELECT json_group_array(json_array(
+           json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, NULL, j.created_ms, j.updated_ms),
+           json_array(t.nominal_ms, t.due_ms, t.runs_left)))
+FROM (SELECT * FROM timeline WHERE key > ?1 AND kind = 0 AND planned = 1 ORDER BY key LIMIT ?2) t
+     CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
+
+-- name: wish
+-- Ask a handed-out execution to end, unless it was asked before.
+UPDATE executions SET cancel = ?1 WHERE id = ?2 AND cancel IS NULL;

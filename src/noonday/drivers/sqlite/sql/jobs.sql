@@ -1,0 +1,72 @@
+-- name: add_jobs
+-- New jobs.
+INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, e.value ->> 7,
+       e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11, e.value ->> 12, e.value ->> 13, e.value ->> 14,
+       e.value ->> 15, e.value ->> 16, e.value ->> 17, e.value ->> 18, e.value ->> 19
+FROM json_each(?1) e;
+
+-- name: set_job
+-- A job's new row.
+UPDATE jobs
+SET revision = ?3, state = ?4, name = ?5, type = ?6, pool = ?7, handler = ?8, lane = ?9, unique_key = ?10, timeout_sec = ?11,
+    heartbeat_sec = ?12, deadline_sec = ?13, watch = ?14, anchor_ms = ?15, created_ms = ?16, updated_ms = ?17, trace = ?18,
+    spec = ?19, payload = ?20
+WHERE tenant = ?1 AND id = ?2;
+
+-- name: keep_revision
+-- What a job said until now.
+INSERT INTO revisions (job_id, revision, spec, payload)
+SELECT id, revision, spec, payload FROM jobs WHERE tenant = ?1 AND id = ?2
+ON CONFLICT DO NOTHING;
+
+-- name: unique_keys
+-- Which unique keys are taken, and by which jobs.
+SELECT json_group_array(json_array(j.unique_key, j.id))
+FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
+
+-- name: job
+-- A job as it is.
+SELECT json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms, trace)
+FROM jobs WHERE tenant = ?1 AND id = ?2;
+
+-- name: fire
+-- What a job waits for.
+SELECT json_array(nominal_ms, due_ms, runs_left) FROM timeline WHERE key = ?1;
+
+-- name: executions
+-- Executions of a job that are open, or not older than asked for.
+SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL,
+                                   x.retry_of))
+FROM (SELECT * FROM executions WHERE job_id = ?1 AND state < 2
+      UNION
+      SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2
+      ORDER BY id) x LEFT JOIN timeline t ON t.key = x.id;
+
+-- name: wish
+-- Ask executions to end.
+UPDATE executions SET cancel = e.value ->> 1 FROM json_each(?1) e WHERE executions.id = e.value ->> 0;
+
+-- name: release
+-- Give held dispatch rows their time.
+UPDATE timeline SET due_ms = e.value ->> 1 FROM json_each(?1) e WHERE timeline.key = e.value ->> 0 AND timeline.due_ms IS NULL;
+
+-- name: resolve_dead
+-- Dead letters that somebody dealt with.
+UPDATE dead SET archived = iif(e.value ->> 1 IS NULL, 1, archived), retried_as = e.value ->> 1
+FROM json_each(?1) e WHERE dead.execution_id = e.value ->> 0;
+
+-- name: add_audit
+-- Who did what.
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+
+-- name: add_receipt
+-- The answer kept under an Idempotency-Key.
+INSERT INTO receipts (tenant, key, fingerprint, at_ms, status, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+
+-- name: receipt
+-- The answer given before.
+SELECT tenant, key, fingerprint, at_ms, status, body FROM receipts WHERE tenant = ?1 AND key = ?2;

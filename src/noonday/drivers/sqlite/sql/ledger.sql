@@ -1,0 +1,75 @@
+-- name: add_executions
+-- New executions, made from their jobs; those that exist already are left alone.
+INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler,
+                        lane, watch, created_ms, fired_ms, buffered, retry_of, slot, moves)
+SELECT e.value ->> 0, j.id, j.tenant, e.value ->> 3, e.value ->> 4, 0, 1, 1, j.revision, e.value ->> 5, j.pool, j.handler,
+       j.lane, j.watch, ?2, e.value ->> 6, e.value ->> 7, e.value ->> 8, e.value ->> 9, ?3
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 1 AND j.id = e.value ->> 2
+WHERE true
+ON CONFLICT (id) DO NOTHING;
+
+-- name: set_executions
+-- Where settled executions rest now.
+UPDATE executions
+SET state = e.value ->> 1, attempt = e.value ->> 2, dispatch = e.value ->> 3, revision = e.value ->> 4,
+    fired_ms = e.value ->> 5, buffered = e.value ->> 6, worker_id = e.value ->> 7, started_ms = e.value ->> 8,
+    finished_ms = e.value ->> 9, cancel = e.value ->> 10, failure = e.value ->> 11,
+    progress = coalesce(e.value ->> 12, progress), result = e.value ->> 13, slot = e.value ->> 14, moves = moves || (e.value ->> 15)
+FROM json_each(?1) e
+WHERE executions.id = e.value ->> 0;
+
+-- name: put_timeline
+-- Rows of the timeline, new or changed.
+INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6,
+       e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11
+FROM json_each(?1) e
+WHERE true
+ON CONFLICT (key) DO UPDATE
+SET due_ms = excluded.due_ms, kind = excluded.kind, number = excluded.number, nominal_ms = excluded.nominal_ms,
+    pool = excluded.pool, lane = excluded.lane, staged = excluded.staged, planned = excluded.planned,
+    runs_left = excluded.runs_left;
+
+-- name: drop_timeline
+-- Rows that were fired or have nothing to wait for any more.
+DELETE FROM timeline WHERE key IN (SELECT value FROM json_each(?1));
+
+-- name: add_decisions
+-- Occurrences that did not fire, and why.
+INSERT INTO decisions (job_id, from_ms, to_ms, count, outcome, reason, decided_ms)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, ?2
+FROM json_each(?1) e
+WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: add_dead
+-- Executions that used up their attempts.
+INSERT INTO dead (execution_id, tenant, job_id, pool, handler, died_ms)
+SELECT x.id, x.tenant, x.job_id, x.pool, x.handler, ?2
+FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
+WHERE true
+ON CONFLICT (execution_id) DO NOTHING;
+
+-- name: open_of_jobs
+-- Open executions of some jobs, oldest first.
+SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, slot))
+FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x ON x.job_id = e.value AND x.state < 2 ORDER BY x.id);
+
+-- name: set_slots
+-- How many slots of each key are in use.
+INSERT INTO slots (tenant, key, used)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2 FROM json_each(?1) e
+WHERE true
+ON CONFLICT (tenant, key) DO UPDATE SET used = excluded.used;
+
+-- name: slots
+-- Slots in use, by key.
+SELECT json_group_array(json_array(s.tenant, s.key, s.used))
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
+
+-- name: limits_of_jobs
+-- What watched jobs say about overlap and concurrency.
+SELECT json_group_array(json_array(j.id, j.tenant, j.spec ->> '$.overlap', j.spec ->> '$.concurrency.key',
+                                   j.spec ->> '$.concurrency.limit'))
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;

@@ -1,0 +1,43 @@
+"""Opens the file and hands out the drivers of the store's ports."""
+
+import sqlite3
+from dataclasses import dataclass
+
+from noonday.drivers.sqlite.archive import SqliteArchive
+from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, ThreadedDatabase
+from noonday.drivers.sqlite.executions import SqliteExecutions
+from noonday.drivers.sqlite.firing import SqliteFiring
+from noonday.drivers.sqlite.jobs import SqliteJobs
+from noonday.drivers.sqlite.migrations import migrate
+
+
+@dataclass(frozen=True)
+class Store:
+    database: Database
+    jobs: SqliteJobs
+    firing: SqliteFiring
+    executions: SqliteExecutions
+    archive: SqliteArchive
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+def store_on(database: Database, lead_ms: int) -> Store:
+    return Store(
+        database,
+        SqliteJobs(database),
+        SqliteFiring(database, lead_ms),
+        SqliteExecutions(database),
+        SqliteArchive(database),
+    )
+
+
+def open_store(path: str, options: FileOptions, lead_ms: int) -> Store:
+    """Open and migrate the file. `:memory:` keeps everything in this process, for tests."""
+    kind = InlineDatabase if path == MEMORY else ThreadedDatabase
+    return store_on(kind(path, options, prepare), lead_ms)
+
+
+def prepare(conn: sqlite3.Connection) -> None:
+    migrate(conn)

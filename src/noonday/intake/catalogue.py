@@ -1,0 +1,86 @@
+"""Which pools and handlers exist, and what payloads they take."""
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from noonday.model.errors import Flaw, InvalidInput, nearest
+from noonday.model.job import JobSpec
+from noonday.model.message import HandlerInfo
+from noonday.ports.archive import Archive
+from noonday.ports.clock import Clock
+
+_FRESH_SEC = 1.0
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
+
+
+class Catalogue:
+    """A look at the registry that is at most a second old; what is not in it is looked for again at once."""
+
+    def __init__(self, archive: Archive, clock: Clock) -> None:
+        self._archive = archive
+        self._clock = clock
+        self._pools: frozenset[str] = frozenset()
+        self._handlers: dict[tuple[str, str], tuple[HandlerInfo, Any] | None] = {}
+        self._until = 0.0
+
+    async def check(self, spec: JobSpec) -> tuple[str, ...]:
+        """Refuse an unknown pool or a payload that the handler's schema does not allow. Answers warnings."""
+        target = spec.target
+        if self._clock.monotonic() >= self._until:
+            self.forget()
+        if target.pool not in self._pools:
+            await self._look_again()
+        if target.pool not in self._pools:
+            known = sorted(self._pools)
+            detail = (
+                f"there is no pool {target.pool!r}: start a worker for it or create it with PUT /v1/pools/{target.pool}"
+            )
+            raise InvalidInput.of(
+                "/target/pool", detail, target.pool, allowed=known, nearest=nearest(target.pool, known)
+            )
+        found = await self._handler(target.pool, target.handler)
+        if found is None:
+            return (
+                f"no worker has registered handler {target.handler!r} in pool {target.pool!r} yet: executions will wait",
+            )
+        _check_payload(spec.payload, found[1], target.handler)
+        return ()
+
+    def check_pool_name(self, name: str) -> None:
+        if not _NAME.match(name):
+            detail = (
+                "a pool's name has 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
+            )
+            raise InvalidInput.of("", detail, name)
+
+    def forget(self) -> None:
+        self._pools = frozenset()
+        self._handlers = {}
+
+    async def _look_again(self) -> None:
+        self._pools = frozenset(await self._archive.pool_names())
+        self._until = self._clock.monotonic() + _FRESH_SEC
+
+    async def _handler(self, pool: str, name: str) -> tuple[HandlerInfo, Any] | None:
+        key = (pool, name)
+        if key not in self._handlers:
+            info = await self._archive.find_handler(pool, name)
+            self._handlers[key] = (info, _validator(info)) if info else None
+        return self._handlers[key]
+
+
+def _validator(info: HandlerInfo) -> Any:
+    return jsonschema_rs.validator_for(info.schema) if info.schema else None
+
+
+def _check_payload(payload: Any, validator: Any, handler: str) -> None:
+    if validator is None or validator.is_valid(payload):
+        return
+    flaws = []
+    for error in validator.iter_errors(payload):
+        pointer = "/payload" + "".join(f"/{step}" for step in error.instance_path)
+        flaws.append(Flaw(pointer, error.message, msgspec.to_builtins(error.instance)))
+    raise InvalidInput(f"the payload is not what handler {handler!r} takes: {flaws[0].detail}", flaws)

@@ -1,0 +1,575 @@
+"""The front desk: everything that changes something, for the REST API and for the SDK alike."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+import uuid_utils
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.intake import edits
+from noonday.intake.catalogue import Catalogue
+from noonday.intake.filters import DeadFilter
+from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.reading import Reading, dead_query
+from noonday.intake.views import Viewer
+from noonday.model.caller import Caller
+from noonday.model.errors import (
+    Conflict,
+    Flaw,
+    IdempotencyInProgress,
+    IdempotencyMismatch,
+    InvalidInput,
+    NoondayError,
+    NotFound,
+    PayloadTooLarge,
+    VersionMismatch,
+)
+from noonday.model.execution import State
+from noonday.model.firing import Entry, fire_entry
+from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
+from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of
+from noonday.model.retry import flaws_of
+from noonday.model.view import (
+    BackfillView,
+    BulkView,
+    DeadLetterView,
+    ExecutionView,
+    JobView,
+    PoolSettings,
+    PoolView,
+    TenantSettings,
+    TenantView,
+)
+from noonday.ports.archive import Archive, JobRow
+from noonday.ports.clock import Clock
+from noonday.ports.hot_index import HotIndex
+from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Receipt, Snapshot
+from noonday.ports.signals import Signals
+
+BACKFILL_PAGE = 500
+BACKFILL_MOST = 100_000
+BULK = 1000
+_encode_payload = msgspec.json.Encoder().encode
+
+
+class Limits(msgspec.Struct, frozen=True):
+    payload_bytes: int = 262_144
+    batch_jobs: int = 10_000
+
+
+class Desk:
+    def __init__(
+        self,
+        *,
+        jobs: Jobs,
+        archive: Archive,
+        reading: Reading,
+        catalogue: Catalogue,
+        index: HotIndex,
+        signals: Signals,
+        clock: Clock,
+        keyring: Keyring,
+        viewer: Viewer,
+        limits: Limits,
+        hint_ahead_ms: int,
+    ) -> None:
+        self._jobs = jobs
+        self._archive = archive
+        self._reading = reading
+        self._catalogue = catalogue
+        self._index = index
+        self._signals = signals
+        self._clock = clock
+        self._keyring = keyring
+        self._viewer = viewer
+        self._limits = limits
+        self._hint_ahead_ms = hint_ahead_ms
+        self._in_progress: set[tuple[TenantId, str]] = set()
+        self.on_placed: Callable[[], None] = lambda: None
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, caller: Caller, spec: JobSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
+    ) -> JobView:
+        """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date."""
+        (view,) = await self.create_many(caller, [spec], atomic=True, idem=idem, traceparent=traceparent)
+        if isinstance(view, NoondayError):
+            raise view
+        return view
+
+    async def create_many(
+        self,
+        caller: Caller,
+        specs: Sequence[JobSpec | NoondayError],
+        *,
+        atomic: bool = False,
+        idem: Idempotency | None = None,
+        traceparent: str | None = None,
+    ) -> list[JobView | NoondayError]:
+        """Store the valid ones in one transaction, and answer each in its place. `atomic`: all of them, or none."""
+        async with self._once(caller, idem):
+            now_ms = self._clock.now_ms()
+            drafts = [await self._draft(caller, spec, now_ms, traceparent) for spec in specs]
+            bad = [draft for draft in drafts if isinstance(draft, NoondayError)]
+            if atomic and bad:
+                raise bad[0] if len(drafts) == 1 else _all_flaws(drafts)
+            good = [draft for draft in drafts if isinstance(draft, _Draft)]
+            views = await self._store(caller, good, now_ms, idem, single=len(specs) == 1 and atomic)
+            stored = iter(views)
+            return [draft if isinstance(draft, NoondayError) else next(stored) for draft in drafts]
+
+    async def _draft(
+        self, caller: Caller, spec: JobSpec | NoondayError, now_ms: int, traceparent: str | None
+    ) -> "_Draft | NoondayError":
+        if isinstance(spec, NoondayError):
+            return spec
+        try:
+            check(spec, now_ms)
+            warnings = await self._catalogue.check(spec)
+            job_id = new_job_id()
+            job = Job(
+                id=job_id,
+                tenant=caller.tenant,
+                revision=1,
+                state=JobState.ACTIVE,
+                spec=_without_payload(spec),
+                anchor_ms=anchor_of(spec, now_ms),
+                payload=self._seal(spec.payload, caller.tenant, job_id),
+                created_ms=now_ms,
+                updated_ms=now_ms,
+                trace=traceparent or _new_trace(),
+            )
+            return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload)
+        except NoondayError as error:
+            return error
+
+    async def _store(
+        self, caller: Caller, drafts: "Sequence[_Draft]", now_ms: int, idem: Idempotency | None, *, single: bool
+    ) -> list[JobView]:
+        if not drafts:
+            return []
+        audit = self._audit(
+            caller, "job.create", drafts[0].new.job.id, {"jobs": len(drafts)} if len(drafts) > 1 else {}
+        )
+        upsert = partial(self._upsert, now_ms=now_ms)
+
+        def views(answers: Sequence[Applied | None]) -> list[JobView]:
+            return [self._view_of(draft, answer) for draft, answer in zip(drafts, answers, strict=True)]
+
+        seal = None
+        if idem:
+            seal = lambda answers: self._receipt(  # noqa: E731
+                caller, idem, now_ms, views(answers)[0] if single else views(answers)
+            )
+        answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
+        await self._hint_new(drafts, answers, now_ms)
+        return views(answers)
+
+    def _view_of(self, draft: "_Draft", answer: Applied | None) -> JobView:
+        if answer is None:
+            row = JobRow(draft.new.job, draft.new.fire, open=False)
+            return self._viewer.job(row, warnings=draft.warnings, payload=draft.payload)
+        return self._viewer.job(_row(answer.after), warnings=draft.warnings)
+
+    async def _hint_new(self, drafts: "Sequence[_Draft]", answers: Sequence[Applied | None], now_ms: int) -> None:
+        latest = now_ms + self._hint_ahead_ms
+        entries = []
+        for draft, answer in zip(drafts, answers, strict=True):
+            if answer is not None:
+                await self._after(answer)
+            elif draft.new.fire and draft.new.fire.due_ms is not None and draft.new.fire.due_ms <= latest:
+                entries.append(draft.entry())
+        if entries:
+            await self._index.place(entries)
+            self.on_placed()
+
+    def _upsert(self, before: Snapshot, wanted: Job, now_ms: int) -> Change:
+        """The payload was sealed for the new job's id: it belongs to the present one."""
+        plain = self._viewer.open(wanted.payload, wanted.tenant, wanted.id)
+        if plain == self._viewer.open(before.job.payload, before.job.tenant, before.job.id):
+            wanted = msgspec.structs.replace(wanted, payload=before.job.payload)
+        else:
+            payload = self._seal(plain, before.job.tenant, before.job.id)
+            wanted = msgspec.structs.replace(wanted, payload=payload)
+        return edits.upsert(before, wanted, lambda a, b: a == b, now_ms, None)
+
+    async def replace(
+        self,
+        caller: Caller,
+        job_id: str,
+        spec: JobSpec,
+        *,
+        if_version: int | None = None,
+        idem: Idempotency | None = None,
+    ) -> JobView:
+        now_ms = self._clock.now_ms()
+        check(spec, now_ms)
+        warnings = await self._catalogue.check(spec)
+        payload = self._seal(spec.payload, caller.tenant, job_id)
+
+        def decide(before: Snapshot) -> Change:
+            if if_version is not None and before.job.revision != if_version:
+                raise VersionMismatch(
+                    f"the job is at version {before.job.revision}, not {if_version}", version=before.job.revision
+                )
+            if spec.unique_key != before.job.spec.unique_key:
+                raise InvalidInput.of("/uniqueKey", "a job keeps its unique key", spec.unique_key)
+            audit = self._audit(caller, "job.replace", job_id, {"version": before.job.revision + 1})
+            return edits.replace(before, _without_payload(spec), payload, now_ms, audit)
+
+        return await self._edit_job(caller, job_id, decide, now_ms, idem, warnings)
+
+    async def pause(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "job.pause", job_id)
+        return await self._edit_job(caller, job_id, lambda before: edits.pause(before, now_ms, audit), now_ms, idem)
+
+    async def resume(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "job.resume", job_id)
+        return await self._edit_job(caller, job_id, lambda before: edits.resume(before, now_ms, audit), now_ms, idem)
+
+    async def delete(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "job.cancel", job_id)
+        return await self._edit_job(caller, job_id, lambda before: edits.delete(before, now_ms, audit), now_ms, idem)
+
+    async def _edit_job(
+        self,
+        caller: Caller,
+        job_id: str,
+        decide: Decide,
+        now_ms: int,
+        idem: Idempotency | None,
+        warnings: tuple[str, ...] = (),
+    ) -> JobView:
+        def view(applied: Applied) -> JobView:
+            return self._viewer.job(_row(applied.after), warnings=warnings)
+
+        return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
+
+    async def _edit(
+        self,
+        caller: Caller,
+        job_id: str,
+        decide: Decide,
+        now_ms: int,
+        idem: Idempotency | None,
+        view: Callable[[Applied], Any],
+        *,
+        since_ms: int | None = None,
+    ) -> Applied:
+        """One decision about one job, and what follows once it is stored."""
+        async with self._once(caller, idem):
+            seal = None
+            if idem:
+                seal = lambda applied: self._receipt(caller, idem, now_ms, view(applied))  # noqa: E731
+            applied = await self._jobs.edit(
+                caller.tenant,
+                JobId(job_id),
+                decide,
+                since_ms=now_ms - edits.LOOK_BACK_MS if since_ms is None else since_ms,
+                seal=seal,
+            )
+            await self._after(applied)
+            return applied
+
+    async def _after(self, applied: Applied) -> None:
+        """Copies of what the store knows: flags first, because the user's answer waits for them."""
+        for pool, execution, dispatch, reason in applied.flags:
+            await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
+        latest = self._clock.now_ms() + self._hint_ahead_ms
+        entries = [entry for entry in applied.entries if entry.due_ms <= latest]
+        if entries:
+            await self._index.place(entries)
+            self.on_placed()
+
+    # -- executions ----------------------------------------------------------------------------------------------------
+
+    async def trigger(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> ExecutionView:
+        now_ms = self._clock.now_ms()
+        key = idem.key if idem else str(uuid_utils.uuid4())
+        audit = self._audit(caller, "job.trigger", job_id)
+        made: list[ExecutionId] = []
+
+        def decide(before: Snapshot) -> Change:
+            change = edits.trigger(before, key, now_ms, audit)
+            made[:] = [change.executions[0].id]
+            return change
+
+        def view(applied: Applied) -> ExecutionView:
+            return self._execution_in(applied, made[0])
+
+        return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
+
+    def _execution_in(self, applied: Applied, execution: ExecutionId) -> ExecutionView:
+        row = next(e for e in applied.after.executions if e.id == execution)
+        return self._viewer.execution(row, applied.after.job.spec.name)
+
+    async def backfill(
+        self,
+        caller: Caller,
+        job_id: str,
+        *,
+        from_ms: int,
+        to_ms: int,
+        backfill_id: str,
+        preview: bool,
+        idem: Idempotency | None = None,
+    ) -> BackfillView:
+        """Executions for a past range, in pages. Calling again with the same id makes only what is missing."""
+        async with self._once(caller, idem):
+            now_ms = self._clock.now_ms()
+            row = await self._archive.find_job(caller.tenant, JobId(job_id))
+            if row is None:
+                raise NotFound(f"no job {job_id}")
+            total, first = _count_backfill(row.job, from_ms, to_ms, now_ms)
+            created = 0
+            if not preview:
+                created = await self._work_off(caller, row.job, from_ms, to_ms, backfill_id, now_ms)
+            return BackfillView(
+                backfill_id=backfill_id,
+                job_id=job_id,
+                from_=instant_of(from_ms),
+                to=instant_of(to_ms),
+                total=total,
+                created=created,
+                first=tuple(instant_of(ms) for ms in first),
+                preview=preview,
+            )
+
+    async def _work_off(self, caller: Caller, job: Job, from_ms: int, to_ms: int, backfill_id: str, now_ms: int) -> int:
+        rule = rule_of(job.spec, job.anchor_ms)
+        after_ms, created, audited = from_ms - 1, 0, False
+        while True:
+            times = [time for time in rule.take(after_ms, BACKFILL_PAGE) if time <= to_ms]
+            if not times:
+                return created
+            audit = None
+            if not audited:
+                detail: dict[str, object] = {"backfillId": backfill_id, "fromMs": from_ms, "toMs": to_ms}
+                audit, audited = self._audit(caller, "job.backfill", job.id, detail), True
+            applied = await self._jobs.edit(
+                caller.tenant,
+                job.id,
+                lambda before, t=times, a=audit: edits.backfill(before, t, backfill_id, now_ms, a),  # type: ignore[misc]
+                since_ms=times[0],
+            )
+            await self._after(applied)
+            created += applied.created
+            after_ms = times[-1]
+
+    async def cancel_execution(
+        self, caller: Caller, execution_id: str, idem: Idempotency | None = None
+    ) -> ExecutionView:
+        row = await self._reading.execution_row(caller, execution_id)
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "execution.cancel", execution_id)
+        reason = f"cancelled by {caller.subject}"
+
+        def decide(before: Snapshot) -> Change:
+            return edits.cancel_execution(before, row.id, reason, audit)
+
+        def view(applied: Applied) -> ExecutionView:
+            return self._execution_in(applied, row.id)
+
+        applied = await self._edit(caller, row.job_id, decide, now_ms, idem, view, since_ms=row.nominal_ms)
+        return view(applied)
+
+    async def retry_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> ExecutionView:
+        dead = await self._dead_row(caller, execution_id)
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "dead.retry", execution_id)
+        made: list[ExecutionId] = []
+
+        def decide(before: Snapshot) -> Change:
+            change = edits.retry_dead(before, dead, now_ms, audit)
+            made[:] = [change.executions[0].id]
+            return change
+
+        def view(applied: Applied) -> ExecutionView:
+            return self._execution_in(applied, made[0])
+
+        return view(await self._edit(caller, dead.job_id, decide, now_ms, idem, view, since_ms=dead.nominal_ms))
+
+    async def archive_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> DeadLetterView:
+        dead = await self._dead_row(caller, execution_id)
+        found = await self._archive.find_dead(caller.tenant, dead.id)
+        assert found is not None
+        audit = self._audit(caller, "dead.archive", execution_id)
+
+        def view(applied: Applied) -> DeadLetterView:
+            return self._viewer.dead_letter(dead, found[0], True, found[2], applied.after.job.spec.name)
+
+        now_ms = self._clock.now_ms()
+        return view(
+            await self._edit(caller, dead.job_id, lambda before: edits.archive_dead(dead.id, audit), now_ms, idem, view)
+        )
+
+    async def retry_dead_where(self, caller: Caller, where: DeadFilter, idem: Idempotency | None = None) -> BulkView:
+        return await self._each_dead(caller, where, idem, self.retry_dead)
+
+    async def archive_dead_where(self, caller: Caller, where: DeadFilter, idem: Idempotency | None = None) -> BulkView:
+        return await self._each_dead(caller, where, idem, self.archive_dead)
+
+    async def _each_dead(self, caller: Caller, where: DeadFilter, idem: Idempotency | None, act: Any) -> BulkView:
+        async with self._once(caller, idem):
+            letters = await self._archive.list_dead(caller.tenant, dead_query(where), None, BULK + 1)
+            changed = 0
+            for letter in letters[:BULK]:
+                try:
+                    await act(caller, letter.execution.id)
+                    changed += 1
+                except Conflict:
+                    continue  # its job was cancelled, or somebody was faster
+            return BulkView(changed=changed, more=len(letters) > BULK)
+
+    async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
+        row = await self._reading.execution_row(caller, execution_id)
+        if row.state is not State.DEAD:
+            raise Conflict(f"the execution is {row.state.name}, not DEAD", state=row.state.name)
+        found = await self._archive.find_dead(caller.tenant, row.id)
+        if found is None or found[2] is not None:
+            raise Conflict("this dead letter was retried already", retriedAs=found[2] if found else None)
+        return row
+
+    # -- pools and tenants ---------------------------------------------------------------------------------------------
+
+    async def put_pool(
+        self, caller: Caller, name: str, settings: PoolSettings, idem: Idempotency | None = None
+    ) -> PoolView:
+        self._catalogue.check_pool_name(name)
+        flaws = flaws_of(settings.retry_policy, "/retryPolicy") if settings.retry_policy else []
+        if settings.timeout_sec is not None and not 0.001 <= settings.timeout_sec <= 30 * 86_400:
+            flaws.append(Flaw("/timeoutSec", "must be from 0.001 to 2592000", settings.timeout_sec))
+        if flaws:
+            raise InvalidInput(flaws[0].detail, flaws)
+        async with self._once(caller, idem):
+            await self._archive.put_pool(name, settings, self._audit(caller, "pool.put", name))
+            self._catalogue.forget()
+            return await self._reading.get_pool(caller, name)
+
+    async def put_tenant(
+        self, caller: Caller, tenant: str, settings: TenantSettings, idem: Idempotency | None = None
+    ) -> TenantView:
+        _check_tenant(tenant, settings)
+        async with self._once(caller, idem):
+            audit = self._audit(caller, "tenant.put", tenant, msgspec.to_builtins(settings))
+            await self._archive.put_tenant(TenantId(tenant), settings, audit)
+            return await self._reading.get_tenant(caller, tenant)
+
+    # -- what all of them share ----------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _once(self, caller: Caller, idem: Idempotency | None) -> Any:
+        """Answer a key that was answered before; refuse one that is being answered."""
+        if idem is None:
+            yield
+            return
+        name = (caller.tenant, idem.key)
+        if name in self._in_progress:
+            raise IdempotencyInProgress(f"a request with Idempotency-Key {idem.key!r} is being answered: try again")
+        self._in_progress.add(name)
+        try:
+            kept = await self._jobs.find_receipt(caller.tenant, idem.key)
+            if kept is not None and kept.fingerprint != idem.fingerprint:
+                raise IdempotencyMismatch(f"Idempotency-Key {idem.key!r} was used with a different request")
+            if kept is not None:
+                raise Answered(kept.status, kept.body)
+            yield
+        finally:
+            self._in_progress.discard(name)
+
+    def _receipt(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
+        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, idem.encode(answer))
+
+    def _seal(self, payload: Any, tenant: str, job_id: str) -> bytes | None:
+        if payload is None:
+            return None
+        plain = _encode_payload(payload)
+        if len(plain) > self._limits.payload_bytes:
+            raise PayloadTooLarge(
+                f"the payload has {len(plain)} bytes, more than {self._limits.payload_bytes}: "
+                "store it elsewhere and pass a reference",
+                limit=self._limits.payload_bytes,
+                size=len(plain),
+            )
+        return self._keyring.seal(plain, context_of(tenant, job_id))
+
+    def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object] | None = None) -> AuditEntry:
+        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail or {})
+
+
+class _Draft:
+    """A job that is sound and not yet stored."""
+
+    __slots__ = ("new", "payload", "warnings")
+
+    def __init__(self, new: NewJob, warnings: tuple[str, ...], payload: Any) -> None:
+        self.new = new
+        self.warnings = warnings
+        self.payload = payload
+
+    def entry(self) -> Entry:
+        assert self.new.fire is not None
+        return fire_entry(self.new.job, self.new.fire.nominal_ms, partition_of(self.new.job.id))
+
+
+def _without_payload(spec: JobSpec) -> JobSpec:
+    return spec if spec.payload is None else msgspec.structs.replace(spec, payload=None)
+
+
+def _row(snapshot: Snapshot) -> JobRow:
+    return JobRow(snapshot.job, snapshot.fire, bool(snapshot.open))
+
+
+def _new_trace() -> str:
+    """A trace of its own for a job that came without one."""
+    text = os.urandom(24).hex()
+    return f"00-{text[:32]}-{text[32:]}-00"
+
+
+def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:
+    flaws = []
+    for at, draft in enumerate(drafts):
+        if isinstance(draft, InvalidInput):
+            flaws += [
+                Flaw(f"/jobs/{at}{flaw.pointer}", flaw.detail, flaw.value, flaw.allowed, flaw.nearest)
+                for flaw in draft.flaws
+            ]
+        elif isinstance(draft, NoondayError):
+            flaws.append(Flaw(f"/jobs/{at}", draft.detail))
+    return InvalidInput(f"{len(flaws)} values are not valid; nothing was stored", flaws)
+
+
+def _count_backfill(job: Job, from_ms: int, to_ms: int, now_ms: int) -> tuple[int, list[int]]:
+    if job.spec.one_shot:
+        raise InvalidInput.of("/type", "only a CRON or INTERVAL job has a past to fill", job.spec.type.value)
+    if to_ms < from_ms:
+        raise InvalidInput.of("/to", "`to` lies before `from`", to_ms)
+    if to_ms > now_ms:
+        raise InvalidInput.of("/to", "a backfill is about the past: `to` lies in the future", to_ms)
+    rule = rule_of(job.spec, job.anchor_ms)
+    total = rule.count(from_ms - 1, to_ms)
+    if total > BACKFILL_MOST:
+        raise InvalidInput.of("/from", f"the range has {total} occurrences, more than {BACKFILL_MOST}: split it", total)
+    return total, [time for time in rule.take(from_ms - 1, 5) if time <= to_ms]
+
+
+def _check_tenant(tenant: str, settings: TenantSettings) -> None:
+    flaws = []
+    if not 1 <= len(tenant) <= 100 or not tenant.isprintable():
+        flaws.append(Flaw("", "a tenant's name has 1 to 100 printable characters", tenant))
+    if not 1 <= settings.weight <= 1000:
+        flaws.append(Flaw("/weight", "must be from 1 to 1000", settings.weight))
+    for name, value in msgspec.to_builtins(settings).items():
+        if name != "weight" and value is not None and value < 0:
+            flaws.append(Flaw(f"/{name}", "must not be negative", value))
+    if flaws:
+        raise InvalidInput(flaws[0].detail, flaws)

@@ -1,0 +1,217 @@
+"""What may be done to a job: pure decisions over a snapshot of it."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from noonday.model.errors import Conflict, InvalidInput
+from noonday.model.execution import Cause, State
+from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired
+from noonday.model.ids import ExecutionId, discriminator, execution_id
+from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
+from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Snapshot
+
+EDITED, PAUSED = "EDITED", "PAUSED"
+LOOK_BACK_MS = 61_000
+"""How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
+
+
+def first_fire(job: Job, now_ms: int) -> Fire:
+    """What a new job waits for. Raises InvalidInput if it would never fire."""
+    spec = job.spec
+    nominal_ms = job.anchor_ms if spec.one_shot else rule_of(spec, job.anchor_ms).next_after(now_ms)
+    if nominal_ms is None:
+        raise InvalidInput.of("/endAt" if spec.end_at else "/schedule", "this schedule has no time to come")
+    return Fire(nominal_ms, nominal_ms + spread_ms(spec, job.id), spec.max_runs)
+
+
+def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
+    """A new definition. What has started keeps the one it was fired with; what is only staged is asked back."""
+    _refuse_if_cancelled(before.job)
+    job = msgspec.structs.replace(
+        before.job,
+        spec=spec,
+        payload=payload,
+        revision=before.job.revision + 1,
+        anchor_ms=anchor_of(spec, now_ms),
+        updated_ms=now_ms,
+    )
+    fire, decisions = _replanned(before, job, now_ms)
+    staged = tuple((e.id, EDITED) for e in before.open if e.staged and e.cancel is None)
+    return Change(job=job, fire=fire, decisions=decisions, cancel=staged, audit=audit)
+
+
+def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
+    old = before.fire
+    overdue = old is not None and old.due_ms is not None and old.nominal_ms <= now_ms
+    from_ms = old.nominal_ms if overdue and old is not None else now_ms
+    fired = {e.id for e in before.executions}
+    rule = rule_of(job.spec, job.anchor_ms)
+    following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, fired)
+    decisions: tuple[Decision, ...] = ()
+    if overdue and old is not None and following != old.nominal_ms:
+        decisions = _given_up(before.job, old.nominal_ms, now_ms, Decided.EDITED, "the job was replaced")
+    runs_left = _runs_left(before, job)
+    if following is None or runs_left == 0:
+        return Fire(max(now_ms, from_ms) + 1, None, runs_left), decisions
+    due_ms = None if job.state is JobState.PAUSED else following + spread_ms(job.spec, job.id)
+    return Fire(following, due_ms, runs_left), decisions
+
+
+def _runs_left(before: Snapshot, job: Job) -> int | None:
+    """`maxRuns` counts from the job's creation, as far as it was counted."""
+    if job.spec.max_runs is None:
+        return None
+    old_max = before.job.spec.max_runs
+    left = before.fire.runs_left if before.fire else None
+    used = old_max - left if old_max is not None and left is not None else 0
+    return max(0, job.spec.max_runs - used)
+
+
+def _given_up(job: Job, from_ms: int, until_ms: int, outcome: Decided, reason: str) -> tuple[Decision, ...]:
+    """Occurrences from a due one up to an instant that will not fire."""
+    rule = rule_of(job.spec, job.anchor_ms)
+    last = rule.last_until(until_ms, from_ms) or from_ms
+    return (Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason),)
+
+
+def upsert(
+    before: Snapshot,
+    wanted: Job,
+    same_payload: Callable[[bytes | None, bytes | None], bool],
+    now_ms: int,
+    audit: AuditEntry | None,
+) -> Change:
+    """Create-or-update by unique key: nothing changes if nothing differs. An operator's pause survives."""
+    if before.job.spec == wanted.spec and same_payload(before.job.payload, wanted.payload):
+        return Change()
+    # The ciphertext is bound to the job that has the key.
+    return replace(before, wanted.spec, wanted.payload, now_ms, audit)
+
+
+def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
+    _refuse_if_cancelled(before.job)
+    if before.job.state is JobState.PAUSED:
+        return Change()
+    if _completed(before):
+        raise Conflict("the job is COMPLETED: nothing of it is to come")
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=now_ms)
+    fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
+    staged = tuple((e.id, PAUSED) for e in before.open if e.staged and e.cancel is None)
+    return Change(job=job, fire=fire, cancel=staged, audit=audit)
+
+
+def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
+    """A resumed job makes up nothing unless it says so; a one-shot always fires."""
+    _refuse_if_cancelled(before.job)
+    if before.job.state is not JobState.PAUSED:
+        return Change()
+    job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms)
+    release = tuple((e.id, now_ms) for e in before.open if _is_held(e))
+    fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
+    return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
+
+
+def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
+    job, fire = before.job, before.fire
+    assert fire is not None
+    spread = spread_ms(job.spec, job.id)
+    if job.spec.one_shot or job.spec.catch_up.while_paused or fire.nominal_ms > now_ms:
+        return msgspec.structs.replace(fire, due_ms=fire.nominal_ms + spread), ()
+    rule = rule_of(job.spec, job.anchor_ms)
+    following = first_unfired(rule, job.id, now_ms + 1, {e.id for e in before.executions})
+    decisions: tuple[Decision, ...] = ()
+    if rule.next_after(fire.nominal_ms - 1) == fire.nominal_ms:
+        decisions = _given_up(job, fire.nominal_ms, now_ms, Decided.PAUSED, "the job was paused")
+    if following is None:
+        return Fire(now_ms + 1, None, fire.runs_left), decisions
+    return Fire(following, following + spread, fire.runs_left), decisions
+
+
+def _is_held(execution: Execution) -> bool:
+    """It waits on the timeline without a time."""
+    return (
+        execution.state is State.PENDING
+        and execution.fired_ms is None
+        and not execution.buffered
+        and execution.waits_until_ms is None
+    )
+
+
+def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
+    """No future fires, and nothing that has not started starts. What runs goes on to its end."""
+    if before.job.state is JobState.CANCELLED:
+        return Change()
+    job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
+    fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
+    decisions: tuple[Decision, ...] = ()
+    if before.fire and before.fire.due_ms is not None and before.fire.nominal_ms <= now_ms:
+        decisions = _given_up(before.job, before.fire.nominal_ms, now_ms, Decided.CANCELLED, "the job was cancelled")
+    pending = tuple((e.id, "the job was cancelled") for e in before.open if e.state is State.PENDING)
+    return Change(job=job, fire=fire, decisions=decisions, cancel=pending, audit=audit)
+
+
+def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:
+    """Run it now, besides its schedule."""
+    _refuse_if_cancelled(before.job)
+    job = before.job
+    new = execution_id(job.id, now_ms, discriminator("trigger", key))
+    start, cancel = _overlap(before)
+    if start is Start.SKIP:
+        raise Conflict(
+            f"overlap is {job.spec.overlap} and an execution of this job is open", openExecutions=len(before.open)
+        )
+    others = tuple((e.id, f"overlap {job.spec.overlap}") for e in before.open if cancel and not e.buffered)
+    execution = NewExecution(new, now_ms, now_ms, Cause.TRIGGER, buffered=start is Start.BUFFER)
+    return Change(executions=(execution,), cancel=others, audit=audit)
+
+
+def _overlap(before: Snapshot) -> tuple[Start, bool]:
+    open_ = before.open
+    return decide_overlap(before.job.spec.overlap, len(open_), sum(bool(e.buffered) for e in open_))
+
+
+def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, audit: AuditEntry | None) -> Change:
+    """Executions for past times, besides those the schedule made. The same backfill makes each once."""
+    _refuse_if_cancelled(before.job)
+    tag = discriminator("backfill", backfill_id)
+    # One after the other unless the job allows overlap: a backfill is never skipped.
+    serial = before.job.spec.overlap is not Overlap.ALLOW
+    busy = bool(before.open)
+    made = tuple(
+        NewExecution(
+            execution_id(before.job.id, time, tag), time, now_ms, Cause.BACKFILL, buffered=serial and (busy or at > 0)
+        )
+        for at, time in enumerate(times)
+    )
+    return Change(executions=made, audit=audit)
+
+
+def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audit: AuditEntry) -> Change:
+    row = next((e for e in before.executions if e.id == execution), None)
+    if row is None or row.state not in (State.PENDING, State.RUNNING):
+        state = row.state.name if row else "ended"
+        raise Conflict(f"the execution is {state} already", state=state)
+    return Change(cancel=((execution, reason),), audit=audit)
+
+
+def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry | None) -> Change:
+    """A dead letter is tried again as a new execution of the same occurrence."""
+    _refuse_if_cancelled(before.job)
+    start, _ = _overlap(before)
+    new = execution_id(dead.job_id, dead.nominal_ms, discriminator("retry", dead.id))
+    execution = NewExecution(new, dead.nominal_ms, now_ms, Cause.RETRY_OF, start is not Start.NOW, dead.id)
+    return Change(executions=(execution,), dead=((dead.id, new),), audit=audit)
+
+
+def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
+    return Change(dead=((dead, None),), audit=audit)
+
+
+def _completed(before: Snapshot) -> bool:
+    return (before.fire is None or before.fire.due_ms is None) and not before.open
+
+
+def _refuse_if_cancelled(job: Job) -> None:
+    if job.state is JobState.CANCELLED:
+        raise Conflict("the job was cancelled: create a new one", state="CANCELLED")

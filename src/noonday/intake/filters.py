@@ -1,0 +1,39 @@
+"""What can be asked for besides a job: which dead letters, and which times to preview."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from noonday.model.job import Dst, JobType
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class DeadFilter(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Which dead letters are meant: those that meet every condition given; without any, all."""
+
+    job_id: str | None = None
+    pool: str | None = None
+    handler: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    archived: bool = False
+
+
+class PreviewRequest(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A schedule to be shown without making a job of it."""
+
+    type: JobType = JobType.CRON
+    schedule: str | None = None
+    timezone: str | None = None
+    dst: Dst = Dst()
+    every_sec: float | None = None
+    phase_sec: float = 0
+    from_: Instant | None = msgspec.field(default=None, name="from")
+    """Times after this instant; the present one if absent."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10

@@ -1,0 +1,389 @@
+"""The read side: what is there, what happened, and why."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.intake.filters import DeadFilter, PreviewRequest
+from noonday.intake.views import Viewer
+from noonday.model import cron
+from noonday.model.caller import Caller
+from noonday.model.errors import Forbidden, InvalidInput, NotFound
+from noonday.model.execution import State
+from noonday.model.firing import Decision
+from noonday.model.ids import ExecutionId, JobId, TenantId
+from noonday.model.job import Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
+from noonday.model.schedule import CronRule, IntervalRule, Rule, describe, local_text, zone
+from noonday.model.view import (
+    AuditPage,
+    AuditView,
+    DeadLetterPage,
+    ExecutionPage,
+    ExecutionView,
+    HandlerView,
+    JobPage,
+    JobView,
+    OccurrencePage,
+    OccurrenceView,
+    PoolView,
+    Preview,
+    PreviewTime,
+    RunningView,
+    TenantSettings,
+    TenantView,
+    WorkerView,
+)
+from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.clock import Clock
+from noonday.ports.jobs import Execution
+
+_STATES = {"PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
+
+
+class Reading:
+    def __init__(
+        self,
+        *,
+        archive: Archive,
+        clock: Clock,
+        viewer: Viewer,
+        why_held: Callable[[str], str | None] = lambda key: None,
+        live: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        """`why_held` knows why a due entry is not fired; `live` has figures only the running engine knows."""
+        self._archive = archive
+        self._clock = clock
+        self._viewer = viewer
+        self._why_held = why_held
+        self._live = live
+
+    async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10) -> JobView:
+        row = await self._job_row(caller, job_id)
+        latest = await self._archive.list_executions(
+            caller.tenant, row.job.id, state=None, after=None, limit=executions
+        )
+        return self._viewer.job(row, executions=latest)
+
+    async def list_jobs(
+        self,
+        caller: Caller,
+        *,
+        state: str | None = None,
+        pool: str | None = None,
+        handler: str | None = None,
+        type: str | None = None,
+        tag: str | None = None,
+        name: str | None = None,
+        unique_key: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JobPage:
+        where = JobFilter(state, type, pool, handler, name, tag, unique_key)
+        rows = await self._archive.list_jobs(caller.tenant, where, cursor, limit + 1)
+        views = tuple(self._viewer.job(row) for row in rows[:limit])
+        return JobPage(jobs=views, next=views[-1].job_id if len(rows) > limit else None)
+
+    async def get_execution(self, caller: Caller, execution_id: str) -> ExecutionView:
+        row = await self.execution_row(caller, execution_id)
+        job = await self._archive.find_job(caller.tenant, row.job_id)
+        name = job.job.spec.name if job else None
+        view = self._viewer.execution(row, name, await self._waiting_for(row))
+        trace = job.job.trace if job else None
+        return view if not trace else _with_trace(view, trace)
+
+    async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
+        row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
+        if row is None:
+            raise NotFound(f"no execution {execution_id}", executionId=execution_id)
+        return row
+
+    async def list_executions(
+        self, caller: Caller, job_id: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> ExecutionPage:
+        if state is not None and state not in _STATES:
+            raise InvalidInput.of("/state", "no such state", state, allowed=sorted(_STATES))
+        job = await self._job_row(caller, job_id)
+        rows = await self._archive.list_executions(
+            caller.tenant, job.job.id, state=state, after=cursor, limit=limit + 1
+        )
+        views = tuple(self._viewer.execution(row, job.job.spec.name) for row in rows[:limit])
+        return ExecutionPage(executions=views, next=views[-1].execution_id if len(rows) > limit else None)
+
+    async def occurrences(
+        self, caller: Caller, job_id: str, *, from_ms: int, to_ms: int, limit: int = 500
+    ) -> OccurrencePage:
+        """Everything a job's schedule meant between two instants: fired, decided against, due, or planned."""
+        if to_ms < from_ms:
+            raise InvalidInput.of("/to", "`to` lies before `from`", to_ms)
+        row = await self._job_row(caller, job_id)
+        job = row.job
+        fired = await self._archive.executions_between(job.id, from_ms, to_ms, limit + 1)
+        decided = await self._archive.decisions_between(job.id, from_ms, to_ms, limit + 1)
+        views = [_fired(job, e) for e in fired] + [_decided(job, d) for d in decided]
+        views += await self._to_come(row, from_ms, to_ms, limit)
+        views.sort(key=lambda view: view.scheduled_at)
+        return OccurrencePage(occurrences=tuple(views[:limit]), next=None)
+
+    async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> list[OccurrenceView]:
+        """From the fire row on: what is due and held, and what is planned."""
+        job, fire = row.job, row.fire
+        if fire is None or job.state is JobState.CANCELLED:
+            return []
+        rule = rule_of(job.spec, job.anchor_ms)
+        spread, now_ms = spread_ms(job.spec, job.id), self._clock.now_ms()
+        first = max(fire.nominal_ms, from_ms)
+        most = limit if fire.runs_left is None else min(limit, fire.runs_left)
+        times = [time for time in rule.take(first - 1, most) if time <= to_ms]
+        if fire.due_ms is None and job.state is not JobState.PAUSED:
+            return []
+        views = []
+        for time in times:
+            if job.state is JobState.PAUSED:
+                views.append(_view(job, "PAUSED" if time <= now_ms else "PLANNED", time, "the job is paused"))
+            elif time + spread <= now_ms:
+                views.append(_view(job, "DUE", time, await self._why_due(job, row)))
+            else:
+                reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
+                views.append(_view(job, "PLANNED", time, reason))
+        return views
+
+    async def _why_due(self, job: Job, row: JobRow) -> str:
+        held = self._why_held(job.id)
+        if held:
+            return held
+        pool = job.spec.target.pool
+        pools = await self._archive.list_pools(self._clock.now_ms(), pool)
+        if not pools or not pools[0].workers:
+            return f"pool {pool!r} has no workers"
+        return f"waits for its turn in pool {pool!r}: {pools[0].due} due, {pools[0].running} of {pools[0].capacity} running"
+
+    async def _waiting_for(self, row: Execution) -> str | None:
+        if row.state is not State.PENDING:
+            return None
+        if row.buffered:
+            return "an earlier execution of the job that is still open (overlap)"
+        if row.fired_ms is None:
+            held = self._why_held(row.id)
+            if held:
+                return held
+            if row.waits_until_ms is None:
+                return "its job is paused"
+            if "HANDED_BACK" in row.moves.rpartition("[0,")[2]:
+                return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has it"
+            when = instant_of(row.waits_until_ms)
+            return f"its next attempt at {when:%Y-%m-%dT%H:%M:%SZ}" if row.attempt > 1 else "its turn on the timeline"
+        pools = await self._archive.list_pools(self._clock.now_ms(), row.pool)
+        if not pools or not pools[0].workers:
+            return f"pool {row.pool!r} has no workers"
+        return f"a free slot in pool {row.pool!r}: {pools[0].running} of {pools[0].capacity} running"
+
+    async def preview(self, request: PreviewRequest) -> Preview:
+        rule, text = _preview_rule(request)
+        from_ms = ms_of(request.from_)
+        times = rule.take(self._clock.now_ms() if from_ms is None else from_ms, request.count)
+        marked = [describe(time, rule) for time in times]
+        return Preview(
+            description=text,
+            timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
+            times=tuple(PreviewTime(utc=instant_of(mark.at_ms), local=mark.local, dst=mark.dst) for mark in marked),
+        )
+
+    async def dead_letters(
+        self, caller: Caller, where: DeadFilter, *, cursor: str | None = None, limit: int = 50
+    ) -> DeadLetterPage:
+        letters = await self._archive.list_dead(caller.tenant, dead_query(where), cursor, limit + 1)
+        views = tuple(
+            self._viewer.dead_letter(letter.execution, letter.died_ms, letter.archived, letter.retried_as)
+            for letter in letters[:limit]
+        )
+        return DeadLetterPage(
+            dead_letters=views, next=views[-1].execution.execution_id if len(letters) > limit else None
+        )
+
+    async def pools(self, caller: Caller) -> list[PoolView]:
+        return [_pool(row) for row in await self._archive.list_pools(self._clock.now_ms())]
+
+    async def get_pool(self, caller: Caller, name: str) -> PoolView:
+        rows = await self._archive.list_pools(self._clock.now_ms(), name)
+        if not rows:
+            raise NotFound(f"no pool {name!r}", pool=name)
+        return _pool(rows[0])
+
+    async def workers(self, caller: Caller) -> list[WorkerView]:
+        return [_worker(row, caller.tenant) for row in await self._archive.list_workers()]
+
+    async def audit(
+        self,
+        caller: Caller,
+        *,
+        target: str | None = None,
+        subject: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> AuditPage:
+        after = _audit_cursor(cursor)
+        rows = await self._archive.list_audit(
+            caller.tenant, target=target, subject=subject, after=after, limit=limit + 1
+        )
+        views = tuple(
+            AuditView(
+                at=instant_of(entry.at_ms),
+                subject=entry.subject,
+                action=entry.action,
+                target=entry.target,
+                detail=entry.detail,
+            )
+            for _, entry in rows[:limit]
+        )
+        return AuditPage(entries=views, next=str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    async def get_tenant(self, caller: Caller, tenant: str) -> TenantView:
+        if tenant != caller.tenant and not caller.may("admin"):
+            raise Forbidden("only an admin may look at another tenant", required="admin")
+        found = await self._archive.find_tenant(TenantId(tenant))
+        settings, updated_ms = found or (TenantSettings(), None)
+        return TenantView(tenant=tenant, settings=settings, updated_at=instant_of(updated_ms))
+
+    async def overview(self, caller: Caller) -> dict[str, Any]:
+        now_ms = self._clock.now_ms()
+        counts = await self._archive.counts(now_ms)
+        oldest = counts["oldest_due_ms"]
+        return {
+            "due": counts["due"],
+            "running": counts["running"],
+            "queued": counts["queued"],
+            "deadLetters": counts["dead"],
+            "workers": counts["workers"],
+            "oldestDueAgeMs": max(0, now_ms - oldest) if oldest else 0,
+            **self._live(),
+        }
+
+    async def _job_row(self, caller: Caller, job_id: str) -> JobRow:
+        row = await self._archive.find_job(caller.tenant, JobId(job_id))
+        if row is None:
+            raise NotFound(f"no job {job_id}", jobId=job_id)
+        return row
+
+
+def dead_query(where: DeadFilter) -> DeadFilterQuery:
+    return DeadFilterQuery(
+        where.job_id, where.pool, where.handler, ms_of(where.since), ms_of(where.until), where.archived
+    )
+
+
+def _with_trace(view: ExecutionView, trace: str) -> ExecutionView:
+    return msgspec.structs.replace(view, trace_id=trace.split("-")[1])
+
+
+def _local(job: Job, ms: int) -> str | None:
+    return local_text(ms, job.spec.timezone or "UTC") if job.spec.type is JobType.CRON else None
+
+
+def _view(job: Job, outcome: str, ms: int, reason: str) -> OccurrenceView:
+    at = instant_of(ms)
+    return OccurrenceView(outcome=outcome, scheduled_at=at, until=at, count=1, reason=reason, local=_local(job, ms))
+
+
+def _fired(job: Job, execution: Execution) -> OccurrenceView:
+    at = instant_of(execution.nominal_ms)
+    return OccurrenceView(
+        outcome="FIRED",
+        scheduled_at=at,
+        until=at,
+        count=1,
+        reason=f"execution {execution.state.name}",
+        execution_id=execution.id,
+        state=execution.state.name,
+        local=_local(job, execution.nominal_ms),
+    )
+
+
+def _decided(job: Job, decision: Decision) -> OccurrenceView:
+    return OccurrenceView(
+        outcome=decision.outcome,
+        scheduled_at=instant_of(decision.from_ms),
+        until=instant_of(decision.to_ms),
+        count=decision.count,
+        reason=decision.reason,
+        local=_local(job, decision.from_ms),
+    )
+
+
+def _preview_rule(request: PreviewRequest) -> tuple[Rule, str]:
+    if request.type is JobType.CRON:
+        if request.schedule is None:
+            raise InvalidInput.of("/schedule", "a preview of type CRON needs schedule")
+        cron.parse(request.schedule)
+        timezone = request.timezone or "UTC"
+        zone(timezone)
+        rule = CronRule(request.schedule, timezone, request.dst.gap, request.dst.repeat)
+        return rule, cron.explain(request.schedule)
+    if request.type is JobType.INTERVAL:
+        if request.every_sec is None or not 1 <= request.every_sec <= 10**9:
+            raise InvalidInput.of(
+                "/everySec", "a preview of type INTERVAL needs everySec from 1 to 1e9", request.every_sec
+            )
+        if not 0 <= request.phase_sec <= 10**9:
+            raise InvalidInput.of("/phaseSec", "must be from 0 to 1e9", request.phase_sec)
+        every = IntervalRule(round(request.every_sec * 1000), round(request.phase_sec * 1000))
+        return every, f"Every {request.every_sec:g} seconds"
+    raise InvalidInput.of("/type", "only CRON and INTERVAL have times to preview", request.type.value)
+
+
+def _audit_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidInput.of("/cursor", "not a cursor of this list", cursor)
+    return int(cursor)
+
+
+def _pool(row: PoolRow) -> PoolView:
+    note = None
+    if not row.workers:
+        note = f"no workers: {row.due} due entries wait on the timeline" if row.due else "no workers"
+    return PoolView(
+        name=row.name,
+        settings=row.settings,
+        handlers=tuple(
+            HandlerView(
+                name=info.name,
+                schema=info.schema,
+                retry_policy=info.retry_policy,
+                timeout_sec=info.timeout_sec,
+                workers=workers,
+                doc=info.doc,
+            )
+            for info, workers in row.handlers
+        ),
+        workers=row.workers,
+        capacity=row.capacity,
+        queued=row.queued,
+        running=row.running,
+        due=row.due,
+        note=note,
+    )
+
+
+def _worker(row: WorkerRow, tenant: str) -> WorkerView:
+    mine: Sequence[Execution] = [e for e in row.running if e.tenant == tenant]
+    return WorkerView(
+        worker_id=row.id,
+        host=row.host,
+        pid=row.pid,
+        pools=row.concurrency,
+        started_at=instant_of(row.started_ms),
+        last_seen_at=instant_of(row.seen_ms),
+        state=row.state,
+        running=tuple(
+            RunningView(
+                execution_id=e.id,
+                job_id=e.job_id,
+                handler=e.handler,
+                started_at=instant_of(e.started_ms or e.due_ms),
+            )
+            for e in mine
+        ),
+        stuck=row.stuck,
+    )

@@ -1,0 +1,181 @@
+"""From rows of the store to what the wire says."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import BadKey
+from noonday.model.execution import Cause, Failure, State
+from noonday.model.job import Job, JobState, JobType, instant_of
+from noonday.model.schedule import local_text
+from noonday.model.view import AttemptView, DeadLetterView, ExecutionView, JobView, TransitionView
+from noonday.ports.archive import JobRow
+from noonday.ports.jobs import Execution, Fire
+
+_FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
+_move = msgspec.json.Decoder(list[list[Any]])
+_fields = tuple(field.name for field in msgspec.structs.fields(Job.__annotations__["spec"]) if field.name != "payload")
+
+
+class Viewer:
+    """Knows how to open what is sealed, and where the logs are."""
+
+    def __init__(self, keyring: Keyring, logs_url: str | None) -> None:
+        self._keyring = keyring
+        self._logs_url = logs_url
+
+    def job(
+        self,
+        row: JobRow,
+        *,
+        executions: Sequence[Execution] = (),
+        warnings: tuple[str, ...] = (),
+        payload: Any = msgspec.UNSET,
+    ) -> JobView:
+        job, fire = row.job, row.fire
+        next_ms = fire.due_ms if fire else None
+        spec = {name: getattr(job.spec, name) for name in _fields}
+        return JobView(
+            **spec,
+            payload=self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload,
+            job_id=job.id,
+            tenant=job.tenant,
+            state=state_of(row),
+            version=job.revision,
+            created_at=instant_of(job.created_ms),
+            updated_at=instant_of(job.updated_ms),
+            next_fire_at=instant_of(next_ms),
+            next_fire_at_local=_local(job, fire) if next_ms is not None else None,
+            runs_left=fire.runs_left if fire else None,
+            warnings=warnings,
+            executions=tuple(self.execution(e, job.spec.name) for e in executions),
+        )
+
+    def execution(self, row: Execution, job_name: str | None = None, waiting_for: str | None = None) -> ExecutionView:
+        transitions = _transitions(row)
+        return ExecutionView(
+            execution_id=row.id,
+            job_id=row.job_id,
+            job_name=job_name,
+            state=row.state.name,
+            attempt=row.attempt,
+            dispatch=row.dispatch,
+            cause=Cause(row.cause).name,
+            pool=row.pool,
+            handler=row.handler,
+            scheduled_at=instant_of(row.nominal_ms),
+            due_at=instant_of(row.due_ms),
+            next_attempt_at=instant_of(row.waits_until_ms),
+            started_at=instant_of(row.started_ms),
+            finished_at=instant_of(row.finished_ms),
+            worker_id=row.worker_id,
+            error=msgspec.json.decode(row.failure, type=Failure) if row.failure else None,
+            progress=self.open(row.progress, row.tenant, row.job_id),
+            result=self.open(row.result, row.tenant, row.job_id),
+            trace_id=None,
+            logs_url=self._logs_url.replace("{executionId}", row.id) if self._logs_url else None,
+            cancel_requested=row.cancel,
+            retry_of=row.retry_of,
+            waiting_for=waiting_for,
+            version=row.revision,
+            attempts=_attempts(transitions),
+            transitions=transitions,
+        )
+
+    def dead_letter(
+        self, row: Execution, died_ms: int, archived: bool, retried_as: str | None, job_name: str | None = None
+    ) -> DeadLetterView:
+        return DeadLetterView(
+            execution=self.execution(row, job_name),
+            died_at=instant_of(died_ms),
+            archived=archived,
+            retried_as=retried_as,
+        )
+
+    def open(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
+        if sealed is None:
+            return None
+        try:
+            return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
+        except BadKey as error:
+            return {"unreadable": error.detail}
+
+
+def state_of(row: JobRow) -> str:
+    if row.job.state is not JobState.ACTIVE:
+        return row.job.state.name
+    waits = row.fire is not None and row.fire.due_ms is not None
+    return "ACTIVE" if waits or row.open else "COMPLETED"
+
+
+def _local(job: Job, fire: Fire | None) -> str | None:
+    if fire is None or job.spec.type is not JobType.CRON or fire.due_ms is None:
+        return None
+    return local_text(fire.due_ms, job.spec.timezone or "UTC")
+
+
+def _transitions(row: Execution) -> tuple[TransitionView, ...]:
+    """The moves with attempt and dispatch, which follow from them: every return to PENDING is the next dispatch, and
+    after a failure the next attempt."""
+    attempt = dispatch = 1
+    last: State | None = None
+    views = []
+    for move in _move.decode(f"[{row.moves}]"):
+        state = State(move[0])
+        if state is State.PENDING and last is not None:
+            dispatch += 1
+            attempt += last in _FAILURES
+        reason = move[3] if len(move) > 3 else None
+        views.append(
+            TransitionView(
+                state=state.name,
+                at=instant_of(move[1]),
+                attempt=attempt,
+                dispatch=dispatch,
+                worker_id=move[2] if len(move) > 2 else None,
+                reason=_text(reason),
+            )
+        )
+        last = state
+    return tuple(views)
+
+
+def _text(reason: Any) -> str | None:
+    if isinstance(reason, dict):
+        return f"{reason.get('type')}: {reason.get('message')}"
+    return None if reason is None else str(reason)
+
+
+def _attempts(transitions: Sequence[TransitionView]) -> tuple[AttemptView, ...]:
+    """Each run of the handler: from RUNNING to what came next."""
+    attempts: list[AttemptView] = []
+    begun: TransitionView | None = None
+    for transition in transitions:
+        if transition.state == State.RUNNING.name:
+            begun = transition
+            continue
+        if begun is not None:
+            attempts.append(_attempt(begun, transition))
+            begun = None
+    if begun is not None:
+        attempts.append(_attempt(begun, None))
+    return tuple(attempts)
+
+
+def _attempt(begun: TransitionView, ended: TransitionView | None) -> AttemptView:
+    kind, _, message = (ended.reason or "").partition(": ") if ended else ("", "", "")
+    failed = ended is not None and ended.state in {state.name for state in _FAILURES}
+    return AttemptView(
+        attempt=begun.attempt,
+        dispatch=begun.dispatch,
+        state=ended.state
+        if ended and ended.state != State.PENDING.name
+        else (ended.reason or "" if ended else "RUNNING"),
+        worker_id=begun.worker_id,
+        started_at=begun.at,
+        finished_at=ended.at if ended else None,
+        error=Failure(kind, message) if failed else None,
+    )

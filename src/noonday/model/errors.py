@@ -1,0 +1,144 @@
+"""Every error Noonday raises, in one tree.
+
+Each class has a stable `code`: clients key on it, never on the text. `api/errors.py` is the only map to HTTP.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+
+class Flaw(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One thing wrong with an input: where it stands, what it says, what would be valid."""
+
+    pointer: str
+    """JSON pointer to the offending value, such as `/retryPolicy/maxAttempts`; empty for the whole input."""
+    detail: str
+    value: Any = None
+    allowed: Any = None
+    nearest: str | None = None
+
+
+class NoondayError(Exception):
+    """The root. Nothing else of ours is raised across a boundary."""
+
+    code = "error"
+
+    def __init__(self, detail: str = "", **context: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.context = context
+        """Facts a program can use: becomes extension members of problem details."""
+
+
+class InvalidInput(NoondayError):
+    """The caller said something that cannot be. Carries every flaw that was found."""
+
+    code = "invalid-input"
+
+    def __init__(self, detail: str, flaws: Sequence[Flaw] = (), **context: Any) -> None:
+        super().__init__(detail, **context)
+        self.flaws = tuple(flaws)
+
+    @classmethod
+    def of(cls, pointer: str, detail: str, value: Any = None, **more: Any) -> "InvalidInput":
+        return cls(detail, [Flaw(pointer, detail, value, **more)])
+
+
+class PayloadTooLarge(NoondayError):
+    code = "payload-too-large"
+
+
+class NotFound(NoondayError):
+    code = "not-found"
+
+
+class Conflict(NoondayError):
+    """The request is sound, but the present state does not allow it."""
+
+    code = "conflict"
+
+
+class VersionMismatch(NoondayError):
+    """If-Match named a version that is no longer the present one."""
+
+    code = "version-mismatch"
+
+
+class IdempotencyMismatch(NoondayError):
+    """The same Idempotency-Key came with a different request."""
+
+    code = "idempotency-key-reused"
+
+
+class IdempotencyInProgress(NoondayError):
+    """The first request with this Idempotency-Key has not been answered yet."""
+
+    code = "idempotency-in-progress"
+
+
+class Unauthorized(NoondayError):
+    code = "unauthorized"
+
+
+class Forbidden(NoondayError):
+    code = "forbidden"
+
+
+class StaleEpoch(NoondayError):
+    """A write under a lease that somebody else has won since."""
+
+    code = "stale-epoch"
+
+
+class StoreUnavailable(NoondayError):
+    """The store cannot be used now: away, full, read-only or broken. `detail` says which, and what to do."""
+
+    code = "store-unavailable"
+
+
+class SignalsUnavailable(NoondayError):
+    """The wish is stored, but the flag that makes it win at once could not be set."""
+
+    code = "signals-unavailable"
+
+
+class AlreadyRunning(NoondayError):
+    """Another process owns this store."""
+
+    code = "already-running"
+
+
+class BadSettings(NoondayError):
+    code = "bad-settings"
+
+
+class BadKey(NoondayError):
+    """Ciphertext that no key we have can open, or that was made for another tenant or job."""
+
+    code = "bad-key"
+
+
+class DoNotRetry(NoondayError):
+    """Raised by a handler: this failure is final, whatever the retry policy says."""
+
+    code = "do-not-retry"
+
+
+class ExecutionFailed(NoondayError):
+    """Raised by `result()` of a client when the execution it waited for did not succeed."""
+
+    code = "execution-failed"
+
+
+def nearest(value: str, known: Iterable[str]) -> str | None:
+    """The known name that `value` was most likely meant to be."""
+    names = list(known)
+    found = get_close_matches(value, names, n=1, cutoff=0.5)
+    if found:
+        return found[0]
+    folded = {name.lower(): name for name in names}
+    close = get_close_matches(value.lower(), list(folded), n=1, cutoff=0.5)
+    return folded[close[0]] if close else None

@@ -1,0 +1,152 @@
+"""One run of an occurrence, over all its attempts: its states, what may happen to it, and what we do about it."""
+
+from enum import IntEnum
+from itertools import pairwise
+
+import msgspec
+
+from noonday.model.retry import RetryPolicy, wait_ms
+
+HAND_BACK_WAIT_MS = 5_000
+WATCH_OVERLAP = 1
+WATCH_KEY = 2
+ASKED_BACK_REASONS = frozenset({"EDITED", "PAUSED"})
+"""Wishes that take back what has not started, without ending the occurrence."""
+
+
+class State(IntEnum):
+    PENDING = 0
+    RUNNING = 1
+    FAILED = 2
+    TIMED_OUT = 3
+    FAILED_WORKER_LOST = 4
+    SUCCEEDED = 5
+    CANCELLED = 6
+    EXPIRED = 7
+    DEAD = 8
+
+
+OPEN = frozenset({State.PENDING, State.RUNNING})
+FINAL = frozenset({State.SUCCEEDED, State.CANCELLED, State.EXPIRED, State.DEAD})
+
+_FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
+MOVES: dict[State, frozenset[State]] = {
+    # PENDING -> PENDING: handed back, asked back by an edit, or found by the net under the bus.
+    State.PENDING: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.PENDING}),
+    State.RUNNING: frozenset({State.SUCCEEDED, *_FAILURES, State.CANCELLED, State.PENDING}),
+    **dict.fromkeys(_FAILURES, frozenset({State.PENDING, State.CANCELLED, State.DEAD})),
+    **dict.fromkeys(FINAL, frozenset()),
+}
+
+
+class Cause(IntEnum):
+    """Why an execution exists."""
+
+    SCHEDULE = 0
+    TRIGGER = 1
+    BACKFILL = 2
+    RETRY_OF = 3
+
+
+class Outcome(IntEnum):
+    """What happened to one dispatch."""
+
+    STARTED = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    TIMED_OUT = 3
+    CANCELLED = 4
+    SNOOZED = 5
+    INTERRUPTED = 6
+    LOST = 7
+    EXPIRED = 8
+    HANDED_BACK = 9
+    ASKED_BACK = 10
+    FORGOTTEN = 11
+    """It never reached a worker: the bus lost it, or the net found it."""
+
+
+class Failure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An error as people see it."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+    retryable: bool = True
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What an outcome does to its execution."""
+
+    moves: tuple[State, ...]
+    """The path from the present state; the last one is where it rests."""
+    wait_ms: int | None = None
+    """For a rest in PENDING: how long until it is handed out again."""
+    attempt: int = 0
+    """How many attempts this adds."""
+
+    @property
+    def rest(self) -> State:
+        return self.moves[-1]
+
+
+# What a dispatch that did not begin may report; everything else implies that it ran.
+_NOT_BEGUN = frozenset({Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.ASKED_BACK, Outcome.FORGOTTEN})
+_FAILED = {
+    Outcome.FAILED: State.FAILED,
+    Outcome.TIMED_OUT: State.TIMED_OUT,
+    Outcome.LOST: State.FAILED_WORKER_LOST,
+}
+_RETURNED = {
+    Outcome.INTERRUPTED: 0,
+    Outcome.ASKED_BACK: 0,
+    Outcome.FORGOTTEN: 0,
+    Outcome.HANDED_BACK: HAND_BACK_WAIT_MS,
+}
+
+
+def judge(
+    outcome: Outcome,
+    *,
+    state: State,
+    attempt: int,
+    policy: RetryPolicy,
+    execution: str,
+    started: bool = True,
+    retryable: bool = True,
+    cancel_requested: bool = False,
+    snooze_ms: int = 0,
+) -> Verdict | None:
+    """The verdict on an outcome reported for an execution that is `state` now. None: the move is not a legal one.
+
+    A failure or return of what was asked to be cancelled is CANCELLED: it never gets another attempt.
+    """
+    if state not in OPEN:
+        return None
+    if outcome in _NOT_BEGUN and state is State.RUNNING:
+        return None
+    begun = (State.RUNNING,) if state is State.PENDING and started and outcome not in _NOT_BEGUN else ()
+    if outcome is Outcome.STARTED:
+        return Verdict(begun) if begun else None
+    if outcome is Outcome.SUCCEEDED:
+        return Verdict((*begun, State.SUCCEEDED))
+    if outcome is Outcome.EXPIRED:
+        return Verdict((State.EXPIRED,))
+    if outcome is Outcome.CANCELLED:
+        return Verdict((*begun, State.CANCELLED))
+    if outcome in _FAILED:
+        failed = (*begun, _FAILED[outcome])
+        if cancel_requested:
+            return Verdict((*failed, State.CANCELLED))
+        if not retryable or attempt >= policy.max_attempts:
+            return Verdict((*failed, State.DEAD))
+        return Verdict((*failed, State.PENDING), wait_ms(policy, attempt, execution), attempt=1)
+    if cancel_requested and outcome is not Outcome.ASKED_BACK:
+        return Verdict((*begun, State.CANCELLED))
+    wait = snooze_ms if outcome is Outcome.SNOOZED else _RETURNED[outcome]
+    return Verdict((*begun, State.PENDING), wait)
+
+
+def is_path(states: list[State]) -> bool:
+    """Whether these states, in order, only make legal moves."""
+    return all(b in MOVES[a] for a, b in pairwise(states))

@@ -1,0 +1,203 @@
+"""What a due point of the timeline turns into: which occurrences fire, which are decided against, and what comes next."""
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from noonday.model.ids import ExecutionId, JobId, execution_id
+from noonday.model.job import CatchUpPolicy, Job, JobSpec, Overlap, Priority, rule_of, spread_ms
+from noonday.model.schedule import Rule
+
+MISFIRE_MS = 10_000
+"""An occurrence later than this was missed, and the catch-up policy decides; before that it is merely late."""
+FIRES_A_TURN = 100
+"""How many occurrences of one job a single fire may start; the rest follow in the next turn."""
+LANES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+
+
+class Kind(IntEnum):
+    """FIRE: a job whose next time has come. DISPATCH: an execution to be handed out (again)."""
+
+    FIRE = 0
+    DISPATCH = 1
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One row of the timeline. It names what it is about so exactly that a stale copy is always recognised."""
+
+    due_ms: int
+    key: str
+    """FIRE: the job's id. DISPATCH: the execution's id."""
+    kind: int
+    number: int
+    """FIRE: the revision of the job. DISPATCH: the dispatch number."""
+    nominal_ms: int
+    partition: int
+    tenant: str
+    pool: str
+    lane: int
+    """Index into LANES."""
+    staged: int
+    """1 if it may be handed out ahead of its instant, to be held by the worker until then."""
+    planned: int
+    """1 if the fire needs a plan: for the times after it, or for a deadline."""
+
+
+class Decided(StrEnum):
+    """What became of occurrences that did not fire."""
+
+    MISSED = "MISSED"
+    SKIPPED = "SKIPPED"
+    PAUSED = "PAUSED"
+    EXPIRED = "EXPIRED"
+    EDITED = "EDITED"
+    CANCELLED = "CANCELLED"
+    ERROR = "ERROR"
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """The occurrences of a job from `from_ms` to `to_ms` (both inclusive) did not fire, and why."""
+
+    job_id: JobId
+    from_ms: int
+    to_ms: int
+    count: int
+    outcome: Decided
+    reason: str
+
+
+class FirePlan(msgspec.Struct, frozen=True):
+    """What firing one entry does, decided before the store is asked to do it."""
+
+    fires: tuple[int, ...]
+    """Nominal times that become executions."""
+    decisions: tuple[Decision, ...] = ()
+    next_ms: int | None = None
+    """The nominal time the job waits for afterwards. None: nothing is left."""
+
+
+def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> FirePlan:
+    """Decide everything from the due nominal time up to now. `now_ms` is the store's clock."""
+    spec = job.spec
+    due_now = now_ms - spread_ms(spec, job.id)
+    if _past_deadline(spec, nominal_ms, due_now) and spec.one_shot:
+        return FirePlan((), (_expired(job, nominal_ms),))
+    if spec.one_shot:
+        return FirePlan((nominal_ms,))
+    rule = rule_of(spec, job.anchor_ms)
+    following = rule.next_after(nominal_ms)
+    if following is None or following > due_now:
+        return _cap(_on_time(job, nominal_ms, following, due_now), rule, runs_left)
+    return _cap(_catch_up(job, rule, nominal_ms, due_now), rule, runs_left)
+
+
+def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> FirePlan:
+    if _past_deadline(job.spec, nominal_ms, due_now):
+        return FirePlan((), (_expired(job, nominal_ms),), following)
+    if nominal_ms <= due_now - MISFIRE_MS and not _made_up(job.spec, nominal_ms, due_now):
+        return FirePlan((), (_missed(job, nominal_ms, nominal_ms, 1),), following)
+    return FirePlan((nominal_ms,), (), following)
+
+
+def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
+    """Several occurrences are due at once: late by a little (all fire), or missed (the policy says which fire)."""
+    policy = job.spec.catch_up.policy
+    oldest_kept = due_now - job.spec.catch_up.window_sec * 1000
+    if job.spec.start_deadline_sec is not None:
+        oldest_kept = max(oldest_kept, due_now - int(job.spec.start_deadline_sec * 1000))
+    if policy is CatchUpPolicy.NONE:
+        oldest_kept = max(oldest_kept, due_now - MISFIRE_MS)
+    if policy is CatchUpPolicy.LATEST and nominal_ms <= due_now - MISFIRE_MS:
+        latest = rule.last_until(due_now, nominal_ms)
+        assert latest is not None
+        oldest_kept = max(oldest_kept, latest)
+    first = nominal_ms if nominal_ms >= oldest_kept else rule.next_after(oldest_kept - 1)
+    decisions = ()
+    if first != nominal_ms:
+        last_dropped = due_now if first is None else min(first - 1, due_now)
+        dropped = 1 + rule.count(nominal_ms, last_dropped)
+        until = rule.last_until(last_dropped, nominal_ms) or nominal_ms
+        decisions = (_missed(job, nominal_ms, until, dropped),)
+    if first is None or first > due_now:
+        return FirePlan((), decisions, first)
+    times = [first, *rule.take(first, FIRES_A_TURN)]
+    fires = tuple(time for time in times[:FIRES_A_TURN] if time <= due_now)
+    following = times[len(fires)] if len(fires) < len(times) else None
+    return FirePlan(fires, decisions, following)
+
+
+def _cap(plan: FirePlan, rule: Rule, runs_left: int | None) -> FirePlan:
+    """`maxRuns` counts executions, not decisions; when it is used up nothing is left."""
+    if runs_left is None or len(plan.fires) < runs_left:
+        return plan
+    return FirePlan(plan.fires[:runs_left], plan.decisions, None)
+
+
+def _made_up(spec: JobSpec, nominal_ms: int, due_now: int) -> bool:
+    return spec.catch_up.policy is not CatchUpPolicy.NONE and nominal_ms >= due_now - spec.catch_up.window_sec * 1000
+
+
+def _past_deadline(spec: JobSpec, nominal_ms: int, due_now: int) -> bool:
+    return spec.start_deadline_sec is not None and due_now > nominal_ms + spec.start_deadline_sec * 1000
+
+
+def _missed(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
+    catch_up = job.spec.catch_up
+    reason = f"catch-up {catch_up.policy} within {catch_up.window_sec} s"
+    return Decision(job.id, from_ms, to_ms, count, Decided.MISSED, reason)
+
+
+def _expired(job: Job, nominal_ms: int) -> Decision:
+    reason = f"not started within {job.spec.start_deadline_sec:g} s of its time"
+    return Decision(job.id, nominal_ms, nominal_ms, 1, Decided.EXPIRED, reason)
+
+
+class Start(StrEnum):
+    """What a new execution of a job does, given those that are open."""
+
+    NOW = "NOW"
+    BUFFER = "BUFFER"
+    SKIP = "SKIP"
+
+
+def decide_overlap(policy: Overlap, open_count: int, buffered_count: int) -> tuple[Start, bool]:
+    """Whether a new execution starts, waits or is skipped, and whether the open ones are asked to cancel."""
+    if policy is Overlap.ALLOW or open_count == 0:
+        return Start.NOW, False
+    if policy is Overlap.SKIP:
+        return Start.SKIP, False
+    cancel = policy is Overlap.CANCEL_OTHER
+    if policy is not Overlap.BUFFER_ALL and buffered_count:
+        return Start.SKIP, cancel
+    return Start.BUFFER, cancel
+
+
+def may_stage(spec: JobSpec) -> bool:
+    """An overlap or a key decided ahead of time would skip runs that do not overlap; those are decided at their instant."""
+    return spec.overlap is Overlap.ALLOW and spec.concurrency is None
+
+
+def fire_entry(job: Job, nominal_ms: int, partition: int) -> Entry:
+    """The timeline row of a job's next fire."""
+    spec = job.spec
+    return Entry(
+        due_ms=nominal_ms + spread_ms(spec, job.id),
+        key=job.id,
+        kind=Kind.FIRE,
+        number=job.revision,
+        nominal_ms=nominal_ms,
+        partition=partition,
+        tenant=job.tenant,
+        pool=spec.target.pool,
+        lane=LANES.index(spec.priority),
+        staged=int(may_stage(spec)),
+        planned=int(not spec.one_shot or spec.start_deadline_sec is not None),
+    )
+
+
+def first_unfired(rule: Rule, job_id: JobId, from_ms: int, fired: set[ExecutionId]) -> int | None:
+    """The first nominal time at or after `from_ms` that has no execution yet."""
+    time = rule.next_after(from_ms - 1)
+    while time is not None and execution_id(job_id, time) in fired:
+        time = rule.next_after(time)
+    return time

@@ -1,0 +1,301 @@
+"""A job: what the user asked for, and the rules it must keep."""
+
+import re
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from typing import Annotated, Any, overload
+
+import msgspec
+
+from noonday.model import cron, schedule
+from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.ids import JobId, TenantId, stable_fraction
+from noonday.model.retry import RetryPolicy, flaws_of
+
+RUN_AT_TOLERANCE_MS = 60_000
+YEAR_SEC = 366 * 24 * 3600
+_NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
+_TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
+
+
+class JobType(StrEnum):
+    ONE_TIME = "ONE_TIME"
+    DELAYED = "DELAYED"
+    CRON = "CRON"
+    INTERVAL = "INTERVAL"
+
+
+class Priority(StrEnum):
+    HIGH = "HIGH"
+    NORMAL = "NORMAL"
+    LOW = "LOW"
+
+
+class Overlap(StrEnum):
+    """What a fire does while an earlier execution of the same job is open."""
+
+    ALLOW = "ALLOW"
+    SKIP = "SKIP"
+    BUFFER_ONE = "BUFFER_ONE"
+    BUFFER_ALL = "BUFFER_ALL"
+    CANCEL_OTHER = "CANCEL_OTHER"
+
+
+class CatchUpPolicy(StrEnum):
+    """Which of the occurrences missed while nothing ran are made up for."""
+
+    ALL = "ALL"
+    LATEST = "LATEST"
+    NONE = "NONE"
+
+
+class JobState(IntEnum):
+    """Stored. COMPLETED is computed when read: no time on the timeline and no open execution."""
+
+    ACTIVE = 0
+    PAUSED = 1
+    CANCELLED = 2
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    pass
+
+
+class Target(_Wire, frozen=True):
+    pool: str
+    handler: str
+
+
+class CatchUp(_Wire, frozen=True):
+    policy: CatchUpPolicy = CatchUpPolicy.LATEST
+    window_sec: int = 86_400
+    while_paused: bool = False
+
+
+class Dst(_Wire, frozen=True):
+    gap: schedule.Gap = schedule.Gap.SHIFT
+    repeat: schedule.Repeat = schedule.Repeat.FIRST
+
+
+class Concurrency(_Wire, frozen=True):
+    key: str
+    limit: int
+
+
+class JobSpec(_Wire, frozen=True, kw_only=True):
+    """Everything a job can say. The same value on the wire, in the SDK and in the store."""
+
+    type: JobType
+    target: Target
+    name: str | None = None
+    payload: Annotated[Any, msgspec.Meta(description="Any JSON up to 256 KB, handed to the handler")] = None
+    run_at: datetime | None = None
+    delay_sec: float | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+    dst: Dst = Dst()
+    every_sec: float | None = None
+    phase_sec: float = 0
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    max_runs: int | None = None
+    overlap: Overlap = Overlap.ALLOW
+    catch_up: CatchUp = CatchUp()
+    start_deadline_sec: float | None = None
+    spread_sec: float = 0
+    unique_key: str | None = None
+    concurrency: Concurrency | None = None
+    priority: Priority = Priority.NORMAL
+    retry_policy: RetryPolicy | None = None
+    timeout_sec: float | None = None
+    heartbeat_timeout_sec: float | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def one_shot(self) -> bool:
+        return self.type in (JobType.ONE_TIME, JobType.DELAYED)
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """A job as the store has it. `spec` is without its payload, which is ciphertext."""
+
+    id: JobId
+    tenant: TenantId
+    revision: int
+    state: JobState
+    spec: JobSpec
+    anchor_ms: int
+    """One-shots: the time to run at. Others: when the job was created or last replaced."""
+    payload: bytes | None
+    created_ms: int
+    updated_ms: int
+    trace: str | None = None
+
+
+def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
+    """When the job runs, as a rule that can be asked for its times."""
+    if spec.one_shot:
+        return schedule.OnceRule(anchor_ms)
+    start, end = ms_of(spec.start_at), ms_of(spec.end_at)
+    if spec.type is JobType.CRON:
+        assert spec.schedule is not None
+        return schedule.CronRule(
+            spec.schedule, spec.timezone or "UTC", spec.dst.gap, spec.dst.repeat, start_ms=start, end_ms=end
+        )
+    assert spec.every_sec is not None
+    return schedule.IntervalRule(
+        every_ms=round(spec.every_sec * 1000), phase_ms=round(spec.phase_sec * 1000), start_ms=start, end_ms=end
+    )
+
+
+def spread_ms(spec: JobSpec, job_id: JobId) -> int:
+    """How long after its nominal time this job is due: the same for every occurrence of one job."""
+    return int(spec.spread_sec * 1000 * stable_fraction(f"spread/{job_id}")) if spec.spread_sec else 0
+
+
+def anchor_of(spec: JobSpec, now_ms: int) -> int:
+    """The instant a one-shot is to run at; for others, the instant its schedule counts from."""
+    if spec.type is JobType.DELAYED:
+        return now_ms + round((spec.delay_sec or 0) * 1000)
+    if spec.type is JobType.ONE_TIME and spec.run_at is not None:
+        return ms_of(spec.run_at)
+    return now_ms
+
+
+def check(spec: JobSpec, now_ms: int) -> None:
+    """Refuse what cannot be, naming every flaw with its value and what would be valid."""
+    flaws = [*_check_words(spec), *_check_type(spec), *_check_times(spec, now_ms), *_check_numbers(spec)]
+    if spec.retry_policy:
+        flaws += flaws_of(spec.retry_policy, "/retryPolicy")
+    if flaws:
+        raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
+
+
+_FIELDS_OF_TYPE = {
+    JobType.ONE_TIME: {"run_at"},
+    JobType.DELAYED: {"delay_sec"},
+    JobType.CRON: {"schedule", "timezone", "dst", "start_at", "end_at", "max_runs", "catch_up"},
+    JobType.INTERVAL: {"every_sec", "phase_sec", "start_at", "end_at", "max_runs", "catch_up"},
+}
+_ABOUT_TIME: set[str] = set().union(*_FIELDS_OF_TYPE.values())
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec) if field.name in _ABOUT_TIME}
+_REQUIRED = {JobType.DELAYED: "delay_sec", JobType.CRON: "schedule", JobType.INTERVAL: "every_sec"}
+
+
+def _check_type(spec: JobSpec) -> list[Flaw]:
+    flaws = []
+    required = _REQUIRED.get(spec.type)
+    if required and getattr(spec, required) is None:
+        flaws.append(Flaw(f"/{_wire(required)}", f"a job of type {spec.type} needs {_wire(required)}"))
+    for field in sorted(_ABOUT_TIME - _FIELDS_OF_TYPE[spec.type]):
+        value = getattr(spec, field)
+        if value != _DEFAULTS[field]:
+            allowed = sorted(_wire(name) for name in _FIELDS_OF_TYPE[spec.type])
+            detail = f"{_wire(field)} does not go with type {spec.type}, which takes {', '.join(allowed)}"
+            flaws.append(Flaw(f"/{_wire(field)}", detail, msgspec.to_builtins(value)))
+    if spec.schedule is not None:
+        flaws += _flaws_raised_by(cron.parse, spec.schedule)
+    if spec.timezone is not None:
+        flaws += _flaws_raised_by(schedule.zone, spec.timezone)
+    return flaws
+
+
+def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
+    try:
+        function(value)
+    except InvalidInput as bad:
+        return list(bad.flaws)
+    return []
+
+
+def _check_words(spec: JobSpec) -> list[Flaw]:
+    flaws = []
+    for pointer, value in (("/target/pool", spec.target.pool), ("/target/handler", spec.target.handler)):
+        if not _TARGET_NAME.match(value):
+            detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
+            flaws.append(Flaw(pointer, detail, value))
+    named = [("/name", spec.name), ("/uniqueKey", spec.unique_key)]
+    if spec.concurrency:
+        named.append(("/concurrency/key", spec.concurrency.key))
+    named += [(f"/tags/{i}", tag) for i, tag in enumerate(spec.tags)]
+    for pointer, text in named:
+        if text is not None and not _NAME.match(text):
+            flaws.append(Flaw(pointer, "must be 1 to 200 characters without control characters", text))
+    if len(spec.tags) > 50:
+        flaws.append(Flaw("/tags", "at most 50 tags", len(spec.tags)))
+    return flaws
+
+
+def _check_times(spec: JobSpec, now_ms: int) -> list[Flaw]:
+    flaws = []
+    for field in ("run_at", "start_at", "end_at"):
+        value = getattr(spec, field)
+        if value is None:
+            continue
+        if value.tzinfo is None:
+            flaws.append(Flaw(f"/{_wire(field)}", "needs an offset, such as 2030-01-31T09:00:00Z", value.isoformat()))
+        elif not datetime(1971, 1, 1, tzinfo=UTC) <= value <= datetime(9000, 1, 1, tzinfo=UTC):
+            flaws.append(Flaw(f"/{_wire(field)}", "must lie between the years 1971 and 9000", value.isoformat()))
+    if flaws:
+        return flaws
+    run_at = ms_of(spec.run_at)
+    if run_at is not None and run_at < now_ms - RUN_AT_TOLERANCE_MS:
+        assert spec.run_at is not None
+        detail = f"runAt is more than 60 s in the past; the server's time is {text_of(now_ms)}"
+        flaws.append(Flaw("/runAt", detail, spec.run_at.isoformat()))
+    if spec.start_at and spec.end_at and spec.end_at < spec.start_at:
+        flaws.append(Flaw("/endAt", "endAt lies before startAt", spec.end_at.isoformat()))
+    return flaws
+
+
+_NUMBERS: tuple[tuple[str, float, float], ...] = (
+    ("delay_sec", 0, 100 * YEAR_SEC),
+    ("every_sec", 1, 100 * YEAR_SEC),
+    ("phase_sec", 0, 100 * YEAR_SEC),
+    ("max_runs", 1, 10**12),
+    ("start_deadline_sec", 0, 100 * YEAR_SEC),
+    ("spread_sec", 0, 86_400),
+    ("timeout_sec", 0.001, 30 * 86_400),
+    ("heartbeat_timeout_sec", 1, 30 * 86_400),
+)
+
+
+def _check_numbers(spec: JobSpec) -> list[Flaw]:
+    flaws = []
+    for field, low, high in _NUMBERS:
+        value = getattr(spec, field)
+        if value is not None and not low <= value <= high:
+            flaws.append(Flaw(f"/{_wire(field)}", f"must be from {low:g} to {high:g}", value))
+    if not 10 <= spec.catch_up.window_sec <= 10 * YEAR_SEC:
+        flaws.append(Flaw("/catchUp/windowSec", "must be from 10 s to ten years", spec.catch_up.window_sec))
+    if spec.concurrency and not 1 <= spec.concurrency.limit <= 1_000_000:
+        flaws.append(Flaw("/concurrency/limit", "must be from 1 to 1000000", spec.concurrency.limit))
+    return flaws
+
+
+@lru_cache
+def _wire(field: str) -> str:
+    head, *rest = field.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+@overload
+def ms_of(instant: datetime) -> int: ...
+@overload
+def ms_of(instant: None) -> None: ...
+def ms_of(instant: datetime | None) -> int | None:
+    return None if instant is None else round(instant.timestamp() * 1000)
+
+
+@overload
+def instant_of(ms: int) -> datetime: ...
+@overload
+def instant_of(ms: None) -> None: ...
+def instant_of(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def text_of(ms: int) -> str:
+    """An instant for people and for the wire: 2030-01-31T09:00:00.250Z."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

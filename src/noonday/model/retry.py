@@ -1,0 +1,79 @@
+"""Whether and when a failed attempt is tried again."""
+
+from enum import StrEnum
+
+import msgspec
+
+from noonday.model.errors import Flaw
+from noonday.model.ids import stable_fraction
+
+MAX_DELAY_MS = 7 * 24 * 3_600_000
+
+
+class Backoff(StrEnum):
+    LIST = "LIST"
+    EXPONENTIAL = "EXPONENTIAL"
+    FIXED = "FIXED"
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """How often, and how long in between. Waits are upper bounds: the wait itself is drawn from [0, bound] (full jitter)."""
+
+    max_attempts: int = 5
+    backoff: Backoff = Backoff.LIST
+    delays_ms: tuple[int, ...] = (30_000, 120_000, 600_000, 3_600_000)
+    """LIST: the wait after the first, second, ... attempt; the last one repeats."""
+    initial_delay_ms: int = 30_000
+    """EXPONENTIAL and FIXED: the first wait."""
+    multiplier: float = 2.0
+    max_delay_ms: int = 3_600_000
+
+
+DEFAULT_POLICY = RetryPolicy()
+
+
+def bound_ms(policy: RetryPolicy, attempt: int) -> int:
+    """The longest wait after `attempt` (1 is the first) failed."""
+    if policy.backoff is Backoff.LIST:
+        return policy.delays_ms[min(attempt, len(policy.delays_ms)) - 1]
+    if policy.backoff is Backoff.FIXED:
+        return policy.initial_delay_ms
+    # 2**1024 overflows a float, and the cap is reached long before.
+    grown = policy.initial_delay_ms * policy.multiplier ** min(attempt - 1, 64)
+    return int(min(grown, policy.max_delay_ms))
+
+
+def wait_ms(policy: RetryPolicy, attempt: int, execution: str) -> int:
+    """The wait after `attempt` failed. It depends on the execution and the attempt alone, so a replay decides the same."""
+    return int(bound_ms(policy, attempt) * stable_fraction(f"{execution}/{attempt}"))
+
+
+def flaws_of(policy: RetryPolicy, pointer: str) -> list[Flaw]:
+    found = []
+
+    def check(ok: bool, field: str, value: object, detail: str) -> None:
+        if not ok:
+            found.append(Flaw(f"{pointer}/{field}", detail, value))
+
+    check(1 <= policy.max_attempts <= 100, "maxAttempts", policy.max_attempts, "must be from 1 to 100")
+    check(0 < len(policy.delays_ms) <= 100, "delaysMs", list(policy.delays_ms), "must have 1 to 100 waits")
+    check(
+        all(0 <= delay <= MAX_DELAY_MS for delay in policy.delays_ms),
+        "delaysMs",
+        list(policy.delays_ms),
+        f"each wait must be from 0 to {MAX_DELAY_MS} ms (7 days)",
+    )
+    check(
+        0 <= policy.initial_delay_ms <= MAX_DELAY_MS,
+        "initialDelayMs",
+        policy.initial_delay_ms,
+        f"must be from 0 to {MAX_DELAY_MS} ms (7 days)",
+    )
+    check(1 <= policy.multiplier <= 100, "multiplier", policy.multiplier, "must be from 1 to 100")
+    check(
+        0 <= policy.max_delay_ms <= MAX_DELAY_MS,
+        "maxDelayMs",
+        policy.max_delay_ms,
+        f"must be from 0 to {MAX_DELAY_MS} ms (7 days)",
+    )
+    return found

@@ -1,0 +1,146 @@
+"""Everything that is only looked up: the read side of the store, and the small tables people set."""
+
+from abc import ABC, abstractmethod
+
+import msgspec
+
+from noonday.model.firing import Decision
+from noonday.model.ids import ExecutionId, JobId, TenantId
+from noonday.model.job import Job
+from noonday.model.message import HandlerInfo
+from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.jobs import AuditEntry, Execution, Fire
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    state: str | None = None
+    """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
+    type: str | None = None
+    pool: str | None = None
+    handler: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    unique_key: str | None = None
+
+
+class DeadFilterQuery(msgspec.Struct, frozen=True):
+    job_id: str | None = None
+    pool: str | None = None
+    handler: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    archived: bool = False
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    job: Job
+    fire: Fire | None
+    open: bool
+    """Whether it has an open execution."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    execution: Execution
+    died_ms: int
+    archived: bool
+    retried_as: ExecutionId | None
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    id: str
+    host: str
+    pid: int
+    concurrency: dict[str, int]
+    started_ms: int
+    seen_ms: int
+    state: str
+    stuck: tuple[str, ...]
+    running: tuple[Execution, ...] = ()
+
+
+class PoolRow(msgspec.Struct, frozen=True):
+    name: str
+    settings: PoolSettings
+    handlers: tuple[tuple[HandlerInfo, int], ...]
+    """With the number of live workers that have it."""
+    workers: int
+    capacity: int
+    queued: int
+    running: int
+    due: int
+
+
+class Archive(ABC):
+    @abstractmethod
+    async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None: ...
+
+    @abstractmethod
+    async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
+        """Newest first, beginning after the id `after`."""
+
+    @abstractmethod
+    async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None: ...
+
+    @abstractmethod
+    async def list_executions(
+        self, tenant: TenantId, job_id: JobId, *, state: str | None, after: str | None, limit: int
+    ) -> list[Execution]:
+        """Newest first, beginning after the id `after`."""
+
+    @abstractmethod
+    async def executions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Execution]:
+        """By nominal time, oldest first; scheduled ones only."""
+
+    @abstractmethod
+    async def decisions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Decision]:
+        """Ranges that touch the interval, oldest first."""
+
+    @abstractmethod
+    async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
+        """The ciphertext a revision of a job had."""
+
+    @abstractmethod
+    async def list_dead(
+        self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
+    ) -> list[DeadLetter]:
+        """Newest first, beginning after the execution id `after`; those retried are not listed."""
+
+    @abstractmethod
+    async def find_dead(
+        self, tenant: TenantId, execution_id: ExecutionId
+    ) -> tuple[int, bool, ExecutionId | None] | None:
+        """When it died, whether it is archived, and which execution retries it."""
+
+    @abstractmethod
+    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]: ...
+
+    @abstractmethod
+    async def pool_names(self) -> list[str]: ...
+
+    @abstractmethod
+    async def find_handler(self, pool: str, handler: str) -> HandlerInfo | None: ...
+
+    @abstractmethod
+    async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None: ...
+
+    @abstractmethod
+    async def list_workers(self) -> list[WorkerRow]: ...
+
+    @abstractmethod
+    async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None: ...
+
+    @abstractmethod
+    async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None: ...
+
+    @abstractmethod
+    async def list_audit(
+        self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
+    ) -> list[tuple[int, AuditEntry]]: ...
+
+    @abstractmethod
+    async def counts(self, now_ms: int) -> dict[str, int]:
+        """Totals for the overview: running, queued, due, dead, workers, oldest_due_ms."""
+
+    @abstractmethod
+    async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
+        """(unique key, job) of live jobs whose unique key begins with a prefix."""

@@ -1,0 +1,56 @@
+"""What carries dispatches to workers and events to recorders."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from noonday.model.ids import WorkerId
+from noonday.model.message import Dispatch, LogEntry
+
+
+class LogBatch(msgspec.Struct, frozen=True):
+    """Entries of a partition of the log, with the offset of the first and the offset to read next."""
+
+    offset: int
+    next_offset: int
+    entries: tuple[LogEntry, ...]
+
+
+class Bus(ABC):
+    """At least once, in order per partition of the log. What `publish` or `report` returned for is acknowledged."""
+
+    @abstractmethod
+    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+        """Hand dispatches to the topics of their pools; returns when all are acknowledged."""
+
+    @abstractmethod
+    async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
+        """Up to `room` dispatches of each pool; waits up to `wait_sec` for the first."""
+
+    @abstractmethod
+    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+        """Their start or end is acknowledged by the log: they need not be delivered again."""
+
+    @abstractmethod
+    async def credit(self) -> Mapping[str, int]:
+        """For each pool that has workers: how many more dispatches keep its topic under about a second deep."""
+
+    @abstractmethod
+    async def join(self, worker: WorkerId, pools: Mapping[str, int]) -> int:
+        """A worker with this concurrency per pool is here. Answers the partition of the log it reports to, for good."""
+
+    @abstractmethod
+    async def leave(self, worker: WorkerId) -> None: ...
+
+    @abstractmethod
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        """Append to a partition of the log; returns when acknowledged."""
+
+    @abstractmethod
+    async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
+        """Entries from an offset on; waits up to `wait_sec` for the first."""
+
+    @abstractmethod
+    async def era(self, partition: int) -> str:
+        """Names the log. Another era means that everything in the former one is gone."""

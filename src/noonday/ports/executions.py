@@ -1,0 +1,89 @@
+"""What workers report, settled: the recorder's side of the store."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import msgspec
+
+from noonday.model.firing import Entry
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Beat, Bye, Hello, Report
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far the recorder of a partition of the log has come. `era` names the log: another era is another log."""
+
+    partition: int
+    era: str
+    offset: int
+    tick_ms: int
+    """The store's time in the last tick applied."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What a batch of reports did."""
+
+    entries: tuple[Entry, ...]
+    """Rows now on the timeline: retries, snoozes, buffered ones whose turn has come."""
+    refused: tuple[Report, ...]
+    """Reports of another dispatch or worker, or of an illegal move. They changed nothing."""
+    by_state: dict[str, int]
+    """How many executions came to rest in each state."""
+    freed: tuple[str, ...] = ()
+    """Concurrency keys that have a free slot again."""
+
+
+class Executions(ABC):
+    @abstractmethod
+    async def place(self, partition: int) -> Place | None: ...
+
+    @abstractmethod
+    async def settle(
+        self,
+        reports: Sequence[Report],
+        signs: Sequence[Hello | Beat | Bye],
+        *,
+        was: Place | None,
+        now: Place,
+        now_ms: int,
+    ) -> Settled:
+        """Apply a batch of the log in one transaction, and move the recorder's place from `was` to `now` by compare and set.
+
+        A report counts only if it names the present dispatch, the row is off the timeline, and no other worker has it.
+        Raises StaleEpoch if the place is not `was`: somebody else records this partition.
+        """
+
+    @abstractmethod
+    async def running_workers(self, partition: int) -> list[WorkerId]:
+        """Workers of this partition of the log that have RUNNING rows, also those judged before."""
+
+    @abstractmethod
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
+        """These workers are lost: their RUNNING executions fail as FAILED_WORKER_LOST, and are retried by policy."""
+
+    @abstractmethod
+    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+        """The log and the pool topics lost their memory: RUNNING of this partition is lost, what was handed out and not
+        started goes back on the timeline with the next dispatch number (CANCELLED, if that was wished)."""
+
+    @abstractmethod
+    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
+        """(execution, dispatch, reason) of those of a pool that are handed out or running and asked to end."""
+
+    @abstractmethod
+    async def prune(self, policy: "Retention", now_ms: int, limit: int) -> int:
+        """Delete a small step of what retention no longer keeps. Answers how many rows went; 0 when nothing is left to do."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long things are kept, in milliseconds."""
+
+    succeeded_ms: int
+    cancelled_ms: int
+    expired_ms: int
+    dead_ms: int
+    jobs_ms: int
+    """Cancelled and completed jobs, after their last change."""
+    decisions_ms: int
+    audit_ms: int
+    receipts_ms: int

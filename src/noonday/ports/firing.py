@@ -1,0 +1,117 @@
+"""The timeline and what takes rows off it: the scheduler's side of the store."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from noonday.model.firing import Entry, FirePlan
+from noonday.model.ids import ExecutionId, InstanceId, JobId
+from noonday.model.job import Job
+from noonday.model.message import Dispatch
+
+Mark = tuple[int, str]
+"""A place on the timeline: (due_ms, key)."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who fires, and under which epochs. The store refuses a partition whose epoch is no longer this one."""
+
+    instance: InstanceId
+    epochs: Mapping[int, int]
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A job whose fire needs a plan, as of the revision the entry names."""
+
+    job: Job
+    runs_left: int | None
+
+
+class Shot(msgspec.Struct, frozen=True):
+    """An entry to fire. Without a plan it fires its nominal time and is done."""
+
+    entry: Entry
+    plan: FirePlan | None = None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An entry that stays on the timeline for a reason that has a name."""
+
+    entry: Entry
+    reason: str
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What a fire did. Every entry given is in exactly one of: done, refused, held."""
+
+    batch: int | None
+    """The unsealed batch that the dispatches belong to."""
+    dispatches: tuple[Dispatch, ...]
+    entries: tuple[Entry, ...]
+    """Rows that are on the timeline now: next fires, and the present row of each key whose entry was stale."""
+    flags: tuple[tuple[str, ExecutionId, int, str], ...] = ()
+    """Open executions that an overlap asked to cancel."""
+    refused: int = 0
+    """Entries that were stale: another revision, another nominal time, already fired."""
+    lost: tuple[int, ...] = ()
+    """Partitions whose epoch is not the owner's any more: nothing of theirs was fired."""
+    held: tuple[Held, ...] = ()
+    decided: Mapping[str, int] = {}
+    """How many occurrences were decided against, by outcome."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    id: int
+    owner: InstanceId
+    fired_ms: int
+
+
+class Firing(ABC):
+    """Firing is one transaction. No lock is held while a client thinks."""
+
+    @abstractmethod
+    async def take_over(self, instance: InstanceId, partitions: Sequence[int]) -> Mapping[int, int]:
+        """Raise the epoch of these partitions in this instance's name. From then on a former owner is refused."""
+
+    @abstractmethod
+    async def walk(self, after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
+        """Rows of the timeline with a due time up to `until_ms`, in order of (due time, key), beginning after a mark."""
+
+    @abstractmethod
+    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
+        """The jobs behind entries that need a plan, by (job, revision). Those of an old revision are missing."""
+
+    @abstractmethod
+    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+        """Turn due entries into executions, all in one transaction.
+
+        Checked for each: the partition's epoch; the row is still the one the entry names (compare and set); it is due by the
+        store's clock plus the lead. The schedule is advanced or its row taken off, executions are made PENDING with dispatch 1
+        (or the named dispatch handed out again), decisions written, overlap and keys decided, and the batch noted.
+        """
+
+    @abstractmethod
+    async def seal(self, batches: Sequence[int]) -> None:
+        """The bus has acknowledged all dispatches of these batches."""
+
+    @abstractmethod
+    async def unsealed(self, before_ms: int, limit: int) -> list[Batch]:
+        """Batches fired before that are not sealed, oldest first."""
+
+    @abstractmethod
+    async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
+        """What of a batch is still PENDING under the dispatch it was fired with."""
+
+    @abstractmethod
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time. With the next dispatch
+        number; CANCELLED if that was wished. Answers the new rows of the timeline."""
+
+    @abstractmethod
+    async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
+        """For each pool with due rows on the timeline: how many, and the due time of the oldest."""
+
+    @abstractmethod
+    async def replan(self, version: str, limit: int, now_ms: int) -> int:
+        """Recompute the next fire of cron jobs that were planned with other time-zone data. Answers how many it looked at."""

@@ -1,0 +1,42 @@
+"""Claims of dispatches, and the flags by which a wish of the user reaches a worker at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Dispatch, Token
+
+Flag = tuple[ExecutionId, int, str]
+"""(execution, dispatch, reason)."""
+
+
+class Signals(ABC):
+    """A copy of wishes that the store has, kept where workers can look. It may lose its memory: then the era is gone, and
+    nothing starts until the flags are set again from the store and the era after them."""
+
+    @abstractmethod
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | None]:
+        """For each dispatch the token of a run that may begin, or None if another delivery of it has been claimed."""
+
+    @abstractmethod
+    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+        """Their start or end is on the log: whoever gets them again may drop them."""
+
+    @abstractmethod
+    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+        """The last look before a start: the reasons not to start, by execution. None: the era is gone, start nothing."""
+
+    @abstractmethod
+    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+        """Raises SignalsUnavailable if they could not be set."""
+
+    @abstractmethod
+    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+        """Those among running executions that are asked to end, with the reason."""
+
+    @abstractmethod
+    async def has_era(self, pool: str) -> bool: ...
+
+    @abstractmethod
+    async def begin_era(self, pool: str) -> None:
+        """All flags the store knows of are set: starts may be allowed."""

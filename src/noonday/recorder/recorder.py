@@ -1,0 +1,181 @@
+"""Reads the log, settles it, and judges which workers are lost."""
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from noonday.model.errors import StaleEpoch, StoreUnavailable
+from noonday.model.execution import Failure, Outcome
+from noonday.model.ids import InstanceId, WorkerId
+from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
+from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.clock import Clock
+from noonday.ports.executions import Executions, Place, Settled
+from noonday.ports.hot_index import HotIndex
+from noonday.ports.signals import Signals
+from noonday.runtime.metrics import Metrics
+
+log = structlog.get_logger("noonday.recorder")
+TICK_SEC = 5.0
+TICKS_TO_JUDGE = 6
+BATCH = 5_000
+STALE = "STALE"
+
+
+class Recorder:
+    """Of one partition of the log."""
+
+    def __init__(
+        self,
+        *,
+        instance: InstanceId,
+        partition: int,
+        executions: Executions,
+        bus: Bus,
+        index: HotIndex,
+        signals: Signals,
+        clock: Clock,
+        metrics: Metrics,
+        hint_ahead_ms: int,
+    ) -> None:
+        self._instance = instance
+        self._partition = partition
+        self._executions = executions
+        self._bus = bus
+        self._index = index
+        self._signals = signals
+        self._clock = clock
+        self._metrics = metrics
+        self._hint_ahead_ms = hint_ahead_ms
+        self._place: Place | None = None
+        self._ticks = 0
+        """Ticks of our own that we have read."""
+        self._silent_since: dict[WorkerId, int] = {}
+        """For each worker how many of our ticks we had read when it last spoke."""
+        self._judged_at = 0
+        self.on_settled: Callable[[Settled], None] = lambda settled: None
+
+    async def open(self) -> None:
+        """Find our place. A log of another era has forgotten what was on its way: recover it."""
+        era = await self._bus.era(self._partition)
+        was = await self._executions.place(self._partition)
+        now_ms = self._clock.now_ms()
+        if was is None or was.era != era:
+            settled = await self._executions.recover_log(self._partition, era, now_ms)
+            await self._follow_up(settled)
+            self._place = Place(self._partition, era, 0, 0)
+            await self._executions.settle([], [], was=was, now=self._place, now_ms=now_ms)
+        else:
+            self._place = was
+
+    async def run_once(self, now_ms: int) -> int:
+        assert self._place is not None
+        batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0.5)
+        if batch.entries:
+            await self._apply(batch)
+            await self._judge()
+        return len(batch.entries)
+
+    async def drain(self) -> int:
+        """Apply what the log has, without waiting for more."""
+        assert self._place is not None
+        batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
+        if batch.entries:
+            await self._apply(batch)
+        return len(batch.entries)
+
+    async def tick_forever(self) -> None:
+        """Each tick 5 s after the former was acknowledged. A tick carries the store's time."""
+        number = 0
+        while True:
+            number += 1
+            await self._bus.report(self._partition, [Tick(self._instance, number, self._clock.now_ms())])
+            await self._clock.sleep(TICK_SEC)
+
+    async def _apply(self, batch: LogBatch) -> None:
+        assert self._place is not None
+        reports, signs, tick_ms = self._sort(batch.entries)
+        now = Place(self._partition, self._place.era, batch.next_offset, tick_ms or self._place.tick_ms)
+        try:
+            settled = await self._executions.settle(
+                reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms()
+            )
+        except (StoreUnavailable, StaleEpoch):
+            raise
+        except Exception as error:
+            await self._isolate(batch, error)
+            return
+        self._place = now
+        await self._follow_up(settled)
+
+    async def _isolate(self, batch: LogBatch, error: Exception) -> None:
+        """The store refuses something in this batch: halve it until the culprit is alone."""
+        if len(batch.entries) > 1:
+            middle = len(batch.entries) // 2
+            await self._apply(LogBatch(batch.offset, batch.offset + middle, batch.entries[:middle]))
+            await self._apply(LogBatch(batch.offset + middle, batch.next_offset, batch.entries[middle:]))
+            return
+        log.error("unreadable report", entry=repr(batch.entries[0])[:500], error=repr(error))
+        self._metrics.refused.labels("unreadable").inc()
+        culprit = batch.entries[0]
+        harmless: tuple[LogEntry, ...] = ()
+        if isinstance(culprit, Report):
+            failure = Failure("UnreadableReport", f"the store refused this report: {type(error).__name__}")
+            harmless = (
+                Report(
+                    culprit.execution_id,
+                    culprit.dispatch,
+                    culprit.worker_id,
+                    Outcome.FAILED,
+                    culprit.started_ms or culprit.ended_ms,
+                    culprit.ended_ms,
+                    failure,
+                ),
+            )
+        await self._apply(LogBatch(batch.offset, batch.next_offset, harmless))
+
+    def _sort(self, entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:
+        reports: list[Report] = []
+        signs: list[Hello | Beat | Bye] = []
+        tick_ms = 0
+        for entry in entries:
+            if isinstance(entry, Report):
+                reports.append(entry)
+            elif isinstance(entry, Tick):
+                tick_ms = entry.store_ms
+                self._ticks += entry.recorder == self._instance
+                continue
+            else:
+                signs.append(entry)
+            self._silent_since[entry.worker_id] = self._ticks
+        return reports, signs, tick_ms
+
+    async def _judge(self) -> None:
+        """Whom to judge we learn from the store: whoever has RUNNING rows, also those never heard of."""
+        if self._ticks < TICKS_TO_JUDGE or self._judged_at == self._ticks:
+            return
+        self._judged_at = self._ticks
+        running = await self._executions.running_workers(self._partition)
+        lost = [worker for worker in running if self._ticks - self._silent_since.get(worker, 0) >= TICKS_TO_JUDGE]
+        if lost:
+            log.warning("workers are lost", workers=lost)
+            await self._follow_up(await self._executions.lose_workers(lost, self._clock.now_ms()))
+        for worker, ticks in list(self._silent_since.items()):
+            if self._ticks - ticks > 10 * TICKS_TO_JUDGE:
+                del self._silent_since[worker]
+
+    async def _follow_up(self, settled: Settled) -> None:
+        latest = self._clock.now_ms() + self._hint_ahead_ms
+        await self._index.place([entry for entry in settled.entries if entry.due_ms <= latest])
+        for state, count in settled.by_state.items():
+            self._metrics.executions.labels(state).inc(count)
+        if settled.refused:
+            await self._tell_to_stop(settled.refused)
+        self.on_settled(settled)
+
+    async def _tell_to_stop(self, refused: Sequence[Report]) -> None:
+        """Reports that a fence refused: if such a run still goes on, it goes on in vain."""
+        self._metrics.refused.labels("report").inc(len(refused))
+        for report in refused:
+            if report.outcome == Outcome.STARTED:
+                await self._signals.raise_flags(report.pool, [(report.execution_id, report.dispatch, STALE)])

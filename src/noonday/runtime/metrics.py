@@ -1,0 +1,58 @@
+"""What Noonday counts, in the vocabulary of the glossary. One registry per engine, so that two can live in one process."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
+_DURATION = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 14400)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.due = Counter(
+            "noonday_due_total", "Entries of the timeline that came due and were claimed.", registry=registry
+        )
+        self.decisions = Counter(
+            "noonday_decisions_total", "Occurrences decided, by outcome.", ["outcome"], registry=registry
+        )
+        self.refused = Counter(
+            "noonday_refused_total", "Writes refused by a fence, by what was stale.", ["what"], registry=registry
+        )
+        self.lateness = Histogram(
+            "noonday_dispatch_lateness_seconds",
+            "From the due instant to the start of the handler.",
+            buckets=_LATENESS,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "noonday_run_duration_seconds", "How long handlers ran.", ["pool"], buckets=_DURATION, registry=registry
+        )
+        self.attempts = Counter("noonday_attempts_total", "Attempts ended, by outcome.", ["outcome"], registry=registry)
+        self.executions = Counter(
+            "noonday_executions_total", "Executions that came to rest, by state.", ["state"], registry=registry
+        )
+        self.queued = Gauge(
+            "noonday_queued_executions", "Executions handed out and not yet taken.", ["pool"], registry=registry
+        )
+        self.due_now = Gauge("noonday_due_entries", "Due entries still on the timeline.", ["pool"], registry=registry)
+        self.oldest_due_age = Gauge(
+            "noonday_oldest_due_age_seconds", "Age of the oldest due entry on the timeline.", registry=registry
+        )
+        self.dead_letters = Gauge("noonday_dead_letters", "Dead letters nobody has dealt with.", registry=registry)
+        self.running = Gauge("noonday_running_executions", "Handlers that run now.", registry=registry)
+        self.workers = Gauge("noonday_workers", "Workers alive.", registry=registry)
+        self.tick_age = Gauge(
+            "noonday_tick_age_seconds", "How long ago a loop last came round.", ["loop"], registry=registry
+        )
+        self.batch_size = Histogram(
+            "noonday_fire_batch_entries",
+            "Entries fired in one transaction.",
+            buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 2000, 5000),
+            registry=registry,
+        )
+        self.clock_offset = Gauge(
+            "noonday_clock_offset_seconds", "Steps of the wall clock against the monotonic one.", registry=registry
+        )
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

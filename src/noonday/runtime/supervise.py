@@ -1,0 +1,100 @@
+"""The loop around every service: turns its crank, waits, backs off, and knows how long ago it last came round."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from noonday.model.errors import NoondayError, StaleEpoch
+from noonday.ports.clock import Clock
+
+log = structlog.get_logger("noonday.supervise")
+_LONGEST_BACKOFF_SEC = 5.0
+
+
+class Service(Protocol):
+    async def run_once(self, now_ms: int) -> int:
+        """One round. Answers how much it did; 0 means that there is nothing to do until woken or until the wait is over."""
+        ...
+
+
+@dataclass
+class Loop:
+    """A service and its rhythm.
+
+    `wait` says how long to wait after a round that did nothing; a `wake` cuts the wait short.
+    """
+
+    name: str
+    service: Service
+    clock: Clock
+    wait: Callable[[], Awaitable[float]]
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    stuck_after_sec: float = 30.0
+    came_round: float = 0.0
+    """When it last completed a round, by the monotonic clock."""
+    failures: int = 0
+    last_error: str | None = None
+
+    async def run(self) -> None:
+        self.came_round = self.clock.monotonic()
+        while True:
+            try:
+                did = await self.service.run_once(self.clock.now_ms())
+            except StaleEpoch:
+                raise
+            except NoondayError as error:
+                await self._back_off(error)
+                continue
+            self.came_round = self.clock.monotonic()
+            self.failures, self.last_error = 0, None
+            if not did:
+                await self._rest(await self.wait())
+            else:
+                await asyncio.sleep(0)
+
+    def age_sec(self) -> float:
+        return self.clock.monotonic() - self.came_round
+
+    async def _back_off(self, error: NoondayError) -> None:
+        self.failures += 1
+        self.last_error = f"{error.code}: {error.detail}"
+        if self.failures in (1, 10) or self.failures % 100 == 0:
+            log.warning("round failed", loop=self.name, error=error.detail, failures=self.failures)
+        await self.clock.sleep(min(_LONGEST_BACKOFF_SEC, 0.05 * 2 ** min(self.failures, 10)))
+
+    async def _rest(self, seconds: float) -> None:
+        if seconds > 0 and not self.wake.is_set():
+            await wait_for_event(self.wake, self.clock, seconds)
+        self.wake.clear()
+
+
+async def wait_for_event(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
+    """Wait for an event, at most so long. Whether it came."""
+    sleeper = asyncio.ensure_future(clock.sleep(seconds))
+    arrival = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({sleeper, arrival}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()
+        arrival.cancel()
+    return event.is_set()
+
+
+def every(seconds: float) -> Callable[[], Awaitable[float]]:
+    async def wait() -> float:
+        return seconds
+
+    return wait
+
+
+async def stop(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,178 @@
+"""Turns due entries into executions and hands them to the pools."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from noonday.model.errors import StoreUnavailable
+from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_fire
+from noonday.model.ids import JobId
+from noonday.ports.bus import Bus
+from noonday.ports.clock import Clock
+from noonday.ports.firing import Fired, Firing, Held, Planned, Shot
+from noonday.ports.hot_index import HotIndex
+from noonday.ports.signals import Signals
+from noonday.runtime.metrics import Metrics
+from noonday.scheduler.ownership import Ownership
+
+log = structlog.get_logger("noonday.dispatcher")
+FLIGHTS = 3
+"""Batches under way at the same time: while the store fires one, the next is claimed and planned."""
+HELD_RETRY_SEC = 0.5
+
+
+class Dispatcher:
+    """claim -> plan -> fire -> publish -> seal, for all partitions together, in batches that overlap."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        firing: Firing,
+        index: HotIndex,
+        bus: Bus,
+        signals: Signals,
+        clock: Clock,
+        metrics: Metrics,
+        batch: int,
+        hint_ahead_ms: int,
+    ) -> None:
+        self._ownership = ownership
+        self._firing = firing
+        self._index = index
+        self._bus = bus
+        self._signals = signals
+        self._clock = clock
+        self._metrics = metrics
+        self._batch = batch
+        self._hint_ahead_ms = hint_ahead_ms
+        self._flights: set[asyncio.Task[None]] = set()
+        self._held: dict[Entry, str] = {}
+        self._held_until = 0.0
+        self.on_published: Callable[[], None] = lambda: None
+
+    async def run_once(self, now_ms: int) -> int:
+        await self._try_held_again()
+        while len(self._flights) >= FLIGHTS:
+            await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_what_failed()
+        credit = await self._bus.credit()
+        claimed = await self._index.claim(self._clock.now_ms(), credit, self._batch)
+        if claimed:
+            self._metrics.due.inc(len(claimed))
+            self._flights.add(asyncio.create_task(self._fly(claimed)))
+        return len(claimed)
+
+    async def next_wait(self) -> float:
+        """How long until something may be ready."""
+        self._raise_what_failed()
+        ready_ms = await self._index.next_ready_ms(await self._bus.credit())
+        longest = 0.05 if self._held or self._flights else 0.5
+        if ready_ms is None:
+            return longest
+        return min(longest, max(0.001, (ready_ms - self._clock.now_ms()) / 1000))
+
+    async def land(self) -> None:
+        """Wait until no batch is under way."""
+        while self._flights:
+            await asyncio.wait(self._flights)
+            self._raise_what_failed()
+
+    def why_held(self, key: str) -> str | None:
+        return next((reason for entry, reason in self._held.items() if entry.key == key), None)
+
+    def release_held(self) -> None:
+        """Something was freed: what is held may be tried at once."""
+        self._held_until = 0.0
+
+    async def _fly(self, entries: Sequence[Entry]) -> None:
+        try:
+            shots = await self._plan(entries)
+            for fired in await self._fire(shots):
+                await self._follow_up(fired)
+        except StoreUnavailable as error:
+            log.warning("fire put off", entries=len(entries), error=error.detail)
+            await self._index.place(entries)
+            await self._clock.sleep(0.5)
+
+    async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:
+        wanted = [entry for entry in entries if entry.planned]
+        if not wanted:
+            return [Shot(entry) for entry in entries]
+        jobs = await self._firing.plans(wanted)
+        now_ms = self._clock.now_ms()
+        return [Shot(entry, self._plan_one(entry, jobs, now_ms) if entry.planned else None) for entry in entries]
+
+    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], Planned], now_ms: int) -> FirePlan | None:
+        planned = jobs.get((JobId(entry.key), entry.number))
+        if planned is None:
+            return None
+        try:
+            # A staged entry is planned as of its instant, which is a moment ahead.
+            return plan_fire(planned.job, entry.nominal_ms, max(now_ms, entry.due_ms), planned.runs_left)
+        except Exception as error:
+            log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
+            return _spoiled(entry, error)
+
+    async def _fire(self, shots: Sequence[Shot]) -> list[Fired]:
+        """Fire a batch. One that the store refuses is halved until the culprit is alone, which becomes a decision."""
+        self._metrics.batch_size.observe(len(shots))
+        try:
+            return [await self._firing.fire(self._ownership.owner, shots, self._clock.now_ms())]
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.exception("the store refused a fire", entries=len(shots))
+            if len(shots) == 1:
+                spoiled = Shot(shots[0].entry, _spoiled(shots[0].entry, error))
+                return [await self._firing.fire(self._ownership.owner, [spoiled], self._clock.now_ms())]
+            middle = len(shots) // 2
+            return [*await self._fire(shots[:middle]), *await self._fire(shots[middle:])]
+
+    async def _follow_up(self, fired: Fired) -> None:
+        if fired.dispatches:
+            await self._bus.publish(fired.dispatches)
+            self.on_published()
+        if fired.batch is not None:
+            await self._firing.seal([fired.batch])
+        latest = self._clock.now_ms() + self._hint_ahead_ms
+        await self._index.place([entry for entry in fired.entries if entry.due_ms <= latest])
+        for pool, execution, dispatch, reason in fired.flags:
+            await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
+        self._note(fired)
+
+    def _note(self, fired: Fired) -> None:
+        if fired.refused:
+            self._metrics.refused.labels("entry").inc(fired.refused)
+        if fired.lost:
+            self._metrics.refused.labels("epoch").inc(len(fired.lost))
+            self._ownership.lose(fired.lost)
+        if fired.dispatches:
+            self._metrics.decisions.labels("FIRED").inc(len(fired.dispatches))
+        for outcome, count in fired.decided.items():
+            self._metrics.decisions.labels(outcome).inc(count)
+        self._hold(fired.held)
+
+    def _hold(self, held: Sequence[Held]) -> None:
+        if held and not self._held:
+            self._held_until = self._clock.monotonic() + HELD_RETRY_SEC
+        for each in held:
+            self._held[each.entry] = each.reason
+
+    async def _try_held_again(self) -> None:
+        if self._held and self._clock.monotonic() >= self._held_until:
+            entries, self._held = list(self._held), {}
+            await self._index.place(entries)
+
+    def _raise_what_failed(self) -> None:
+        done = {flight for flight in self._flights if flight.done()}
+        self._flights -= done
+        for flight in done:
+            flight.result()
+
+
+def _spoiled(entry: Entry, error: Exception) -> FirePlan:
+    reason = f"{type(error).__name__}: {error}"
+    decision = Decision(JobId(entry.key), entry.nominal_ms, entry.nominal_ms, 1, Decided.ERROR, reason[:500])
+    return FirePlan((), (decision,), None)

@@ -1,0 +1,59 @@
+"""Finds what fell between the chairs: overdue entries the index has lost, batches nobody sealed, dispatches the bus lost."""
+
+from noonday.model.firing import Entry
+from noonday.ports.bus import Bus
+from noonday.ports.executions import Executions
+from noonday.ports.firing import Firing, Mark
+from noonday.ports.hot_index import HotIndex
+
+PAGE = 5_000
+BATCHES = 20
+UNSEALED_MS = 10_000
+NET_MS = 360_000
+"""Workers drop what was fired more than five minutes ago; a minute later the net may have it."""
+
+
+class Sweeper:
+    """One page a round, by keyset, round and round over everything that is overdue."""
+
+    def __init__(
+        self, firing: Firing, executions: Executions, index: HotIndex, bus: Bus, grace_ms: int, log_partition: int = 0
+    ) -> None:
+        self._firing = firing
+        self._executions = executions
+        self._index = index
+        self._bus = bus
+        self._grace_ms = grace_ms
+        self._log_partition = log_partition
+        self._mark: Mark | None = None
+
+    async def run_once(self, now_ms: int) -> int:
+        found = await self._sweep_overdue(now_ms)
+        found += await self._adopt_unsealed(now_ms)
+        found += await self._cast_net(now_ms)
+        return found if self._mark is not None else 0
+
+    async def _sweep_overdue(self, now_ms: int) -> int:
+        overdue = await self._firing.walk(self._mark, now_ms - self._grace_ms, PAGE)
+        missing: list[Entry] = await self._index.missing(overdue)
+        await self._index.place(missing)
+        self._mark = (overdue[-1].due_ms, overdue[-1].key) if len(overdue) == PAGE else None
+        return len(missing)
+
+    async def _adopt_unsealed(self, now_ms: int) -> int:
+        """Publish again what is still PENDING of a batch that was never sealed; a worker drops what it has seen."""
+        batches = await self._firing.unsealed(now_ms - UNSEALED_MS, BATCHES)
+        for batch in batches:
+            dispatches = await self._firing.dispatches_of(batch)
+            await self._bus.publish(dispatches)
+            await self._firing.seal([batch.id])
+        return len(batches)
+
+    async def _cast_net(self, now_ms: int) -> int:
+        """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
+        place = await self._executions.place(self._log_partition)
+        if place is None or not place.tick_ms:
+            return 0
+        entries = await self._firing.cast_net(place.tick_ms - NET_MS, PAGE, now_ms)
+        await self._index.place(entries)
+        return len(entries)

@@ -1,0 +1,298 @@
+"""The handlers of an application and the jobs it declares in code."""
+
+import inspect
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+import msgspec
+
+from noonday.model import job
+from noonday.model.errors import Conflict, InvalidInput, nearest
+from noonday.model.job import JobSpec, JobType, Target
+from noonday.model.retry import RetryPolicy
+from noonday.sdk.payload import label, shape_of, to_builtins
+from noonday.sdk.spec import DeclaredFields, Duration, JobFields, seconds_of, timing, with_fields
+from noonday.worker.handler import Handler, Mode
+
+if TYPE_CHECKING:
+    from noonday.sdk.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry:
+    """What an application can do (`handlers`, by pool and name) and what it wants done on a schedule (`declared`).
+
+    Decorators return the function as it was, so it can still be called and tested like any other. Whatever is wrong
+    with a function, a name or a schedule raises InvalidInput at once, which is when the module is imported.
+    """
+
+    def __init__(self) -> None:
+        self.handlers: dict[tuple[str, str], Handler] = {}
+        self.declared: list[JobSpec] = []
+
+    @overload
+    def handler(self, name: F, /) -> F: ...
+
+    @overload
+    def handler(
+        self,
+        name: str | None = None,
+        *,
+        pool: str = "default",
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+        process: bool = False,
+    ) -> Callable[[F], F]: ...
+
+    def handler(
+        self,
+        name: Any = None,
+        *,
+        pool: str = "default",
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+        process: bool = False,
+    ) -> Any:
+        """Register a function as a handler: `@app.handler` or `@app.handler("name", pool=..., ...)`.
+
+        The function takes a context and, if it wants one, a payload, whose annotation says how JSON becomes it.
+        `async def` runs on the handlers' loop, `def` in a thread, `def` with `process=True` in a process of its own,
+        which can be killed. `timeout` (seconds) and `retry` hold for jobs that do not say otherwise. The name is the
+        function's own by default; a second handler of that name in the pool raises Conflict.
+        """
+        if callable(name):
+            return self.handler()(name)
+
+        def register(function: F) -> F:
+            self._add([_handler_of(function, name, pool, timeout, retry, process)], [])
+            return function
+
+        return register
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        pool: str = "default",
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+        process: bool = False,
+        payload: Any = None,
+        **fields: Unpack[DeclaredFields],
+    ) -> Callable[[F], F]:
+        """Register a function as a handler, and declare the job that runs it by a cron expression.
+
+        Both are called `name`. Declared jobs are created, or updated, when the application starts.
+        """
+        when = timing(at=None, delay=None, cron=expression, every=None, timezone=timezone)
+        return self._declare(name, pool, timeout, retry, process, when, payload, fields)
+
+    def every(
+        self,
+        seconds: Duration,
+        *,
+        name: str | None = None,
+        pool: str = "default",
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+        process: bool = False,
+        payload: Any = None,
+        **fields: Unpack[DeclaredFields],
+    ) -> Callable[[F], F]:
+        """As `cron`, for a job that runs at an interval, counted from the Unix epoch plus `phase_sec`."""
+        when = timing(at=None, delay=None, cron=None, every=seconds, timezone=None)
+        return self._declare(name, pool, timeout, retry, process, when, payload, fields)
+
+    def include(self, other: "Registry") -> None:
+        """Take over all handlers and declared jobs of another registry. Raises Conflict, and takes none, on a clash."""
+        self._add(list(other.handlers.values()), other.declared)
+
+    def spec_for(
+        self,
+        handler: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str | None = None,
+        pool: str | None = None,
+        name: str | None = None,
+        **fields: Unpack[JobFields],
+    ) -> JobSpec:
+        """The job that runs a handler, by its name or the function itself: now, or by one of the four timings.
+
+        A handler of this registry brings its pool, and its payload is checked. Any other needs `pool`: it may be known
+        to workers elsewhere. Raises InvalidInput.
+        """
+        known = self._find(handler, pool)
+        plain = to_builtins(payload)
+        if known:
+            _check_payload(known, plain)
+            target = Target(known.pool, known.name)
+        else:
+            assert isinstance(handler, str)
+            assert pool is not None
+            target = Target(pool, handler)
+        when = timing(at=at, delay=delay, cron=cron, every=every, timezone=timezone)
+        spec = JobSpec(target=target, name=name, payload=plain, **when)
+        return with_fields(spec, fields, JobFields.__optional_keys__)
+
+    @staticmethod
+    def client(url: str, token: str | None = None, *, timeout: float = 30) -> "Client":
+        """A client of a Noonday server: `async with Noonday.client(url, token) as client`."""
+        from noonday.sdk.client import Client
+
+        return Client(url, token, timeout=timeout)
+
+    def _declare(
+        self,
+        name: str | None,
+        pool: str,
+        timeout: Duration | None,
+        retry: RetryPolicy | None,
+        process: bool,
+        when: dict[str, Any],
+        payload: Any,
+        fields: DeclaredFields,
+    ) -> Callable[[F], F]:
+        def declare(function: F) -> F:
+            handler = _handler_of(function, name, pool, timeout, retry, process)
+            self._add([handler], [_declaration(handler, when, payload, fields)])
+            return function
+
+        return declare
+
+    def _add(self, handlers: list[Handler], jobs: list[JobSpec]) -> None:
+        for handler in handlers:
+            present = self.handlers.get((handler.pool, handler.name))
+            if present and present is not handler:
+                both = f"{label(present.call)} and {label(handler.call)}"
+                raise Conflict(f"pool {handler.pool} has two handlers {handler.name}: {both}")
+        new = [spec for spec in jobs if not any(spec is present for present in self.declared)]
+        keys = {spec.unique_key for spec in self.declared}
+        for spec in new:
+            if spec.unique_key in keys:
+                raise Conflict(f"two jobs called {spec.name} are declared; names of jobs are unique across pools")
+        self.handlers.update({(handler.pool, handler.name): handler for handler in handlers})
+        self.declared += new
+
+    def _find(self, wanted: str | Callable[..., Any], pool: str | None) -> Handler | None:
+        found = [
+            handler
+            for handler in self.handlers.values()
+            if wanted in (handler.name, handler.call) and pool in (None, handler.pool)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise self._ambiguous(wanted, found)
+        if callable(wanted):
+            raise InvalidInput(
+                f"{label(wanted)} is not a handler of this application" + (f" in pool {pool}" if pool else "")
+            )
+        if pool is None:
+            raise self._unknown(wanted)
+        return None
+
+    def _ambiguous(self, wanted: str | Callable[..., Any], found: list[Handler]) -> InvalidInput:
+        places = [f"{handler.name} in pool {handler.pool}" for handler in found]
+        said = label(wanted) if callable(wanted) else wanted
+        return InvalidInput.of(
+            "/target/handler", f"{said} is several handlers: {', '.join(places)}", said, allowed=places
+        )
+
+    def _unknown(self, name: str) -> InvalidInput:
+        names = sorted({known for _, known in self.handlers})
+        guess = nearest(name, names)
+        detail = f"there is no handler {name} here" + (f"; did you mean {guess}?" if guess else "")
+        detail += "; for one that lives elsewhere say its pool"
+        return InvalidInput.of("/target/handler", detail, name, allowed=names, nearest=guess)
+
+
+def _handler_of(
+    function: Callable[..., Any],
+    name: str | None,
+    pool: str,
+    timeout: Duration | None,
+    retry: RetryPolicy | None,
+    process: bool,
+) -> Handler:
+    mode = _mode_of(function, process)
+    shape = shape_of(function)
+    handler = Handler(
+        name=name or function.__name__,
+        pool=pool,
+        call=function,
+        mode=mode,
+        decode=shape.decode,
+        encode=shape.encode,
+        schema=shape.schema,
+        timeout_sec=None if timeout is None else seconds_of(timeout, "/timeout"),
+        retry_policy=retry,
+        doc=inspect.getdoc(function),
+    )
+    _check_words_and_limits(handler)
+    return handler
+
+
+def _mode_of(function: Callable[..., Any], process: bool) -> Mode:
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise InvalidInput(f"{function!r} cannot be a handler: expected a function, `async def` or `def`")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidInput(f"{label(function)} yields: expected a handler that returns")
+    if not process:
+        return Mode.ASYNC if inspect.iscoroutinefunction(function) else Mode.THREAD
+    if inspect.iscoroutinefunction(function):
+        raise InvalidInput(f"{label(function)} is `async def`: expected a plain `def` for process=True")
+    if not function.__qualname__.isidentifier():
+        raise InvalidInput(
+            f"{label(function)} cannot be imported by another process: expected a function at the top of its module "
+            "for process=True"
+        )
+    return Mode.PROCESS
+
+
+def _check_words_and_limits(handler: Handler) -> None:
+    target = Target(handler.pool, handler.name)
+    probe = JobSpec(
+        type=JobType.ONE_TIME, target=target, timeout_sec=handler.timeout_sec, retry_policy=handler.retry_policy
+    )
+    _check(probe, label(handler.call))
+
+
+def _declaration(handler: Handler, when: dict[str, Any], payload: Any, fields: DeclaredFields) -> JobSpec:
+    plain = to_builtins(payload)
+    spec = JobSpec(
+        target=Target(handler.pool, handler.name),
+        name=handler.name,
+        unique_key=f"code:{handler.name}",
+        payload=plain,
+        **when,
+    )
+    spec = with_fields(spec, fields, DeclaredFields.__optional_keys__)
+    _check(spec, label(handler.call))
+    _check_payload(handler, plain)
+    return spec
+
+
+def _check(spec: JobSpec, about: str) -> None:
+    """All that `check` says, with the function named: it is read in the traceback of an import."""
+    try:
+        # The clock matters to `runAt` alone, which nothing declared in code has.
+        job.check(spec, now_ms=0)
+    except InvalidInput as bad:
+        said = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in bad.flaws)
+        raise InvalidInput(f"{about}: {said}", bad.flaws) from bad
+
+
+def _check_payload(handler: Handler, payload: Any) -> None:
+    if handler.decode:
+        handler.decode(msgspec.json.encode(payload))
+    elif payload is not None:
+        raise InvalidInput.of("/payload", f"handler {handler.name} takes no payload", payload)

@@ -1,0 +1,173 @@
+"""The client for code without an event loop: a thin portal to the asynchronous one, which does all the work."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from noonday.model.view import Page
+from noonday.sdk.client import Client, ClientClosed, Listing
+from noonday.sdk.spec import Duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+PageT = TypeVar("PageT", bound=Page)
+_END = object()
+
+
+class Portal:
+    """An event loop in a thread of its own, to which any thread can hand coroutines."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(_idle(ready),), name="noonday-client", daemon=True)
+        self._thread.start()
+        self._loop, self._stop = ready.result()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises. Raises ClientClosed if the portal is closed before it ends."""
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise ClientClosed("this client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError as cancelled:
+            raise ClientClosed("this client was closed before the answer came") from cancelled
+        finally:
+            future.cancel()  # matters if the waiting itself was interrupted, as by Ctrl-C
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one last coroutine, cancel all others, end the thread. A second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+async def _idle(ready: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]") -> None:
+    stop = asyncio.Event()
+    ready.set_result((asyncio.get_running_loop(), stop))
+    await stop.wait()
+
+
+class Pages(Generic[PageT, T]):
+    """As `Listing`, for plain loops: `for page in pages`, or `for one in pages.items()`."""
+
+    def __init__(self, portal: Portal, listing: Listing[PageT, T]) -> None:
+        self._portal = portal
+        self._listing = listing
+
+    def __iter__(self) -> Iterator[PageT]:
+        return _iterate(self._portal, self._listing)
+
+    def items(self) -> Iterator[T]:
+        return _iterate(self._portal, self._listing.items())
+
+
+def _iterate(portal: Portal, source: AsyncIterable[T]) -> Iterator[T]:
+    iterator = aiter(source)
+    while (value := portal.run(_next(iterator))) is not _END:
+        yield value
+
+
+async def _next(iterator: AsyncIterator[Any]) -> Any:
+    return await anext(iterator, _END)
+
+
+class blocking(Generic[P, T]):
+    """A method of `Client` as one that waits for its answer, with the same signature."""
+
+    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: "SyncClient | None", owner: type) -> Self | Callable[P, T]:
+        if client is None:
+            return self
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return client.portal.run(self._method(client.client, *args, **kwargs))
+
+        return call
+
+
+class paging(Generic[P, PageT, T]):
+    """A method of `Client` that lists, as one whose pages are iterated over without `async`."""
+
+    def __init__(self, method: Callable[Concatenate[Client, P], Listing[PageT, T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, Pages[PageT, T]]: ...
+    def __get__(self, client: "SyncClient | None", owner: type) -> Self | Callable[P, Pages[PageT, T]]:
+        if client is None:
+            return self
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Pages[PageT, T]:
+            return Pages(client.portal, self._method(client.client, *args, **kwargs))
+
+        return call
+
+
+class SyncClient:
+    """`Client` without `async`: the same methods, which wait. Any number of threads may share one."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: Duration = 30) -> None:
+        self.client = Client(url, token, timeout=timeout)
+        self.portal = Portal()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all connections and end the thread; whoever still waits gets ClientClosed."""
+        self.portal.close(self.client.close)
+
+    create = blocking(Client.create)
+    create_many = blocking(Client.create_many)
+    get_job = blocking(Client.get_job)
+    list_jobs = paging(Client.list_jobs)
+    replace = blocking(Client.replace)
+    pause = blocking(Client.pause)
+    resume = blocking(Client.resume)
+    delete = blocking(Client.delete)
+    trigger = blocking(Client.trigger)
+    backfill = blocking(Client.backfill)
+    occurrences = blocking(Client.occurrences)
+    preview = blocking(Client.preview)
+    get_execution = blocking(Client.get_execution)
+    list_executions = paging(Client.list_executions)
+    cancel = blocking(Client.cancel)
+    result = blocking(Client.result)
+    dead_letters = paging(Client.dead_letters)
+    retry_dead = blocking(Client.retry_dead)
+    archive_dead = blocking(Client.archive_dead)
+    retry_dead_where = blocking(Client.retry_dead_where)
+    archive_dead_where = blocking(Client.archive_dead_where)
+    pools = blocking(Client.pools)
+    get_pool = blocking(Client.get_pool)
+    put_pool = blocking(Client.put_pool)
+    workers = blocking(Client.workers)
+    audit = paging(Client.audit)
+    get_tenant = blocking(Client.get_tenant)
+    put_tenant = blocking(Client.put_tenant)
+    overview = blocking(Client.overview)
+    health = blocking(Client.health)

@@ -1,0 +1,164 @@
+"""How a server is asked: one session, typed answers, and retries that cannot do a thing twice."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError
+from noonday.sdk.problems import UnexpectedAnswer, is_problem, problem_of
+
+RETRY_WAITS_SEC = (0.05, 0.2, 0.8)
+CONNECT_SEC = 5.0
+_BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)
+_NOTHING: Mapping[str, Any] = {}
+
+T = TypeVar("T")
+
+
+class ServerUnreachable(NoondayError):
+    """Nothing answers at the URL, or nothing did in time."""
+
+    code = "server-unreachable"
+
+
+class ClientClosed(NoondayError):
+    """The client was used after, or while, it was closed."""
+
+    code = "client-closed"
+
+
+class Transport:
+    """Requests to one server, with the caller's token.
+
+    A request whose connection fails is sent again. That is safe for all of them: what only asks changes nothing, and
+    what changes something goes through `change`, which gives it an Idempotency-Key.
+    """
+
+    def __init__(
+        self, url: str, token: str | None, timeout_sec: float, sleep: Callable[[float], Awaitable[object]]
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput.of("/url", f"the server's URL must begin with http:// or https://, not {url}", url)
+        self.url = url.rstrip("/")
+        self.sleep = sleep
+        self._headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
+        self._timeout_sec = timeout_sec
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._session:
+            await self._session.close()
+
+    async def get(self, kind: type[T], path: str, query: Mapping[str, Any] = _NOTHING) -> T:
+        """Ask for a value. What the query leaves None is not said."""
+        said = {name: _query_text(value) for name, value in query.items() if value is not None}
+        return await self.ask(kind, "GET", f"{path}?{urlencode(said)}" if said else path)
+
+    async def change(
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] = _NOTHING,
+    ) -> T:
+        """Ask for a change, made once however often the request arrives."""
+        keyed = {"Idempotency-Key": _quoted(key or str(uuid.uuid4())), **headers}
+        return await self.ask(kind, method, path, body, keyed)
+
+    async def ask(
+        self, kind: type[T], method: str, path: str, body: Any = None, headers: Mapping[str, str] = _NOTHING
+    ) -> T:
+        """Send a request until it is answered, and read the answer. Raises what the server refuses it with."""
+        for wait in RETRY_WAITS_SEC:
+            try:
+                return decoded(kind, await self._send(method, path, body, headers), path)
+            # In progress: the server still works on what arrived before the connection broke.
+            except (*_BROKEN, IdempotencyInProgress):
+                await self.sleep(wait)
+        try:
+            return decoded(kind, await self._send(method, path, body, headers), path)
+        except _BROKEN as gone:
+            raise self._unreachable(gone) from gone
+
+    async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
+        data = None if body is None else msgspec.json.encode(body)
+        said = headers if data is None else {**headers, "Content-Type": "application/json"}
+        url = URL(self.url + path, encoded=True)
+        try:
+            async with self._opened().request(method, url, data=data, headers=said, allow_redirects=False) as response:
+                raw = await response.read()
+        except aiohttp.ServerTimeoutError:
+            raise
+        except TimeoutError as late:
+            raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self._timeout_sec:g} s") from late
+        if response.status >= 300:
+            raise _refusal(response, raw)
+        return raw
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=self._timeout_sec, sock_connect=CONNECT_SEC),
+            )
+        return self._session
+
+    def _unreachable(self, why: Exception) -> ServerUnreachable:
+        detail = f"no Noonday server answers at {self.url} ({why}): start one with `noonday up`, or name another URL"
+        return ServerUnreachable(detail, url=self.url)
+
+
+def path_of(*parts: str) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def decoded(kind: type[T], raw: bytes | msgspec.Raw, path: str) -> T:
+    try:
+        answer: T = _decoder(cast(Hashable, kind)).decode(raw)
+    except msgspec.DecodeError as bad:
+        raise UnexpectedAnswer(f"the answer to {path} cannot be read: {bad}") from bad
+    return answer
+
+
+@lru_cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _query_text(value: Any) -> str:
+    plain = msgspec.to_builtins(value)
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+
+
+def _quoted(key: str) -> str:
+    """A string as structured fields have it (RFC 9651)."""
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidInput.of("/idempotency_key", "an Idempotency-Key has printable ASCII characters only", key)
+    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _refusal(response: aiohttp.ClientResponse, raw: bytes) -> NoondayError:
+    try:
+        members = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        members = None
+    if isinstance(members, dict) and is_problem(members):
+        return problem_of(members).error()
+    said = response.headers.get("Location") or raw[:200].decode(errors="replace")
+    detail = f"{response.method} {response.url} was answered {response.status} {response.reason}: {said}"
+    return UnexpectedAnswer(detail, status=response.status)

@@ -1,0 +1,87 @@
+"""The embedded rung: one process, one SQLite file."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from noonday.crypto.keyring import Keyring, load_or_create
+from noonday.drivers.memory.bus import MemoryBus
+from noonday.drivers.memory.hot_index import MemoryHotIndex
+from noonday.drivers.memory.leases import LocalLeases
+from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.store import Store, open_store
+from noonday.model.ids import InstanceId
+from noonday.ports.clock import Clock
+from noonday.ports.leases import Leases
+from noonday.runtime.clock import SystemClock
+from noonday.wiring.engine import Drivers, Engine
+from noonday.wiring.settings import Settings
+from noonday.worker.handler import Handler
+
+
+class Embedded:
+    """An engine on one file, from `open` to `close`."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self.store = store
+        self.engine = engine
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        handlers: Mapping[tuple[str, str], Handler],
+        *,
+        handlers_loop: asyncio.AbstractEventLoop | None = None,
+        concurrency: Mapping[str, int] | None = None,
+        clock: Clock | None = None,
+    ) -> "Embedded":
+        """Lock and open the file, recover what the last process left, and start. Raises AlreadyRunning."""
+        leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"))
+        store = None
+        try:
+            # The lock comes before the file: a second process must not even migrate it.
+            await leases.join(InstanceId(""), 1.0)
+            store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
+            drivers = drivers_on(store, leases, keyring_of(settings), clock or SystemClock(), settings)
+            engine = Engine(drivers, settings, handlers, handlers_loop=handlers_loop, concurrency=concurrency)
+            await engine.start()
+        except BaseException:
+            if store:
+                await store.close()
+            await leases.leave()
+            raise
+        return cls(store, engine)
+
+    async def close(self) -> None:
+        await self.engine.stop()
+        await self.store.close()
+
+
+def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, settings: Settings) -> Drivers:
+    return Drivers(
+        clock=clock,
+        jobs=store.jobs,
+        firing=store.firing,
+        executions=store.executions,
+        archive=store.archive,
+        index=MemoryHotIndex(settings.scheduler.lead_ms),
+        bus=MemoryBus(clock),
+        signals=MemorySignals(),
+        leases=leases,
+        keyring=keyring,
+    )
+
+
+def keyring_of(settings: Settings) -> Keyring:
+    if settings.encryption.keys:
+        return Keyring.from_env_value(settings.encryption.keys)
+    if settings.data == MEMORY:
+        return Keyring.generate()
+    return load_or_create(Path(f"{settings.data}.keys"))
+
+
+def file_options(settings: Settings) -> FileOptions:
+    store = settings.store
+    return FileOptions(store.synchronous, store.cache_mb, store.busy_timeout_ms)

@@ -1,0 +1,71 @@
+"""What is done now and then: retention, schedules after a change of time-zone data, gauges."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from noonday.model.schedule import tzdata_version
+from noonday.ports.executions import Retention
+from noonday.runtime.metrics import Metrics
+from noonday.runtime.supervise import Loop
+from noonday.wiring.settings import LimitSettings, RetentionSettings
+
+if TYPE_CHECKING:
+    from noonday.wiring.engine import Drivers
+
+_DAY_MS = 86_400_000
+_STEP = 500
+
+
+class Housekeeper:
+    """One small step of each a round, so that nobody waits for the store because of it."""
+
+    def __init__(
+        self,
+        drivers: "Drivers",
+        retention: RetentionSettings,
+        limits: LimitSettings,
+        metrics: Metrics,
+        loops: Callable[[], Mapping[str, Loop]],
+    ) -> None:
+        self._drivers = drivers
+        self._retention = _in_ms(retention, limits)
+        self._metrics = metrics
+        self._loops = loops
+        self._zones = tzdata_version()
+
+    async def run_once(self, now_ms: int) -> int:
+        await self._gauge(now_ms)
+        replanned = await self._drivers.firing.replan(self._zones, _STEP, now_ms)
+        pruned = await self._drivers.executions.prune(self._retention, now_ms, _STEP)
+        return int(replanned == _STEP or pruned >= _STEP)
+
+    async def _gauge(self, now_ms: int) -> None:
+        counts = await self._drivers.archive.counts(now_ms)
+        due = await self._drivers.firing.count_due(now_ms)
+        metrics = self._metrics
+        metrics.dead_letters.set(counts["dead"])
+        metrics.running.set(counts["running"])
+        metrics.workers.set(counts["workers"])
+        oldest = counts["oldest_due_ms"]
+        metrics.oldest_due_age.set(max(0, now_ms - oldest) / 1000 if oldest else 0)
+        metrics.due_now.clear()
+        for pool, (count, _) in due.items():
+            metrics.due_now.labels(pool).set(count)
+        metrics.queued.clear()
+        for row in await self._drivers.archive.list_pools(now_ms):
+            metrics.queued.labels(row.name).set(row.queued)
+        for name, loop in self._loops().items():
+            metrics.tick_age.labels(name).set(loop.age_sec())
+
+
+def _in_ms(retention: RetentionSettings, limits: LimitSettings) -> Retention:
+    return Retention(
+        succeeded_ms=int(retention.succeeded_days * _DAY_MS),
+        cancelled_ms=int(retention.cancelled_days * _DAY_MS),
+        expired_ms=int(retention.expired_days * _DAY_MS),
+        dead_ms=int(retention.dead_days * _DAY_MS),
+        jobs_ms=int(retention.jobs_days * _DAY_MS),
+        decisions_ms=int(retention.decisions_days * _DAY_MS),
+        audit_ms=int(retention.audit_days * _DAY_MS),
+        receipts_ms=int(limits.idempotency_hours * 3_600_000),
+    )

@@ -1,0 +1,507 @@
+"""Everything that can be set, where it may come from, and what is said when it is wrong.
+
+A value comes from a flag, else from the environment, else from `noonday.toml`, else it is the default. Nothing unknown
+is passed over: a misspelt name is an error that names the nearest one. An empty variable counts as not set.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, StrType, Type, UnionType, type_info
+
+from noonday.model.errors import BadSettings, Flaw, nearest
+
+PREFIX = "NOONDAY_"
+CONFIG_VARIABLE = "NOONDAY_CONFIG"
+DEFAULT_FILE = Path("noonday.toml")
+
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "NOONDAY_URL", "NOONDAY_TOKEN"})
+"""Variables that are ours but set nothing here: where the settings are, and what the client reads."""
+
+SHORT_VARIABLES = {"NOONDAY_KEYS": "encryption.keys"}
+"""Second names, for what is set by hand most often."""
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that belong together. Printing one never shows a secret."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(info.name, self._shown(info)) for info in msgspec.structs.fields(self)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def _shown(self, info: msgspec.structs.FieldInfo) -> Any:
+        value = getattr(self, info.name)
+        return _HIDDEN if value is not None and _Shape.of(info.type).secret else value
+
+
+class AuthSettings(Role, frozen=True, kw_only=True):
+    """Whose tokens are accepted."""
+
+    secret: Annotated[
+        Annotated[str, Meta(min_length=32)] | None,
+        Meta(
+            description="Shared secret that tokens are signed with (HS256), at least 32 characters. "
+            "Without one, the server makes its own next to the data and serves loopback only.",
+            extra={"secret": True},
+        ),
+    ] = None
+    algorithm: Annotated[
+        Literal["HS256", "RS256", "ES256"],
+        Meta(description="The one algorithm that is accepted. RS256 and ES256 need a key set (JWKS)."),
+    ] = "HS256"
+    jwks_url: Annotated[
+        Annotated[str, Meta(pattern="^https?://")] | None,
+        Meta(description="Where the identity provider publishes its keys (JWKS)."),
+    ] = None
+    jwks_file: Annotated[str | None, Meta(description="The key set (JWKS) as a file, in place of jwks_url.")] = None
+    audience: Annotated[str | None, Meta(description="If set, a token's `aud` must name it.")] = None
+    issuer: Annotated[str | None, Meta(description="If set, a token's `iss` must be it.")] = None
+
+
+class EncryptionSettings(Role, frozen=True, kw_only=True):
+    """What payloads, progress and results are encrypted with at rest."""
+
+    keys: Annotated[
+        str | None,
+        Meta(
+            description="Keys as `id:base64,id:base64`, 32 bytes each; the first one seals, all of them open. "
+            "Without it, the server keeps a key file next to the data.",
+            extra={"secret": True},
+        ),
+    ] = None
+
+
+class StoreSettings(Role, frozen=True, kw_only=True):
+    """The SQLite file."""
+
+    synchronous: Annotated[
+        Literal["FULL", "NORMAL"],
+        Meta(description="FULL loses nothing when the power fails; NORMAL may lose the last moments, and is faster."),
+    ] = "FULL"
+    cache_mb: Annotated[int, Meta(ge=1, le=65_536, description="Memory for pages of the file.")] = 64
+    busy_timeout_ms: Annotated[
+        int, Meta(ge=0, le=600_000, description="How long a statement waits for a lock on the file.")
+    ] = 5000
+
+
+class SchedulerSettings(Role, frozen=True, kw_only=True):
+    """How due work is found and fired."""
+
+    lead_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="How long before its time a job is handed to a worker, which holds it.")
+    ] = 200
+    batch: Annotated[int, Meta(ge=1, le=100_000, description="How many are fired in one transaction at most.")] = 2000
+    hydrate_ahead_sec: Annotated[
+        int, Meta(ge=1, le=86_400, description="How far ahead of time the near future is kept in memory.")
+    ] = 600
+    hint_ahead_sec: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=172_800,
+            description="A job due within this is put in memory when it is stored. More than hydrate_ahead_sec.",
+        ),
+    ] = 1200
+    sweep_every_ms: Annotated[
+        int, Meta(ge=10, le=3_600_000, description="How often the sweeper looks for what was missed.")
+    ] = 1000
+    grace_ms: Annotated[
+        int, Meta(ge=0, le=3_600_000, description="How overdue something must be before the sweeper takes it.")
+    ] = 2000
+
+
+class WorkerSettings(Role, frozen=True, kw_only=True):
+    """How handlers are run."""
+
+    concurrency: Annotated[int, Meta(ge=1, le=100_000, description="How many handlers run at once in a pool.")] = 100
+    threads: Annotated[int, Meta(ge=1, le=10_000, description="Threads for handlers that are not async.")] = 32
+    processes: Annotated[
+        int, Meta(ge=0, le=1_000, description="Processes for handlers that ask for their own; 0 allows none.")
+    ] = 2
+    drain_sec: Annotated[
+        int, Meta(ge=0, le=86_400, description="How long running handlers may finish when the worker is stopped.")
+    ] = 30
+    beat_sec: Annotated[int, Meta(ge=1, le=3_600, description="How often a worker says that it is alive.")] = 10
+    cancel_grace_sec: Annotated[
+        int, Meta(ge=0, le=86_400, description="How long a cancelled handler may take to stop before it is forced.")
+    ] = 10
+
+
+class RetentionSettings(Role, frozen=True, kw_only=True):
+    """How long what is over is kept; 0 keeps it no longer than the next pruning."""
+
+    succeeded_days: Annotated[int, Meta(ge=0, le=36_500, description="Executions that succeeded.")] = 7
+    cancelled_days: Annotated[int, Meta(ge=0, le=36_500, description="Executions that were cancelled.")] = 7
+    expired_days: Annotated[int, Meta(ge=0, le=36_500, description="Executions that came too late to start.")] = 7
+    dead_days: Annotated[int, Meta(ge=0, le=36_500, description="Dead letters.")] = 30
+    jobs_days: Annotated[int, Meta(ge=0, le=36_500, description="Jobs that will not fire again.")] = 30
+    decisions_days: Annotated[int, Meta(ge=0, le=36_500, description="Why an occurrence did or did not run.")] = 30
+    audit_days: Annotated[int, Meta(ge=0, le=36_500, description="Who did what.")] = 90
+
+
+class LimitSettings(Role, frozen=True, kw_only=True):
+    """What one request or one result may hold."""
+
+    payload_bytes: Annotated[int, Meta(ge=1, le=67_108_864, description="Largest payload of a job.")] = 262_144
+    result_bytes: Annotated[int, Meta(ge=1, le=67_108_864, description="Largest result of a handler.")] = 65_536
+    batch_jobs: Annotated[int, Meta(ge=1, le=1_000_000, description="Most jobs in one batch request.")] = 10_000
+    idempotency_hours: Annotated[
+        int, Meta(ge=1, le=8_760, description="How long an Idempotency-Key is remembered.")
+    ] = 24
+
+
+class TelemetrySettings(Role, frozen=True, kw_only=True):
+    """What is told to the outside."""
+
+    otlp_endpoint: Annotated[
+        Annotated[str, Meta(pattern="^https?://")] | None,
+        Meta(description="Where traces are sent (OTLP over HTTP); without it they are not."),
+    ] = None
+    service_name: Annotated[str, Meta(min_length=1, description="The name that traces and metrics carry.")] = "noonday"
+    tenant_metrics: Annotated[
+        bool, Meta(description="Label metrics with the tenant. Many tenants make many time series.")
+    ] = False
+
+
+class Settings(Role, frozen=True, kw_only=True):
+    """All of it. Made by `load_settings`, or by hand in a program that embeds Noonday."""
+
+    data: Annotated[str, Meta(min_length=1, description="The SQLite file; made if it does not exist.")] = "noonday.db"
+    host: Annotated[
+        str, Meta(min_length=1, description="Address the API listens on. Beyond loopback, [auth] must be configured.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Port of the API; 0 takes a free one.")] = 8080
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], Meta(description="The least that is logged.")
+    ] = "WARNING"
+    log_format: Annotated[Literal["text", "json"], Meta(description="Lines for people, or for programs.")] = "text"
+    logs_url_template: Annotated[
+        str | None,
+        Meta(description="Where an execution's logs are, such as `https://logs/{executionId}`; shown as logsUrl."),
+    ] = None
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+
+    def check(self) -> None:
+        """Raise BadSettings if values that are valid alone do not go together."""
+        _refuse(
+            [*_flaws_of_auth(self.auth), *_flaws_of_exposure(self), *_flaws_of_template(self), *_flaws_of_reach(self)]
+        )
+
+
+@dataclass(frozen=True)
+class SettingDoc:
+    """One setting, for documents and for `noonday settings`."""
+
+    key: str
+    env: str
+    type: str
+    default: Any
+    help: str
+    secret: bool = False
+
+
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Settings:
+    """Settings from flags, then `NOONDAY_*`, then the file, then defaults; checked.
+
+    `flags` are by key (`scheduler.lead_ms`, or `scheduler_lead_ms`); None means not given. `file` is the one named by
+    --config; without it NOONDAY_CONFIG, then `noonday.toml` in the working directory. Raises BadSettings that lists
+    everything wrong: key, value, where it came from, what is allowed.
+    """
+    wishes: dict[str, _Wish] = {}
+    flaws = list(_flaws_of_second_names(environ))
+    for wish in (*_wishes_of_file(file, environ), *_wishes_of_environment(environ), *_wishes_of_flags(flags)):
+        if wish.key in _SHAPES:
+            wishes[wish.key] = wish
+        else:
+            flaws.append(wish.as_unknown())
+    values: dict[str, Any] = {}
+    for key, wish in wishes.items():
+        try:
+            values[key] = _SHAPES[key].read(wish)
+        except ValueError:
+            flaws.append(_SHAPES[key].flaw(wish))
+    _refuse(flaws)
+    settings = _build(values)
+    settings.check()
+    return settings
+
+
+def describe_settings() -> list[SettingDoc]:
+    """Every setting there is, in the order they are declared."""
+    return [
+        SettingDoc(key, _variable_of(key), shape.name, shape.default, shape.help, shape.secret)
+        for key, shape in _SHAPES.items()
+    ]
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A value somebody gave, and where."""
+
+    key: str
+    value: Any
+    source: str
+    given_as: str
+    known: tuple[str, ...]
+    is_text: bool
+    """Whether a number or a truth value may be written as text, as in the environment."""
+
+    def as_unknown(self) -> Flaw:
+        if self.given_as in _SECTIONS:
+            return Flaw(
+                _pointer(self.key), f"{self.key} is a section, not a setting ({self.source}): write [{self.key}]"
+            )
+        guess = nearest(self.given_as, self.known)
+        hint = f"; did you mean {guess}?" if guess else ""
+        detail = f"{self.given_as} is not a setting ({self.source}){hint}"
+        return Flaw(_pointer(self.key), detail, nearest=guess)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What one setting may be."""
+
+    type: Any
+    default: Any
+    bare: Type
+    optional: bool
+    help: str
+    secret: bool
+
+    @classmethod
+    def of(cls, annotation: Any, default: Any = None) -> "_Shape":
+        info, optional, help_text, secret = type_info(annotation), False, "", False
+        while isinstance(info, Metadata | UnionType):
+            if isinstance(info, Metadata):
+                help_text = help_text or (info.extra_json_schema or {}).get("description", "")
+                secret = secret or bool((info.extra or {}).get("secret"))
+                info = info.type
+            else:
+                optional = True
+                info = next(one for one in info.types if not isinstance(one, NoneType))
+        return cls(annotation, default, info, optional, help_text, secret)
+
+    @property
+    def name(self) -> str:
+        match self.bare:
+            case IntType():
+                return "integer"
+            case BoolType():
+                return "boolean"
+            case LiteralType(values=values):
+                return " | ".join(str(value) for value in values)
+            case _:
+                return "text"
+
+    @property
+    def allowed(self) -> str:
+        match self.bare:
+            case IntType(ge=least, le=most):
+                return f"a whole number from {least} to {most}"
+            case BoolType():
+                return "true or false"
+            case LiteralType(values=values):
+                return " or ".join(str(value) for value in values)
+            case StrType(pattern="^https?://"):
+                return "a URL that begins with http:// or https://"
+            case StrType(min_length=int(length)) if length > 1:
+                return f"text of at least {length} characters"
+            case _:
+                return "text, not empty"
+
+    def read(self, wish: _Wish) -> Any:
+        """The value in its type. Raises ValueError (as msgspec does) if it cannot be one."""
+        value = os.fspath(wish.value) if isinstance(wish.value, os.PathLike) else wish.value
+        if isinstance(value, str) and isinstance(self.bare, LiteralType):
+            value = next((one for one in self.bare.values if str(one).lower() == value.lower()), value)
+        if value == "":
+            raise ValueError
+        return msgspec.convert(value, self.type, strict=not (wish.is_text and isinstance(value, str)))
+
+    def flaw(self, wish: _Wish) -> Flaw:
+        shown = _HIDDEN if self.secret else _shortened(repr(wish.value))
+        detail = f"{wish.key} is {shown} ({wish.source}): must be {self.allowed}"
+        return Flaw(_pointer(wish.key), detail, None if self.secret else wish.value, self.allowed)
+
+
+_HIDDEN = "(hidden)"
+
+
+def _wishes_of_file(file: Path | None, environ: Mapping[str, str]) -> Iterator[_Wish]:
+    path = _find_file(file, environ)
+    if path is None:
+        return
+    for key, value in _flattened(_read_toml(path)):
+        yield _Wish(key, value, f"file {path}", key, tuple(_SHAPES), is_text=False)
+
+
+def _find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if file is not None:
+        return file
+    if named := environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(f"cannot read the settings file {path}: {error.strerror}", path=str(path)) from error
+    except ValueError as error:
+        raise BadSettings(f"the settings file {path} is not TOML: {error}", path=str(path)) from error
+
+
+def _flattened(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{name}.{inner}", inner_value) for inner, inner_value in value.items())
+        elif not (value == {} and name in _SECTIONS):
+            yield name, value
+
+
+def _wishes_of_environment(environ: Mapping[str, str]) -> Iterator[_Wish]:
+    known = (*_BY_VARIABLE, *OTHER_VARIABLES)
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in OTHER_VARIABLES or not environ[name].strip():
+            continue
+        key = _BY_VARIABLE.get(name, name)
+        yield _Wish(key, environ[name].strip(), f"environment variable {name}", name, known, is_text=True)
+
+
+def _flaws_of_second_names(environ: Mapping[str, str]) -> Iterator[Flaw]:
+    for short, key in SHORT_VARIABLES.items():
+        if environ.get(short) and environ.get(_variable_of(key)):
+            yield Flaw(_pointer(key), f"{short} and {_variable_of(key)} are both set, and mean the same: remove one")
+
+
+def _wishes_of_flags(flags: Mapping[str, Any]) -> Iterator[_Wish]:
+    for name, value in flags.items():
+        if value is not None:
+            key = _BY_FLAG.get(name, name)
+            yield _Wish(key, value, f"flag {name}", name, tuple(_SHAPES), is_text=True)
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    top = {key: value for key, value in values.items() if "." not in key}
+    for section, role in _SECTIONS.items():
+        prefix = f"{section}."
+        top[section] = role(**{key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)})
+    return Settings(**top)
+
+
+def _flaws_of_auth(auth: AuthSettings) -> Iterator[Flaw]:
+    key_sets = [name for name in ("jwks_url", "jwks_file") if getattr(auth, name) is not None]
+    if auth.algorithm == "HS256":
+        for name in key_sets:
+            detail = f"auth.{name} is set, but auth.algorithm is HS256: set auth.algorithm to RS256 or ES256"
+            yield Flaw("/auth/algorithm", detail, auth.algorithm, ["RS256", "ES256"])
+        return
+    if len(key_sets) != 1:
+        detail = f"auth.algorithm is {auth.algorithm}: set one of auth.jwks_url and auth.jwks_file, not both"
+        yield Flaw("/auth/jwks_url", detail)
+    if auth.secret is not None:
+        detail = f"auth.secret is set, but auth.algorithm is {auth.algorithm}, which has no secret: remove one of them"
+        yield Flaw("/auth/secret", detail)
+
+
+def _flaws_of_exposure(settings: Settings) -> Iterator[Flaw]:
+    auth = settings.auth
+    if _is_loopback(settings.host) or auth.secret or auth.jwks_url or auth.jwks_file:
+        return
+    detail = (
+        f"host is {settings.host!r}, which others can reach, and no token is configured to keep them out: "
+        "set auth.secret (NOONDAY_AUTH_SECRET, for one: openssl rand -base64 32), "
+        "or auth.algorithm with auth.jwks_url or auth.jwks_file, or keep host at 127.0.0.1"
+    )
+    yield Flaw("/host", detail, settings.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _flaws_of_template(settings: Settings) -> Iterator[Flaw]:
+    template = settings.logs_url_template
+    if template is not None and _places_in(template) != {"executionId"}:
+        detail = f"logs_url_template is {template!r}: must hold {{executionId}} and no other {{name}}"
+        yield Flaw("/logs_url_template", detail, template)
+
+
+def _places_in(template: str) -> set[str]:
+    try:
+        return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError:
+        return set()
+
+
+def _flaws_of_reach(settings: Settings) -> Iterator[Flaw]:
+    hint, hydrate = settings.scheduler.hint_ahead_sec, settings.scheduler.hydrate_ahead_sec
+    if hint <= hydrate:
+        detail = (
+            f"scheduler.hint_ahead_sec is {hint}: must be more than scheduler.hydrate_ahead_sec ({hydrate}), "
+            "or a job stored while the hydrator walks is found late"
+        )
+        yield Flaw("/scheduler/hint_ahead_sec", detail, hint)
+
+
+def _refuse(flaws: list[Flaw]) -> None:
+    if flaws:
+        raise BadSettings("\n".join(flaw.detail for flaw in flaws), flaws=tuple(flaws))
+
+
+def _pointer(key: str) -> str:
+    return "/" + key.replace(".", "/")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _variable_of(key: str) -> str:
+    return PREFIX + key.replace(".", "_").upper()
+
+
+def _sections() -> dict[str, type[Role]]:
+    return {info.name: info.type for info in msgspec.structs.fields(Settings) if _is_role(info.type)}
+
+
+def _is_role(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Role)
+
+
+def _shapes() -> dict[str, _Shape]:
+    shapes = {}
+    for info in msgspec.structs.fields(Settings):
+        if not _is_role(info.type):
+            shapes[info.name] = _Shape.of(info.type, info.default)
+    for section, role in _SECTIONS.items():
+        for info in msgspec.structs.fields(role):
+            shapes[f"{section}.{info.name}"] = _Shape.of(info.type, info.default)
+    return shapes
+
+
+_SECTIONS = _sections()
+_SHAPES = _shapes()
+_BY_VARIABLE = {_variable_of(key): key for key in _SHAPES} | SHORT_VARIABLES
+_BY_FLAG = {key.replace(".", "_"): key for key in _SHAPES}

@@ -1,0 +1,131 @@
+"""What a handler is given."""
+
+from collections.abc import Generator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from noonday.model.errors import NoondayError
+from noonday.model.message import Dispatch, Token
+
+
+class Snooze(NoondayError):
+    """Raised by a handler: come back in so many seconds. It costs no attempt."""
+
+    code = "snooze"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"come back in {seconds:g} s")
+        self.seconds = seconds
+
+
+class Cancelled(NoondayError):
+    """Raised by `ctx.raise_if_cancelled()`."""
+
+    code = "cancelled"
+
+
+class _Done:
+    """Something that may be awaited, or not."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
+_DONE = _Done()
+
+
+class Context:
+    """The run a handler is in. Stable over attempts: `execution_id`. Growing with every run: `token`."""
+
+    __slots__ = ("_cancel_reason", "_dispatch", "_observed", "_progress", "_said", "_said_new", "_token")
+
+    def __init__(self, dispatch: Dispatch, token: Token, progress: Any) -> None:
+        self._dispatch = dispatch
+        self._token = token
+        self._progress = progress
+        self._said: Any = None
+        self._said_new = False
+        self._cancel_reason: str | None = None
+        self._observed = False
+
+    @property
+    def execution_id(self) -> str:
+        """The same for every attempt of this occurrence: the key to be idempotent with."""
+        return self._dispatch.execution_id
+
+    @property
+    def job_id(self) -> str:
+        return self._dispatch.job_id
+
+    @property
+    def job_name(self) -> str | None:
+        return self._dispatch.name
+
+    @property
+    def tenant(self) -> str:
+        return self._dispatch.tenant
+
+    @property
+    def pool(self) -> str:
+        return self._dispatch.pool
+
+    @property
+    def handler(self) -> str:
+        return self._dispatch.handler
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self._dispatch.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token: a later run of the same execution always has a larger one."""
+        return int(self._token)
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The nominal time of the occurrence, not the time it happened to start."""
+        return datetime.fromtimestamp(self._dispatch.nominal_ms / 1000, UTC)
+
+    @property
+    def traceparent(self) -> str | None:
+        return self._dispatch.trace
+
+    @property
+    def progress(self) -> Any:
+        """What the last attempt said last; an empty dict if it said nothing."""
+        return {} if self._progress is None else self._progress
+
+    def heartbeat(self, progress: Any = None) -> _Done:
+        """Say that the run is alive, and how far it is. The next attempt finds it in `progress`. May be awaited."""
+        if progress is not None:
+            self._said = msgspec.json.encode(progress)
+            self._progress = progress
+        self._said_new = True
+        return _DONE
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run was asked to end. A plain function has to look; a coroutine is cancelled."""
+        if self._cancel_reason is not None:
+            self._observed = True
+        return self._cancel_reason is not None
+
+    @property
+    def cancel_reason(self) -> str | None:
+        return self._cancel_reason
+
+    def raise_if_cancelled(self) -> None:
+        if self.cancelled:
+            raise Cancelled(self._cancel_reason or "")
+
+    @property
+    def logger(self) -> Any:
+        """A structured logger that names this run."""
+        return structlog.get_logger("noonday.handler").bind(
+            execution_id=self.execution_id, job_id=self.job_id, handler=self.handler, attempt=self.attempt
+        )

@@ -1,0 +1,225 @@
+"""Where handlers run: a loop of their own, threads, and spawned processes."""
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from noonday.crypto.keyring import Keyring
+from noonday.model.execution import Outcome
+from noonday.ports.clock import Clock
+from noonday.worker.handler import Mode
+from noonday.worker.process import ProcessHost
+from noonday.worker.run import Run, failure_of
+
+_SLICE_SEC = 0.002
+"""How long runs that never wait may keep the loop before others get a turn."""
+
+
+class Host:
+    """Starts runs on its loop, at most so many of a pool at once, and says when they have ended.
+
+    `start` and `stop` may be called from another thread. `on_ended` is called on the loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        keyring: Keyring,
+        concurrency: dict[str, int],
+        threads: int,
+        processes: int,
+        result_limit: int,
+        on_ended: Callable[[Run], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._keyring = keyring
+        self._free = dict(concurrency)
+        self._waiting: dict[str, deque[Run]] = {pool: deque() for pool in concurrency}
+        self._threads = (
+            ThreadPoolExecutor(max_workers=threads, thread_name_prefix="noonday-handler") if threads else None
+        )
+        self._processes = ProcessHost(processes) if processes else None
+        self._result_limit = result_limit
+        self._on_ended = on_ended
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, runs: Sequence[Run]) -> None:
+        self._loop.call_soon_threadsafe(self._enqueue, runs)
+
+    def stop(self, run: Run, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._stop, run, reason)
+
+    def close(self) -> None:
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes:
+            self._processes.close()
+
+    def _enqueue(self, runs: Sequence[Run]) -> None:
+        pools: dict[str, None] = {}
+        for run in runs:
+            pool = run.dispatch.pool
+            self._waiting[pool].append(run)
+            pools[pool] = None
+        for pool in pools:
+            self._fill(pool)
+
+    def _fill(self, pool: str) -> None:
+        if self._waiting[pool] and self._free[pool] > 0:
+            self._spawn(self._carry(pool))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _carry(self, pool: str) -> None:
+        """Run what waits, one after the other, in this task. A run that has to wait keeps the task for itself, and
+        another one carries on: so each handler has one task from its first step to its last, and those that never wait
+        share one."""
+        waiting = self._waiting[pool]
+        yield_at = self._clock.monotonic() + _SLICE_SEC
+        while waiting and self._free[pool] > 0:
+            run = waiting.popleft()
+            if run.stop is not None:
+                run.turn_away(run.stop)
+                self._end(run)
+                continue
+            self._free[pool] -= 1
+            waits = self._begin(run)
+            if waits is not None:
+                self._fill(pool)
+                await self._see_through(run, waits)
+                self._free[pool] += 1
+                self._end(run)
+                self._fill(pool)
+                return
+            self._free[pool] += 1
+            self._end(run)
+            if self._clock.monotonic() >= yield_at:
+                await asyncio.sleep(0)
+                yield_at = self._clock.monotonic() + _SLICE_SEC
+
+    def _begin(self, run: Run) -> "Coroutine[Any, Any, Any] | _Suspended | None":
+        """Enter the handler. Answers what is left to wait for, or None if the run has ended."""
+        run.started_ms = self._clock.now_ms()
+        run.begun_at = run.beat_at = self._clock.monotonic()
+        handler = run.handler
+        assert handler is not None
+        try:
+            arguments = run.open_payload(self._keyring)
+        except Exception as error:
+            run.outcome, run.failure = Outcome.FAILED, failure_of(error, retryable=False)
+            return None
+        if handler.mode is Mode.THREAD:
+            return self._in_thread(run, arguments)
+        if handler.mode is Mode.PROCESS:
+            return self._in_process(run)
+        return self._first_step(run, handler.call, arguments)
+
+    def _first_step(self, run: Run, call: Callable[..., Any], arguments: tuple[Any, ...]) -> "_Suspended | None":
+        variables = contextvars.copy_context()
+        try:
+            coroutine = call(*arguments)
+            awaited = variables.run(coroutine.send, None)
+        except StopIteration as ended:
+            run.succeed(ended.value, self._result_limit)
+            return None
+        except BaseException as error:
+            run.fail(error)
+            return None
+        return _Suspended(coroutine, awaited, variables)
+
+    async def _see_through(self, run: Run, waits: "Coroutine[Any, Any, Any] | _Suspended") -> None:
+        run.task = asyncio.current_task()
+        try:
+            value = await waits
+        except BaseException as error:
+            run.fail(error)
+        else:
+            run.succeed(value, self._result_limit)
+        finally:
+            run.task = None
+
+    async def _in_thread(self, run: Run, arguments: tuple[Any, ...]) -> Any:
+        assert run.handler is not None
+        if self._threads is None:
+            raise RuntimeError("this worker has no threads for plain functions: raise worker.threads")
+        work = contextvars.copy_context().run
+        future = self._loop.run_in_executor(self._threads, work, run.handler.call, *arguments)
+        # A thread cannot be cancelled: its end is awaited, whatever was asked of it.
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if future.done():
+                    raise
+
+    async def _in_process(self, run: Run) -> Any:
+        if self._processes is None:
+            raise RuntimeError("this worker runs no processes: raise worker.processes")
+        return await self._processes.run(run, self._keyring)
+
+    def _stop(self, run: Run, reason: str) -> None:
+        """Ask a run to end. One that has not begun is turned away when its turn comes."""
+        if run.stop is None and run.ended_ms == 0:
+            run.stop = reason
+            run.stop_at = self._clock.monotonic()
+            if run.context is not None:
+                run.context._cancel_reason = reason
+            if run.task is not None:
+                run.task.cancel()
+
+    def _end(self, run: Run) -> None:
+        run.ended_ms = self._clock.now_ms()
+        self._on_ended(run)
+
+
+class _Suspended:
+    """A coroutine that has taken its first step, awaited to its end in its own context."""
+
+    __slots__ = ("_awaited", "_coroutine", "_variables")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any, variables: contextvars.Context) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+        self._variables = variables
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step, throw, awaited = self._coroutine.send, self._coroutine.throw, self._awaited
+        while True:
+            try:
+                value = yield awaited
+            except BaseException as error:
+                resume: tuple[Callable[..., Any], Any] = (throw, error)
+            else:
+                resume = (step, value)
+            try:
+                awaited = self._variables.run(resume[0], resume[1])
+            except StopIteration as ended:
+                return ended.value
+
+
+class HandlerThread:
+    """A thread with an event loop in it."""
+
+    def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop], name: str) -> None:
+        self.loop = new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)

@@ -1,0 +1,178 @@
+"""One attempt on its way through the worker."""
+
+import asyncio
+import traceback
+from typing import Any
+
+import msgspec
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import BadKey, DoNotRetry
+from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
+from noonday.model.ids import WorkerId
+from noonday.model.message import Dispatch, Report, Token
+from noonday.worker.context import Cancelled, Context, Snooze
+from noonday.worker.handler import Handler
+
+INTERRUPTED = "INTERRUPTED"
+TIMED_OUT = "TIMED_OUT"
+HEARTBEAT = "HEARTBEAT_TIMED_OUT"
+_TEXT = 8_000
+_TRACEBACK = 16_000
+
+
+class Run:
+    """From being taken to being reported."""
+
+    __slots__ = (
+        "beat_at",
+        "begun_at",
+        "context",
+        "dispatch",
+        "ended_ms",
+        "failure",
+        "handler",
+        "outcome",
+        "result",
+        "snooze_ms",
+        "started_ms",
+        "stop",
+        "stop_at",
+        "stuck",
+        "task",
+        "timeout_sec",
+        "token",
+        "told_start",
+    )
+
+    def __init__(self, dispatch: Dispatch, token: Token, handler: Handler | None) -> None:
+        self.dispatch = dispatch
+        self.token = token
+        self.handler = handler
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timeout_sec = 0.0
+        self.started_ms = 0
+        self.ended_ms = 0
+        self.begun_at = 0.0
+        self.beat_at = 0.0
+        self.told_start = False
+        self.stop: str | None = None
+        """Why it was asked to end."""
+        self.stop_at = 0.0
+        self.stuck = False
+        self.outcome = Outcome.SUCCEEDED
+        self.failure: Failure | None = None
+        self.result: bytes | None = None
+        self.snooze_ms = 0
+
+    def open_payload(self, keyring: Keyring) -> tuple[Any, ...]:
+        """The arguments of the handler: its context, and its payload if it takes one."""
+        dispatch, handler = self.dispatch, self.handler
+        assert handler is not None
+        progress = None
+        if dispatch.progress is not None:
+            progress = decode_json(self._unseal(keyring, dispatch.progress))
+        self.context = Context(dispatch, self.token, progress)
+        if handler.decode is None:
+            return (self.context,)
+        text = b"null" if dispatch.payload is None else self._unseal(keyring, dispatch.payload)
+        return (self.context, handler.decode(text))
+
+    def _unseal(self, keyring: Keyring, sealed: bytes) -> bytes:
+        return keyring.open(sealed, context_of(self.dispatch.tenant, self.dispatch.job_id))
+
+    def succeed(self, value: Any, result_limit: int) -> None:
+        """The handler returned. A plain function that saw its cancellation and returned has been cancelled."""
+        if self.stop in (TIMED_OUT, HEARTBEAT):
+            self._time_out()
+        elif self.stop is not None and self.context is not None and self.context._observed:
+            self._cancel()
+        elif self.handler is not None and self.handler.encode is not None and value is not None:
+            self._keep(value, result_limit)
+
+    def fail(self, error: BaseException) -> None:
+        """The handler raised."""
+        if isinstance(error, Snooze):
+            self.outcome, self.snooze_ms = Outcome.SNOOZED, max(0, round(error.seconds * 1000))
+        elif self.stop in (TIMED_OUT, HEARTBEAT):
+            self._time_out()
+        elif isinstance(error, asyncio.CancelledError | Cancelled) and self.stop is not None:
+            self._cancel()
+        else:
+            self.outcome = Outcome.FAILED
+            self.failure = failure_of(error)
+
+    def _keep(self, value: Any, limit: int) -> None:
+        assert self.handler is not None
+        assert self.handler.encode is not None
+        try:
+            text = self.handler.encode(value)
+        except Exception as error:
+            self.outcome, self.failure = Outcome.FAILED, failure_of(error, retryable=False)
+            return
+        if len(text) > limit:
+            self.outcome = Outcome.FAILED
+            message = f"the result has {len(text)} bytes, more than {limit}: return a reference to it instead"
+            self.failure = Failure("ResultTooLarge", message, retryable=False)
+        else:
+            self.result = text
+
+    def _time_out(self) -> None:
+        self.outcome = Outcome.TIMED_OUT
+        if self.stop == HEARTBEAT:
+            limit = self.dispatch.heartbeat_timeout_sec
+            self.failure = Failure("HeartbeatTimeout", f"no heartbeat for {limit:g} s")
+        else:
+            self.failure = Failure("Timeout", f"did not end within {self.timeout_sec:g} s")
+
+    def _cancel(self) -> None:
+        self.outcome = Outcome.INTERRUPTED if self.stop == INTERRUPTED else Outcome.CANCELLED
+
+    def turn_away(self, reason: str) -> None:
+        """It was asked not to start."""
+        if reason in ASKED_BACK_REASONS:
+            self.outcome = Outcome.ASKED_BACK
+        else:
+            self.outcome = Outcome.INTERRUPTED if reason == INTERRUPTED else Outcome.CANCELLED
+
+    def report(self, worker: WorkerId, keyring: Keyring) -> Report:
+        context = context_of(self.dispatch.tenant, self.dispatch.job_id)
+        said = self.context._said if self.context else None
+        return Report(
+            self.dispatch.execution_id,
+            self.dispatch.number,
+            worker,
+            int(self.outcome),
+            self.started_ms,
+            self.ended_ms,
+            self.failure,
+            keyring.seal(self.result, context) if self.result is not None else None,
+            keyring.seal(said, context) if said is not None else None,
+            self.snooze_ms,
+            self.dispatch.pool,
+        )
+
+    def start_report(self, worker: WorkerId) -> Report:
+        dispatch, at_ms = self.dispatch, self.started_ms
+        return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
+
+
+def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:
+    """An error as people and stores can bear it: bounded, and without what UTF-8 or a database refuses."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return Failure(
+        type=type(error).__name__,
+        message=clean(str(error), _TEXT),
+        traceback=clean("".join(lines)[-_TRACEBACK:], _TRACEBACK),
+        retryable=retryable and not isinstance(error, DoNotRetry | BadKey),
+    )
+
+
+def clean(text: str, limit: int) -> str:
+    return text[:limit].replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def decode_json(text: bytes) -> Any:
+    return msgspec.json.decode(text)

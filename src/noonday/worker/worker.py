@@ -1,0 +1,456 @@
+"""The control side of a worker: takes, admits, waits, looks, starts, beats, reports."""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import structlog
+import uuid_utils
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import NoondayError
+from noonday.model.execution import ASKED_BACK_REASONS, Outcome
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Beat, Bye, Hello, LogEntry
+from noonday.ports.bus import Bus
+from noonday.ports.clock import Clock
+from noonday.ports.signals import Signals
+from noonday.runtime.metrics import Metrics
+from noonday.runtime.supervise import wait_for_event
+from noonday.worker.handler import Handler, Mode
+from noonday.worker.host import Host
+from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
+
+log = structlog.get_logger("noonday.worker")
+TOO_OLD_MS = 300_000
+"""Fired longer ago than this by the store's stamp: dropped, because the net may hand it out again."""
+TELL_START_SEC = 1.0
+TURN_SEC = 0.02
+"""How much work may be handed to the handlers' loop beyond its free slots, in time."""
+DEFAULT_TIMEOUT_SEC = 3600.0
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    concurrency: Mapping[str, int]
+    """For each pool how many handlers may run at once."""
+    threads: int = 32
+    processes: int = 2
+    beat_sec: float = 10.0
+    drain_sec: float = 30.0
+    cancel_grace_sec: float = 10.0
+    result_limit: int = 65_536
+    frozen_after_sec: float | None = None
+    """If the control loop stood still for longer, others may have judged this worker: it gives up what it holds and goes
+    on under a new name. None where whoever judges stands still with it."""
+
+
+class Worker:
+    """One identity on the log, from `open` to `close`."""
+
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[tuple[str, str], Handler],
+        bus: Bus,
+        signals: Signals,
+        clock: Clock,
+        keyring: Keyring,
+        metrics: Metrics,
+        options: WorkerOptions,
+        handlers_loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Must be made on the control loop. `handlers_loop` is where coroutines run; better in another thread."""
+        self._handlers = dict(handlers)
+        self._bus = bus
+        self._signals = signals
+        self._clock = clock
+        self._keyring = keyring
+        self._metrics = metrics
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._host = self._make_host(handlers_loop)
+        self.id = self._new_id()
+        self._partition = 0
+        self._waiting: list[tuple[int, int, Run]] = []
+        self._ready: dict[str, deque[Run]] = {pool: deque() for pool in options.concurrency}
+        self._held = dict.fromkeys(options.concurrency, 0)
+        """Taken and not yet reported, by pool."""
+        self._active: dict[ExecutionId, Run] = {}
+        self._ended: deque[Run] = deque()
+        self._ended_wake = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._taking = True
+        self._serial = 0
+        self._pace = {pool: _Pace() for pool in options.concurrency}
+        self._last_beat = 0.0
+        self._last_round = 0.0
+        self.recent: deque[tuple[float, int]] = deque(maxlen=2_000)
+        """(when it was reported, lateness in ms) of the last runs."""
+
+    async def open(self) -> None:
+        self._partition = await self._bus.join(self.id, self._options.concurrency)
+        await self._bus.report(self._partition, [self._hello()])
+        self._last_beat = self._last_round = self._clock.monotonic()
+
+    async def close(self) -> None:
+        """Finish what runs, within the drain time; return the rest without spending an attempt; say good-bye."""
+        self._taking = False
+        self._hand_back_unstarted()
+        deadline = self._clock.monotonic() + self._options.drain_sec
+        while self._active and self._clock.monotonic() < deadline:
+            await self._pump()
+        for run in self._active.values():
+            self._host.stop(run, INTERRUPTED)
+        deadline = self._clock.monotonic() + self._options.cancel_grace_sec
+        while self._active and self._clock.monotonic() < deadline:
+            await self._pump()
+        await self._report_ended()
+        await self._bus.report(self._partition, [Bye(self.id, self._clock.now_ms())])
+        await self._bus.leave(self.id)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of threads and processes without another word."""
+        self._host.close()
+
+    @property
+    def pools(self) -> Mapping[str, int]:
+        return self._options.concurrency
+
+    def loops(self) -> list[Coroutine[None, None, None]]:
+        """The loops of a worker, each to be run as a task."""
+        return [self.take_forever(), self.start_forever(), self.report_forever(), self.watch_forever()]
+
+    async def take_forever(self) -> None:
+        while self._taking:
+            try:
+                await self.take_once(wait_sec=0.5)
+            except NoondayError as error:
+                log.warning("cannot take", error=error.detail)
+                await self._clock.sleep(0.5)
+
+    async def start_forever(self) -> None:
+        while True:
+            wait = await self.start_once()
+            if wait > 0:
+                await wait_for_event(self._wake, self._clock, wait)
+            self._wake.clear()
+
+    async def report_forever(self) -> None:
+        while True:
+            await self._ended_wake.wait()
+            self._ended_wake.clear()
+            await self._report_ended()
+
+    async def watch_forever(self) -> None:
+        while True:
+            await self._clock.sleep(0.25)
+            await self.watch_once()
+
+    async def take_once(self, wait_sec: float) -> int:
+        """Take what there is room for, and claim it."""
+        room = {pool: self._room(pool) for pool in self._options.concurrency}
+        room = {pool: count for pool, count in room.items() if count > 0}
+        if not room:
+            await self._clock.sleep(min(wait_sec, 0.005))
+            return 0
+        dispatches = await self._bus.take(self.id, room, wait_sec)
+        if not dispatches:
+            return 0
+        tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
+        for dispatch, token in zip(dispatches, tokens, strict=True):
+            if token is not None:
+                self._admit(Run(dispatch, token, self._handlers.get((dispatch.pool, dispatch.handler))))
+        self._wake.set()
+        return len(dispatches)
+
+    def _room(self, pool: str) -> int:
+        """Enough to keep the handlers busy for a moment, and what is staged for its instant."""
+        capacity = self._options.concurrency[pool]
+        return max(2 * capacity, self._pace[pool].per_second(self._clock.monotonic()) // 2) - self._held[pool]
+
+    def _admit(self, run: Run) -> None:
+        self._held[run.dispatch.pool] += 1
+        if not self._taking:
+            self._turn_away(run, INTERRUPTED)
+            return
+        self._serial += 1
+        heappush(self._waiting, (run.dispatch.due_ms, self._serial, run))
+
+    async def start_once(self) -> float:
+        """Start what is due and has room. Answers how long until there may be more to start."""
+        now_ms = self._clock.now_ms()
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            run = heappop(self._waiting)[2]
+            self._ready[run.dispatch.pool].append(run)
+        blocked = False
+        for pool, ready in self._ready.items():
+            while ready and self._turn(pool) > 0:
+                if not await self._start_some(pool, min(len(ready), self._turn(pool))):
+                    blocked = True
+                    break
+        if blocked:
+            return 0.05
+        if self._waiting:
+            return max(0.0005, (self._waiting[0][0] - self._clock.now_ms()) / 1000)
+        return 0.5
+
+    def _turn(self, pool: str) -> int:
+        """How many may be started now: free slots, and what the handlers' loop gets through in a moment."""
+        pace = self._pace[pool]
+        ahead = int(pace.per_second(self._clock.monotonic()) * TURN_SEC)
+        return self._options.concurrency[pool] + ahead - pace.under_way
+
+    async def _start_some(self, pool: str, count: int) -> bool:
+        """The last look, then the start, of all that start now. False: nothing may start at present."""
+        runs = [self._ready[pool].popleft() for _ in range(count)]
+        flags = await self._signals.look(pool, [(r.dispatch.execution_id, r.dispatch.number) for r in runs])
+        if flags is None:
+            self._ready[pool].extendleft(reversed(runs))
+            return False
+        now_ms = self._clock.now_ms()
+        starting = [run for run in runs if self._passes(run, flags, now_ms)]
+        self._pace[pool].under_way += len(starting)
+        for run in starting:
+            self._active[run.dispatch.execution_id] = run
+            run.timeout_sec = self._timeout_of(run)
+        self._host.start(starting)
+        return True
+
+    def _passes(self, run: Run, flags: Mapping[ExecutionId, str], now_ms: int) -> bool:
+        dispatch = run.dispatch
+        if now_ms - dispatch.fired_ms > TOO_OLD_MS:
+            self._drop(run)
+            return False
+        reason = flags.get(dispatch.execution_id) if flags else None
+        if reason is not None:
+            self._turn_away(run, reason)
+            return False
+        deadline = dispatch.start_deadline_sec
+        if deadline is not None and dispatch.attempt == 1 and now_ms > dispatch.due_ms + deadline * 1000:
+            self._finish(run, Outcome.EXPIRED)
+            return False
+        if run.handler is None:
+            self._finish(run, Outcome.HANDED_BACK)
+            return False
+        return True
+
+    def _timeout_of(self, run: Run) -> float:
+        """What the job says beats the handler's, which beats the pool's."""
+        of_handler = run.handler.timeout_sec if run.handler else None
+        return run.dispatch.timeout_sec or of_handler or run.dispatch.pool_timeout_sec or DEFAULT_TIMEOUT_SEC
+
+    def _turn_away(self, run: Run, reason: str) -> None:
+        run.turn_away(reason)
+        self._finish(run, run.outcome)
+
+    def _finish(self, run: Run, outcome: Outcome) -> None:
+        """An end without a start."""
+        run.outcome = outcome
+        run.ended_ms = self._clock.now_ms()
+        self._ended.append(run)
+        self._ended_wake.set()
+
+    def _drop(self, run: Run) -> None:
+        self._held[run.dispatch.pool] -= 1
+        self._metrics.refused.labels("dispatch").inc()
+
+    def _on_ended(self, run: Run) -> None:
+        """Called on the handlers' loop."""
+        self._ended.append(run)
+        if len(self._ended) == 1 or not self._ended_wake.is_set():
+            self._loop.call_soon_threadsafe(self._ended_wake.set)
+
+    async def _report_ended(self) -> None:
+        while self._ended:
+            runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
+            self._let_go(runs)
+            reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
+            await self._send(reports)
+            dispatches = [run.dispatch for run in runs]
+            await self._signals.told(dispatches)
+            await self._bus.done_with(self.id, dispatches)
+        self._wake.set()
+
+    def _let_go(self, runs: Sequence[Run]) -> None:
+        now = self._clock.monotonic()
+        for run in runs:
+            pool = run.dispatch.pool
+            self._held[pool] -= 1
+            if self._active.pop(run.dispatch.execution_id, None) is run:
+                self._pace[pool].ended(now)
+            if run.started_ms:
+                late_ms = run.started_ms - run.dispatch.due_ms
+                self.recent.append((now, late_ms))
+                self._metrics.lateness.observe(late_ms / 1000)
+                self._metrics.duration.labels(pool).observe((run.ended_ms - run.started_ms) / 1000)
+            self._metrics.attempts.labels(run.outcome.name).inc()
+
+    async def _send(self, entries: Sequence[LogEntry]) -> None:
+        """Reports are never given up: what the bus does not take now, it gets later."""
+        failures = 0
+        while True:
+            try:
+                await self._bus.report(self._partition, entries)
+            except NoondayError as error:
+                failures += 1
+                log.warning("cannot report", error=error.detail, failures=failures)
+                await self._clock.sleep(min(5.0, 0.1 * 2**failures))
+            else:
+                return
+
+    async def watch_once(self) -> None:
+        """Deadlines, wishes to end, long runs to announce, beats."""
+        now = self._clock.monotonic()
+        if self._options.frozen_after_sec and now - self._last_round > self._options.frozen_after_sec:
+            await self._begin_anew()
+        self._last_round = now
+        runs = [run for run in self._active.values() if run.begun_at]
+        self._enforce_deadlines(runs, now)
+        await self._heed_wishes(runs)
+        await self._tell_starts(runs, now)
+        await self._beat(runs, now)
+
+    def _enforce_deadlines(self, runs: Iterable[Run], now: float) -> None:
+        for run in runs:
+            context = run.context
+            if context is not None and context._said_new:
+                run.beat_at = now
+            silence = run.dispatch.heartbeat_timeout_sec
+            if run.stop is None and now - run.begun_at >= run.timeout_sec:
+                self._host.stop(run, TIMED_OUT)
+            elif run.stop is None and silence is not None and now - run.beat_at >= silence:
+                self._host.stop(run, HEARTBEAT)
+            elif run.stop is not None and not run.stuck and now - run.stop_at >= self._options.cancel_grace_sec:
+                run.stuck = True
+                log.warning(
+                    "run ignores its end",
+                    execution=run.dispatch.execution_id,
+                    handler=run.dispatch.handler,
+                    why=run.stop,
+                )
+
+    async def _heed_wishes(self, runs: Sequence[Run]) -> None:
+        by_pool: dict[str, list[tuple[ExecutionId, int]]] = {}
+        for run in runs:
+            by_pool.setdefault(run.dispatch.pool, []).append((run.dispatch.execution_id, run.dispatch.number))
+        for pool, names in by_pool.items():
+            wanted = await self._signals.wanted(pool, names)
+            for execution, reason in wanted.items():
+                run = self._active.get(execution)  # type: ignore[assignment]
+                # An edit or a pause takes back what has not started; it never ends what has.
+                if run is not None and reason not in ASKED_BACK_REASONS:
+                    self._host.stop(run, reason)
+
+    async def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
+        """A run of more than a second reports its start: from then on the store knows who runs it."""
+        telling = [run for run in runs if not run.told_start and now - run.begun_at >= TELL_START_SEC]
+        if telling:
+            await self._send([run.start_report(self.id) for run in telling])
+            for run in telling:
+                run.told_start = True
+            dispatches = [run.dispatch for run in telling]
+            await self._signals.told(dispatches)
+            await self._bus.done_with(self.id, dispatches)
+
+    async def _beat(self, runs: Sequence[Run], now: float) -> None:
+        news = [run for run in runs if run.told_start and run.context is not None and run.context._said_new]
+        if now - self._last_beat < self._options.beat_sec and not (news and now - self._last_beat >= 1.0):
+            return
+        self._last_beat = now
+        said = []
+        for run in news:
+            assert run.context is not None
+            run.context._said_new = False
+            if run.context._said is not None:
+                context = context_of(run.dispatch.tenant, run.dispatch.job_id)
+                said.append(
+                    (run.dispatch.execution_id, run.dispatch.number, self._keyring.seal(run.context._said, context))
+                )
+        stuck = tuple(run.dispatch.execution_id for run in runs if run.stuck)
+        await self._send([Beat(self.id, self._clock.now_ms(), tuple(said), stuck)])
+
+    async def _begin_anew(self) -> None:
+        """The control loop stood still for so long that this worker may have been judged: give up what it holds."""
+        log.warning("worker stood still", worker=self.id)
+        self._hand_back_unstarted()
+        for run in self._active.values():
+            self._host.stop(run, INTERRUPTED)
+        while self._active:
+            await self._pump()
+        await self._bus.report(self._partition, [Bye(self.id, self._clock.now_ms())])
+        await self._bus.leave(self.id)
+        self.id = self._new_id()
+        await self.open()
+
+    def _hand_back_unstarted(self) -> None:
+        unstarted = [run for _, _, run in self._waiting]
+        self._waiting.clear()
+        for ready in self._ready.values():
+            unstarted += ready
+            ready.clear()
+        for run in unstarted:
+            self._turn_away(run, INTERRUPTED)
+
+    async def _pump(self) -> None:
+        await self._report_ended()
+        await self._clock.sleep(0.01)
+
+    def _hello(self) -> Hello:
+        return Hello(
+            worker_id=self.id,
+            at_ms=self._clock.now_ms(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            concurrency=dict(self._options.concurrency),
+            handlers=tuple(handler.info() for handler in self._handlers.values()),
+        )
+
+    def _make_host(self, loop: asyncio.AbstractEventLoop) -> Host:
+        modes = {handler.mode for handler in self._handlers.values()}
+        return Host(
+            loop=loop,
+            clock=self._clock,
+            keyring=self._keyring,
+            concurrency=dict(self._options.concurrency),
+            threads=self._options.threads if Mode.THREAD in modes else 0,
+            processes=self._options.processes if Mode.PROCESS in modes else 0,
+            result_limit=self._options.result_limit,
+            on_ended=self._on_ended,
+        )
+
+    def _new_id(self) -> WorkerId:
+        return WorkerId(f"w-{uuid_utils.uuid7().hex[:20]}")
+
+
+class _Pace:
+    """How fast runs of a pool end, and how many are under way."""
+
+    __slots__ = ("_count", "_rate", "_since", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self._since = 0.0
+        self._count = 0
+        self._rate = 0
+
+    def ended(self, now: float) -> None:
+        self.under_way -= 1
+        self._count += 1
+        self._roll(now)
+
+    def per_second(self, now: float) -> int:
+        self._roll(now)
+        return self._rate
+
+    def _roll(self, now: float) -> None:
+        elapsed = now - self._since
+        if elapsed >= 0.1:
+            self._rate = int(self._count / elapsed)
+            self._count, self._since = 0, now

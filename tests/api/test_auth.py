@@ -1,0 +1,510 @@
+import asyncio
+import hmac
+import json
+import re
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from jwt.utils import base64url_encode
+
+from noonday.api.auth import TokenAuthenticator, load_or_create_secret, mint
+from noonday.model.caller import SCOPES, Caller
+from noonday.model.errors import BadSettings, Forbidden, InvalidInput, Unauthorized
+from noonday.model.ids import TenantId
+
+NOW = 1_800_000_000.0
+SECRET = "a secret of more than thirty-two bytes"
+
+
+@dataclass(frozen=True)
+class Rules:
+    algorithm: str = "HS256"
+    secret: str | None = SECRET
+    jwks_url: str | None = None
+    jwks_file: str | None = None
+    audience: str | None = None
+    issuer: str | None = None
+
+
+@dataclass
+class Clock:
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    every = {"sub": "ann", "tenant": "acme", "scope": "read write", "exp": NOW + 60} | changes
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def bearer(key: Any = SECRET, algorithm: str = "HS256", kid: str | None = None, **changes: Any) -> str:
+    headers = {"kid": kid} if kid else None
+    return "Bearer " + jwt.encode(claims(**changes), key, algorithm=algorithm, headers=headers)
+
+
+async def refusal(authenticator: TokenAuthenticator, header: str | None) -> str:
+    with pytest.raises(Unauthorized) as caught:
+        await authenticator.authenticate(header)
+    return caught.value.detail
+
+
+# A caller and what it may do
+
+
+@pytest.mark.parametrize(
+    ("held", "allowed"),
+    [("read", {"read"}), ("write", {"read", "write"}), ("admin", {"read", "write", "admin"}), ("", set())],
+)
+def test_a_scope_includes_the_lesser_ones(held: str, allowed: set[str]) -> None:
+    caller = Caller(TenantId("acme"), "ann", frozenset(held.split()))
+    assert {scope for scope in SCOPES if caller.may(scope)} == allowed
+
+
+def test_a_missing_scope_is_named_with_those_held() -> None:
+    with pytest.raises(Forbidden, match="needs scope admin; held: read, write") as caught:
+        Caller(TenantId("acme"), "ann", frozenset({"write", "read"})).require("admin")
+    assert caught.value.context == {"required": "admin", "held": ["read", "write"]}
+
+
+def test_requiring_what_is_held_passes() -> None:
+    Caller(TenantId("acme"), "ann", frozenset({"admin"})).require("read")
+
+
+# A shared secret
+
+
+async def test_a_good_token_names_tenant_subject_and_scopes(clock: Clock) -> None:
+    caller = await TokenAuthenticator(Rules(), clock).authenticate(bearer())
+    assert caller == Caller(TenantId("acme"), "ann", frozenset({"read", "write"}))
+
+
+async def test_scopes_may_be_a_list_and_foreign_ones_are_ignored(clock: Clock) -> None:
+    caller = await TokenAuthenticator(Rules(), clock).authenticate(bearer(scope=["openid", "admin"]))
+    assert caller.scopes == {"admin"}
+
+
+async def test_the_scheme_may_be_written_in_any_case(clock: Clock) -> None:
+    header = bearer().replace("Bearer", "bearer ")
+    assert (await TokenAuthenticator(Rules(), clock).authenticate(header)).subject == "ann"
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        (None, "no Authorization header"),
+        ("", "no Authorization header"),
+        ("Bearer", "not of the form: Bearer TOKEN"),
+        ("Basic YTpi", "not of the form: Bearer TOKEN"),
+        ("Bearer abc", "malformed"),
+        ("Bearer a.b.c", "malformed"),
+        ("Bearer é.é.é", "malformed"),
+    ],
+)
+async def test_a_header_that_holds_no_token_says_what_to_send(clock: Clock, header: str | None, complaint: str) -> None:
+    assert complaint in await refusal(TokenAuthenticator(Rules(), clock), header)
+
+
+@given(st.lists(st.text(max_size=60) | st.text(alphabet="eyJ.-_=A0", max_size=60), min_size=20))
+@settings(max_examples=20)
+def test_no_header_whatever_raises_anything_but_unauthorized(noises: list[str]) -> None:
+    authenticator = TokenAuthenticator(Rules(), lambda: NOW)
+
+    async def refuse_all() -> None:
+        for noise in noises:
+            await refusal(authenticator, noise)
+            await refusal(authenticator, f"Bearer {noise}")
+
+    asyncio.run(refuse_all())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"exp": NOW - 31}, "expired at 2027-01-15T07:59:29Z; it is 2027-01-15T08:00:00Z here"),
+        ({"exp": None}, "lacks the claim exp"),
+        ({"exp": "soon"}, "claim exp is not a time"),
+        ({"exp": True}, "claim exp is not a time"),
+        ({"exp": float("nan")}, "claim exp is not a time"),
+        ({"exp": -1e300}, "claim exp is not a time"),
+        ({"nbf": NOW + 31}, "not valid before 2027-01-15T08:00:31Z"),
+        ({"nbf": "later"}, "claim nbf is not a time"),
+        ({"sub": None}, "lacks the claim sub"),
+        ({"sub": 7}, "claim sub is not 1 to 255"),
+        ({"tenant": None}, "lacks the claim tenant"),
+        ({"tenant": ""}, "claim tenant is not 1 to 255"),
+        ({"tenant": "a\nb"}, "claim tenant is not 1 to 255"),
+        ({"scope": None}, "lacks the claim scope"),
+        ({"scope": 3}, "claim scope is neither"),
+        ({"scope": ["read", 3]}, "claim scope is neither"),
+    ],
+)
+async def test_a_claim_that_is_missing_or_wrong_is_named(clock: Clock, changes: dict[str, Any], complaint: str) -> None:
+    assert complaint in await refusal(TokenAuthenticator(Rules(), clock), bearer(**changes))
+
+
+async def test_clocks_may_differ_by_less_than_30_seconds(clock: Clock) -> None:
+    authenticator = TokenAuthenticator(Rules(), clock)
+    assert await authenticator.authenticate(bearer(exp=NOW - 29, nbf=NOW + 29))
+
+
+async def test_a_token_signed_with_another_secret_is_refused_and_not_repeated(clock: Clock) -> None:
+    header = bearer("another secret, also of thirty-two bytes")
+    detail = await refusal(TokenAuthenticator(Rules(), clock), header)
+    assert "signature is wrong" in detail
+    assert not any(part in detail for part in header.split()[1].split("."))
+
+
+async def test_an_unsigned_token_is_refused(clock: Clock) -> None:
+    header = "Bearer " + jwt.encode(claims(), None, algorithm="none")
+    assert "takes HS256 only" in await refusal(TokenAuthenticator(Rules(), clock), header)
+
+
+async def test_a_token_of_a_stronger_algorithm_is_refused_too(clock: Clock) -> None:
+    header = bearer(SECRET * 2, "HS512")
+    assert "takes HS256 only" in await refusal(TokenAuthenticator(Rules(secret=SECRET * 2), clock), header)
+
+
+@pytest.mark.parametrize("aud", ["noonday", ["other", "noonday"]])
+async def test_a_token_for_our_audience_and_of_our_issuer_passes(clock: Clock, aud: Any) -> None:
+    rules = Rules(audience="noonday", issuer="https://id")
+    assert await TokenAuthenticator(rules, clock).authenticate(bearer(aud=aud, iss="https://id"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"aud": "other", "iss": "https://id"}, "audience (aud) is not noonday"),
+        ({"aud": ["other"], "iss": "https://id"}, "audience (aud) is not noonday"),
+        ({"aud": "not-noonday-at-all", "iss": "https://id"}, "audience (aud) is not noonday"),
+        ({"iss": "https://id"}, "lacks the claim aud"),
+        ({"aud": "noonday", "iss": "https://evil"}, "issuer (iss) is not https://id"),
+        ({"aud": "noonday"}, "lacks the claim iss"),
+    ],
+)
+async def test_a_token_for_or_from_somebody_else_is_refused(
+    clock: Clock, changes: dict[str, Any], complaint: str
+) -> None:
+    authenticator = TokenAuthenticator(Rules(audience="noonday", issuer="https://id"), clock)
+    assert complaint in await refusal(authenticator, bearer(**changes))
+
+
+async def test_a_token_that_passed_still_expires(clock: Clock) -> None:
+    authenticator = TokenAuthenticator(Rules(), clock)
+    header = bearer()
+    await authenticator.authenticate(header)
+    clock.now += 89
+    assert (await authenticator.authenticate(header)).subject == "ann"
+    clock.now += 1
+    assert "expired" in await refusal(authenticator, header)
+
+
+async def test_remembered_tokens_are_bounded_and_the_used_ones_stay(clock: Clock) -> None:
+    authenticator = TokenAuthenticator(Rules(), clock, remember=2)
+    used, idle, new = (bearer(sub=name) for name in ("used", "idle", "new"))
+    first = [await authenticator.authenticate(header) for header in (used, idle)]
+    again = await authenticator.authenticate(used)
+    await authenticator.authenticate(new)
+    assert again is first[0]
+    assert await authenticator.authenticate(used) is first[0]
+    assert await authenticator.authenticate(idle) is not first[1]
+
+
+@pytest.mark.parametrize(
+    ("rules", "complaint"),
+    [
+        (Rules(secret=None), "HS256 needs auth.secret"),
+        (Rules(secret="short"), "auth.secret has 5 bytes, HS256 needs at least 32"),
+        (Rules(secret="-----BEGIN PUBLIC KEY-----\nMFk=\n-----END PUBLIC KEY-----"), "not a secret"),
+        (Rules("RS256"), "RS256 needs auth.jwks_url or auth.jwks_file"),
+        (Rules("none"), "'none': must be HS256, RS256 or ES256"),
+        (Rules("ES256", jwks_file="/nowhere/keys"), "cannot read the key set /nowhere/keys: No such file"),
+    ],
+)
+def test_rules_that_cannot_work_are_refused_at_once(clock: Clock, rules: Rules, complaint: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(complaint)):
+        TokenAuthenticator(rules, clock)
+
+
+# Minting
+
+
+async def test_a_minted_token_is_accepted_until_its_time_is_over(clock: Clock) -> None:
+    token = mint(SECRET, tenant="acme", subject="ann", scopes=["write", "read"], ttl_seconds=3600, now=NOW)
+    authenticator = TokenAuthenticator(Rules(), clock)
+    caller = await authenticator.authenticate(f"Bearer {token}")
+    assert caller == Caller(TenantId("acme"), "ann", frozenset({"read", "write"}))
+    clock.now += 3630
+    assert "expired" in await refusal(authenticator, f"Bearer {token}")
+
+
+async def test_a_token_can_be_minted_for_a_server_that_names_its_parties(clock: Clock) -> None:
+    wish: dict[str, Any] = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW}
+    token = mint(SECRET, **wish, audience="noonday", issuer="https://id")
+    rules = Rules(audience="noonday", issuer="https://id")
+    assert await TokenAuthenticator(rules, clock).authenticate(f"Bearer {token}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [({"scopes": ["read", "wirte"]}, "/scopes/1"), ({"ttl_seconds": 0}, "/ttlSeconds"), ({"tenant": ""}, "/tenant")],
+)
+def test_minting_what_the_server_would_refuse_is_refused(changes: dict[str, Any], pointer: str) -> None:
+    wish = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW} | changes
+    with pytest.raises(InvalidInput) as caught:
+        mint(SECRET, **wish)
+    assert caught.value.flaws[0].pointer == pointer
+
+
+def test_a_misspelt_scope_gets_the_nearest_one() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        mint(SECRET, tenant="acme", subject="ann", scopes=["wirte"], ttl_seconds=60, now=NOW)
+    assert caught.value.flaws[0].nearest == "write"
+
+
+def test_minting_with_a_short_secret_is_refused() -> None:
+    with pytest.raises(BadSettings, match="has 5 bytes"):
+        mint("short", tenant="acme", subject="ann", scopes=["read"], ttl_seconds=60, now=NOW)
+
+
+def test_the_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "noonday.db.secret"
+    secret = load_or_create_secret(path)
+    assert len(secret) == 43
+    assert load_or_create_secret(path) == secret
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_secret_file_that_was_emptied_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    with pytest.raises(BadSettings, match=f"the secret in {path} has 0 bytes"):
+        load_or_create_secret(path)
+
+
+# A key set
+
+RSA_KEY = rsa.generate_private_key(65537, 2048)
+OTHER_RSA_KEY = rsa.generate_private_key(65537, 2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def rsa_entry(kid: str, key: rsa.RSAPrivateKey = RSA_KEY, **more: Any) -> dict[str, Any]:
+    return RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": kid} | more
+
+
+def ec_entry(kid: str) -> dict[str, Any]:
+    return ECAlgorithm.to_jwk(EC_KEY.public_key(), as_dict=True) | {"kid": kid}
+
+
+@dataclass
+class Provider:
+    """An identity provider on a real socket."""
+
+    url: str = ""
+    keys: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+    reads: int = 0
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self, _request: web.Request) -> web.Response:
+        self.reads += 1
+        self.asked.set()
+        await self.ready.wait()
+        return web.json_response({"keys": self.keys}, status=self.status)
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Provider]:
+    serving = Provider(keys=[rsa_entry("r1"), ec_entry("e1")])
+    serving.ready.set()
+    app = web.Application()
+    app.router.add_get("/jwks", serving.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    serving.url = f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
+    yield serving
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("algorithm", "key", "kid"), [("RS256", RSA_KEY, "r1"), ("ES256", EC_KEY, "e1")])
+async def test_a_token_signed_by_the_identity_provider_passes(
+    clock: Clock, provider: Provider, algorithm: str, key: Any, kid: str
+) -> None:
+    authenticator = TokenAuthenticator(Rules(algorithm, None, jwks_url=provider.url), clock)
+    assert (await authenticator.authenticate(bearer(key, algorithm, kid))).subject == "ann"
+    assert (await authenticator.authenticate(bearer(key, algorithm, kid, sub="bob"))).subject == "bob"
+    assert provider.reads == 1
+
+
+async def test_a_token_without_key_id_passes_where_only_one_key_fits(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    assert await authenticator.authenticate(bearer(RSA_KEY, "RS256"))
+
+
+async def test_a_token_without_key_id_is_refused_where_several_fit(clock: Clock, provider: Provider) -> None:
+    provider.keys.append(rsa_entry("r2", OTHER_RSA_KEY))
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    assert "names no key (kid), and the server knows 2" in await refusal(authenticator, bearer(RSA_KEY, "RS256"))
+
+
+@pytest.mark.parametrize(("alg", "complaint"), [("HS256", "takes RS256 only"), ("RS256", "signature is wrong")])
+async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(
+    clock: Clock, provider: Provider, alg: str, complaint: str
+) -> None:
+    public_key = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    parts = [base64url_encode(json.dumps(part).encode()) for part in ({"alg": alg, "kid": "r1"}, claims())]
+    forged = b".".join([*parts, base64url_encode(hmac.digest(public_key, b".".join(parts), "sha256"))])
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    assert complaint in await refusal(authenticator, f"Bearer {forged.decode()}")
+
+
+async def test_tokens_of_another_algorithm_never_make_the_server_look_for_keys(
+    clock: Clock, provider: Provider
+) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    assert "takes RS256 only" in await refusal(authenticator, bearer())
+    assert provider.reads == 0
+
+
+async def test_a_key_of_the_wrong_owner_is_refused(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    assert "signature is wrong" in await refusal(authenticator, bearer(OTHER_RSA_KEY, "RS256", "r1"))
+
+
+async def test_unknown_keys_make_the_server_look_again_at_most_every_30_seconds(
+    clock: Clock, provider: Provider
+) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    header = bearer(OTHER_RSA_KEY, "RS256", "r2")
+    assert "does not know" in await refusal(authenticator, header)
+    provider.keys.append(rsa_entry("r2", OTHER_RSA_KEY))
+    clock.now += 29
+    assert "does not know" in await refusal(authenticator, header)
+    assert provider.reads == 1
+    clock.now += 1
+    assert await authenticator.authenticate(header)
+    assert provider.reads == 2
+
+
+async def test_callers_that_come_together_cause_one_look_and_all_pass(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    headers = [bearer(RSA_KEY, "RS256", "r1", sub=f"user-{n}") for n in range(10)]
+    callers = await asyncio.gather(*(authenticator.authenticate(header) for header in headers))
+    assert len(callers) == 10
+    assert provider.reads == 1
+
+
+async def test_a_key_that_was_withdrawn_stops_working(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    header = bearer(RSA_KEY, "RS256", "r1", exp=NOW + 86_400)
+    await authenticator.authenticate(header)
+    provider.keys = [rsa_entry("r2", OTHER_RSA_KEY)]
+    clock.now += 600
+    assert "does not know" in await refusal(authenticator, header)
+
+
+async def test_old_keys_are_kept_while_the_provider_is_away(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    header = bearer(RSA_KEY, "RS256", "r1", exp=NOW + 86_400)
+    await authenticator.authenticate(header)
+    provider.status = 500
+    clock.now += 600
+    assert await authenticator.authenticate(header)
+    assert provider.reads == 2
+
+
+async def test_known_keys_work_while_a_slow_provider_is_asked_for_others(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1"))
+    clock.now += 600
+    provider.asked.clear()
+    provider.ready.clear()
+    waiting = asyncio.create_task(refusal(authenticator, bearer(OTHER_RSA_KEY, "RS256", "r2", exp=NOW + 900)))
+    async with asyncio.timeout(2):
+        await provider.asked.wait()
+        assert await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1", exp=NOW + 900))
+    assert not waiting.done()
+    provider.ready.set()
+    assert "does not know" in await waiting
+
+
+async def test_a_provider_that_fails_is_asked_again_after_5_seconds(clock: Clock, provider: Provider) -> None:
+    provider.status = 503
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    header = bearer(RSA_KEY, "RS256", "r1")
+    detail = await refusal(authenticator, header)
+    assert "cannot be checked now" in detail
+    assert provider.url not in detail
+    provider.status = 200
+    clock.now += 4
+    assert "cannot be checked now" in await refusal(authenticator, header)
+    clock.now += 1
+    assert await authenticator.authenticate(header)
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_looking(clock: Clock, provider: Provider) -> None:
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
+    await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1"))
+    provider.keys.append(rsa_entry("r2", OTHER_RSA_KEY))
+    clock.now -= 3600
+    assert await authenticator.authenticate(bearer(OTHER_RSA_KEY, "RS256", "r2"))
+
+
+async def test_a_key_set_may_be_a_file_and_is_read_again_when_it_changes(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_text(json.dumps({"keys": [rsa_entry("r1")]}))
+    authenticator = TokenAuthenticator(Rules("RS256", None, jwks_file=str(path)), clock)
+    assert await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1"))
+    path.write_text(json.dumps({"keys": [rsa_entry("r2", OTHER_RSA_KEY)]}))
+    clock.now += 30
+    assert await authenticator.authenticate(bearer(OTHER_RSA_KEY, "RS256", "r2"))
+
+
+SMALL_RSA_KEY = rsa.generate_private_key(65537, 1024)
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ("{", "the key set is not a JWKS"),
+        ('{"keys": 5}', "the key set is not a JWKS"),
+        ('{"keys": []}', "no public key for RS256 (of 0 keys)"),
+        (json.dumps({"keys": [ec_entry("e1")]}), "no public key for RS256 (of 1 keys)"),
+        (json.dumps({"keys": [rsa_entry("r1", use="enc")]}), "no public key for RS256 (of 1 keys)"),
+        (json.dumps({"keys": [rsa_entry("r1", alg="RS512")]}), "no public key for RS256 (of 1 keys)"),
+        (json.dumps({"keys": [rsa_entry("r1", SMALL_RSA_KEY)]}), "no public key for RS256 (of 1 keys)"),
+        ('{"keys": [{"kty": "RSA"}, {"kty": "oct", "k": "AAAA"}]}', "no public key for RS256 (of 2 keys)"),
+        (
+            json.dumps({"keys": [RSAAlgorithm.to_jwk(RSA_KEY, as_dict=True)]}),
+            "no public key for RS256 (of 1 keys)",
+        ),
+    ],
+)
+def test_a_key_set_file_without_a_usable_key_is_refused_at_once(
+    clock: Clock, tmp_path: Path, document: str, complaint: str
+) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_text(document)
+    with pytest.raises(BadSettings, match=re.escape(complaint)):
+        TokenAuthenticator(Rules("RS256", None, jwks_file=str(path)), clock)
