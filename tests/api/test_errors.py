@@ -7,7 +7,7 @@ from noonday.api.errors import ANSWERS, OURS, problem_of, reply_of, shown
 from noonday.model import errors
 from noonday.model.errors import Flaw, InvalidInput, NoondayError, NotFound, StoreUnavailable
 from tests.api.asgi import Client
-from tests.api.engine import Memory
+from tests.api.engine import Backstage
 
 JOB = {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "demo.echo"}}
 SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
@@ -60,16 +60,16 @@ def test_a_small_value_is_shown_whole():
     assert shown({"a": [1, None]}) == {"a": [1, None]}
 
 
-async def test_a_store_that_is_away_is_503_with_a_time_to_come_back(client: Client, memory: Memory):
-    memory.trouble = StoreUnavailable("the disk is full: make room and retry")
+async def test_a_store_that_is_away_is_503_with_a_time_to_come_back(client: Client, backstage: Backstage):
+    backstage.tokens.trouble = StoreUnavailable("the disk is full: make room and retry")
     response = await client.post("/v1/jobs", JOB)
     assert (response.status, response.code) == (503, "store-unavailable")
     assert response.headers["retry-after"] == "5"
     assert response.json["detail"] == "the disk is full: make room and retry"
 
 
-async def test_an_unexpected_error_is_logged_and_tells_nothing(client: Client, memory: Memory):
-    memory.trouble = ZeroDivisionError("secret internals")
+async def test_an_unexpected_error_is_logged_and_tells_nothing(client: Client, backstage: Backstage):
+    backstage.tokens.trouble = ZeroDivisionError("secret internals")
     with capture_logs() as logs:
         response = await client.get(f"/v1/jobs/{SOME_ID}")
     assert (response.status, response.code) == (500, "internal-error")
@@ -77,11 +77,11 @@ async def test_an_unexpected_error_is_logged_and_tells_nothing(client: Client, m
     assert b"Zero" not in response.body
     (entry,) = logs
     assert entry["incident"] == response.json["incident"]
-    assert entry["exc_info"] is memory.trouble
+    assert entry["exc_info"] is backstage.tokens.trouble
 
 
-async def test_an_error_of_ours_that_no_request_can_cause_is_an_internal_one(client: Client, memory: Memory):
-    memory.trouble = errors.BadKey("key 7 is missing")
+async def test_an_error_of_ours_that_no_request_can_cause_is_an_internal_one(client: Client, backstage: Backstage):
+    backstage.tokens.trouble = errors.BadKey("key 7 is missing")
     with capture_logs():
         response = await client.get(f"/v1/jobs/{SOME_ID}")
     assert (response.status, response.code) == (500, "internal-error")

@@ -1,15 +1,21 @@
 """/v1/audit: who did what."""
 
+from typing import Annotated
+
+import msgspec
+
 from noonday.api.call import Call
 from noonday.api.query import Query
-from noonday.api.routing import Cursor, PageSize, Route
+from noonday.api.routing import PageSize, Route
 from noonday.model.view import AuditPage
+
+AuditCursor = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,18}$", description="`next` of the page before")]
 
 
 class AuditFilter(Query, frozen=True):
     target: str | None = None
     subject: str | None = None
-    cursor: Cursor | None = None
+    cursor: AuditCursor | None = None
     limit: PageSize = 50
 
 

@@ -10,7 +10,7 @@ from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import MalformedBody, known_error, problem_of
 from noonday.api.query import Query
 from noonday.api.routing import Route, encode
-from noonday.model.errors import Flaw, InvalidInput, NoondayError, PayloadTooLarge
+from noonday.model.errors import InvalidInput, NoondayError, PayloadTooLarge
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 
@@ -42,10 +42,9 @@ async def create_jobs(call: Call, query: BatchQuery, body: JobBatch) -> list[Job
     """
     _require_count_within(call.engine.limits.batch_jobs, len(body.jobs))
     specs = [_decode(raw) for raw in body.jobs]
-    results = await call.desk.create_many(call.caller, specs, atomic=query.atomic, idem=call.idem)
-    if query.atomic:
-        _refuse_failures(results)
-    return results
+    return await call.desk.create_many(
+        call.caller, specs, atomic=query.atomic, idem=call.idem, traceparent=call.traceparent
+    )
 
 
 def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
@@ -75,16 +74,3 @@ def _element(place: int, result: JobView | NoondayError) -> object:
     if isinstance(result, NoondayError):
         return problem_of(known_error(result, PATH), f"{PATH}#/jobs/{place}")
     return result
-
-
-def _refuse_failures(results: Sequence[JobView | NoondayError]) -> None:
-    failures = [(place, result) for place, result in enumerate(results) if isinstance(result, NoondayError)]
-    if failures:
-        flaws = [flaw for place, failure in failures for flaw in _flaws_at(place, failure)]
-        raise InvalidInput(f"{len(failures)} of {len(results)} jobs are not valid; none was stored", flaws)
-
-
-def _flaws_at(place: int, failure: NoondayError) -> list[Flaw]:
-    if isinstance(failure, InvalidInput) and failure.flaws:
-        return [msgspec.structs.replace(flaw, pointer=f"/jobs/{place}{flaw.pointer}") for flaw in failure.flaws]
-    return [Flaw(f"/jobs/{place}", failure.detail)]

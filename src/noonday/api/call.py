@@ -52,7 +52,8 @@ class Call:
     engine: Engine
     caller: Caller
     idem: Idempotency | None
-    path: str
+    traceparent: str | None
+    """The trace the request belongs to, by W3C Trace Context."""
 
     @property
     def desk(self) -> "Desk":

@@ -19,7 +19,8 @@ NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
 # A little inside the years 1971 to 9000, so that an offset cannot lead out of them.
 INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
 _CENTURY = 100 * YEAR_SEC
-_BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
+_NOT_NEGATIVE = (0, None)
+_BOUNDS: dict[str, dict[str, tuple[float, float | None]]] = {
     "JobSpec": {
         "delaySec": (0, _CENTURY),
         "everySec": (1, _CENTURY),
@@ -39,7 +40,17 @@ _BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
         "maxDelayMs": (0, MAX_DELAY_MS),
     },
     "PoolSettings": {"timeoutSec": (0.001, 30 * 86_400)},
-    "PreviewRequest": {"everySec": (1, _CENTURY), "phaseSec": (0, _CENTURY)},
+    "PreviewRequest": {"everySec": (1, 10**9), "phaseSec": (0, 10**9)},
+    "TenantSettings": {
+        "weight": (1, 1000),
+        "ratePerSec": _NOT_NEGATIVE,
+        "burst": _NOT_NEGATIVE,
+        "maxRunning": _NOT_NEGATIVE,
+        "maxJobs": _NOT_NEGATIVE,
+        "maxPayloadBytes": _NOT_NEGATIVE,
+        "defaultSpreadSec": _NOT_NEGATIVE,
+        "retentionDays": _NOT_NEGATIVE,
+    },
 }
 _SCHEDULE: Schema = {"format": "cron", "pattern": CRON, "examples": ["0 3 * * *"]}
 _WORDS: dict[str, dict[str, Schema]] = {
@@ -107,7 +118,8 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     """Add to generated component schemas what their types do not say. `ref` is the template of a reference."""
     for name, bounds in _BOUNDS.items():
         for field, (low, high) in bounds.items():
-            _constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
+            bound = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+            _constrain(components[name]["properties"][field], ("number", "integer"), **bound)
     for name, words in _WORDS.items():
         for field, more in words.items():
             _constrain(components[name]["properties"][field], ("string",), **more)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from noonday.api.call import ANONYMOUS, Call, Engine
 from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import MethodNotAllowed, reply_of
-from noonday.api.headers import idempotency_key, version_to_match
+from noonday.api.headers import idempotency_key, trace_of, version_to_match
 from noonday.api.incoming import Incoming
 from noonday.api.query import QueryReader
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
@@ -76,7 +76,8 @@ class Endpoint:
         caller = await self._admit(request)
         body = await request.json_body(self._body_limit) if self._body else b""
         arguments = self._arguments(request, body)
-        call = Call(self._engine, caller, self._idempotency(request, body), request.path)
+        trace = trace_of(request.header(b"traceparent"))
+        call = Call(self._engine, caller, self._idempotency(request, body), trace)
         try:
             result = await self._route.perform(call, **arguments)
         except Answered as answered:

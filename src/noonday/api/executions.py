@@ -7,17 +7,8 @@ from noonday.api.query import Query
 from noonday.api.routing import Cursor, ExecutionIdInPath, JobIdInPath, PageSize, Route
 from noonday.model.view import ExecutionPage, ExecutionView
 
-ExecutionStateName = Literal[
-    "PENDING",
-    "RUNNING",
-    "FAILED",
-    "TIMED_OUT",
-    "FAILED_WORKER_LOST",
-    "SUCCEEDED",
-    "CANCELLED",
-    "EXPIRED",
-    "DEAD",
-]
+# A failed attempt is on its way to the next one, or to DEAD: no execution rests there.
+ExecutionStateName = Literal["PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"]
 
 
 class ExecutionFilter(Query, frozen=True):

@@ -13,6 +13,7 @@ IDEMPOTENCY_KEY = rf"^(?:{_QUOTED}|{_BARE})$"
 IF_MATCH = r'^(?:\*|"[0-9]{1,18}"|[0-9]{1,18})$'
 
 _KEY, _MATCH = re.compile(IDEMPOTENCY_KEY), re.compile(IF_MATCH)
+_TRACEPARENT = re.compile("[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def idempotency_key(header: str) -> str:
@@ -36,3 +37,8 @@ def version_to_match(header: str | None) -> int | None:
             value=header,
         )
     return int(header.strip('"'))
+
+
+def trace_of(header: str | None) -> str | None:
+    """The traceparent if it is one. The standard has it that an ill-formed one is ignored."""
+    return header if header and _TRACEPARENT.fullmatch(header) else None

@@ -35,7 +35,7 @@ async def create_job(call: Call, body: JobSpec) -> JobView:
     With a `uniqueKey` that is in use, the job that has it is replaced instead. A handler that no worker has registered
     yet is accepted with a warning; a pool that does not exist is refused.
     """
-    return await call.desk.create(call.caller, body, call.idem)
+    return await call.desk.create(call.caller, body, call.idem, traceparent=call.traceparent)
 
 
 async def list_jobs(call: Call, query: JobFilter) -> JobPage:

@@ -13,7 +13,6 @@ from noonday.api.routing import JobIdInPath, PageSize, Route
 from noonday.intake.filters import Instant
 from noonday.model.view import BackfillView, OccurrencePage
 
-
 InstantInQuery = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"pattern": INSTANT})]
 
 

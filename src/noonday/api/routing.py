@@ -24,7 +24,13 @@ _FORMAT = {"format": "uuid"}
 JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json_schema=_FORMAT)]
 ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
-TenantName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
+# Letters of the larger scripts, by range: what is printable in general, no regular expression can say.
+TenantName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[ -~\u00a1-\u00ac\u00ae-\u024f\u0400-\u052f\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3]{1,100}$"
+    ),
+]
 
 Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the page before")]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]

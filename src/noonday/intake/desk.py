@@ -77,6 +77,7 @@ class Desk:
         viewer: Viewer,
         limits: Limits,
         hint_ahead_ms: int,
+        new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         self._jobs = jobs
         self._archive = archive
@@ -89,6 +90,7 @@ class Desk:
         self._viewer = viewer
         self._limits = limits
         self._hint_ahead_ms = hint_ahead_ms
+        self._new_id = new_id
         self._in_progress: set[tuple[TenantId, str]] = set()
         self.on_placed: Callable[[], None] = lambda: None
 
@@ -124,6 +126,20 @@ class Desk:
             stored = iter(views)
             return [draft if isinstance(draft, NoondayError) else next(stored) for draft in drafts]
 
+    async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
+        """Store many jobs in one transaction, all or none, and answer just their ids."""
+        now_ms = self._clock.now_ms()
+        trace = _new_trace()
+        drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
+        good = [draft for draft in drafts if isinstance(draft, _Draft)]
+        if len(good) < len(drafts):
+            raise _all_flaws(drafts)
+        answers = await self._add(caller, good, now_ms, None)
+        return [
+            draft.new.job.id if answer is None else answer.after.job.id
+            for draft, answer in zip(good, answers, strict=True)
+        ]
+
     async def _draft(
         self, caller: Caller, spec: JobSpec | NoondayError, now_ms: int, traceparent: str | None
     ) -> "_Draft | NoondayError":
@@ -132,7 +148,7 @@ class Desk:
         try:
             check(spec, now_ms)
             warnings = await self._catalogue.check(spec)
-            job_id = new_job_id()
+            job_id = self._new_id()
             job = Job(
                 id=job_id,
                 tenant=caller.tenant,
@@ -154,10 +170,6 @@ class Desk:
     ) -> list[JobView]:
         if not drafts:
             return []
-        audit = self._audit(
-            caller, "job.create", drafts[0].new.job.id, {"jobs": len(drafts)} if len(drafts) > 1 else {}
-        )
-        upsert = partial(self._upsert, now_ms=now_ms)
 
         def views(answers: Sequence[Applied | None]) -> list[JobView]:
             return [self._view_of(draft, answer) for draft, answer in zip(drafts, answers, strict=True)]
@@ -167,9 +179,22 @@ class Desk:
             seal = lambda answers: self._receipt(  # noqa: E731
                 caller, idem, now_ms, views(answers)[0] if single else views(answers)
             )
+        return views(await self._add(caller, drafts, now_ms, seal))
+
+    async def _add(
+        self,
+        caller: Caller,
+        drafts: "Sequence[_Draft]",
+        now_ms: int,
+        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+    ) -> list[Applied | None]:
+        audit = self._audit(
+            caller, "job.create", drafts[0].new.job.id, {"jobs": len(drafts)} if len(drafts) > 1 else {}
+        )
+        upsert = partial(self._upsert, now_ms=now_ms)
         answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
         await self._hint_new(drafts, answers, now_ms)
-        return views(answers)
+        return answers
 
     def _view_of(self, draft: "_Draft", answer: Applied | None) -> JobView:
         if answer is None:

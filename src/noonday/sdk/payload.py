@@ -284,3 +284,9 @@ def _model_builtins(value: Any) -> Any:
 def _require_model(value: Any) -> None:
     if not _is_model(type(value)):
         raise TypeError(f"a {_type_name(type(value))} has no JSON")
+
+
+def codec_of(function: Callable[..., Any]) -> tuple[Callable[[bytes], Any] | None, Callable[[Any], bytes] | None]:
+    """How a process that has only the function decodes its payload and encodes its result."""
+    shape = shape_of(function)
+    return shape.decode, shape.encode

@@ -13,7 +13,7 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
-from noonday.model.ids import InstanceId
+from noonday.model.ids import InstanceId, JobId, new_job_id
 from noonday.ports.archive import Archive
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
@@ -66,6 +66,7 @@ class Engine:
         *,
         handlers_loop: asyncio.AbstractEventLoop | None = None,
         concurrency: Mapping[str, int] | None = None,
+        new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         """Must be made on the loop it will run on. Handlers run on `handlers_loop`, or on the same loop."""
         self.drivers = drivers
@@ -87,7 +88,7 @@ class Engine:
             why_held=self.dispatcher.why_held,
             live=self.live,
         )
-        self.desk = self._make_desk(viewer)
+        self.desk = self._make_desk(viewer, new_id)
         self.loops = self._make_loops()
 
     async def start(self) -> None:
@@ -99,15 +100,15 @@ class Engine:
         for loop in self.loops.values():
             self._spawn(loop.run(), loop.name)
         self._spawn(self.recorder.tick_forever(), "ticks")
-        for coroutine in self.worker.loops():
-            self._spawn(coroutine, coroutine.__name__)
+        for name, coroutine in self.worker.loops().items():
+            self._spawn(coroutine, name)
 
     async def stop(self) -> None:
         """In the order of the flow: no more fires, let runs end, record them, give up the lease."""
         for name in ("dispatcher", "hydrator", "sweeper"):
             await self._end(name)
         await self.dispatcher.land()
-        await self._end("take_forever", "start_forever", "report_forever", "watch_forever")
+        await self._end("take", "start", "report", "watch")
         await self.worker.close()
         await self._end("recorder")
         while await self.recorder.drain():
@@ -214,7 +215,7 @@ class Engine:
             handlers_loop=loop,
         )
 
-    def _make_desk(self, viewer: Viewer) -> Desk:
+    def _make_desk(self, viewer: Viewer, new_id: Callable[[], JobId]) -> Desk:
         drivers, limits = self.drivers, self.settings.limits
         desk = Desk(
             jobs=drivers.jobs,
@@ -228,6 +229,7 @@ class Engine:
             viewer=viewer,
             limits=Limits(limits.payload_bytes, limits.batch_jobs),
             hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
+            new_id=new_id,
         )
         desk.on_placed = lambda: self.loops["dispatcher"].wake.set()
         return desk
@@ -237,7 +239,9 @@ class Engine:
         hydrator = Hydrator(drivers.firing, drivers.index, scheduler.hydrate_ahead_sec * 1000)
         sweeper = Sweeper(drivers.firing, drivers.executions, drivers.index, drivers.bus, scheduler.grace_ms)
         flags = FlagKeeper(drivers.executions, drivers.signals, lambda: list(self.worker.pools))
-        housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics, lambda: self.loops)
+        housekeeper = Housekeeper(
+            drivers, self.settings.retention, self.settings.limits, self.metrics, lambda: self.loops
+        )
         loops = [
             self._loop("dispatcher", self.dispatcher, self.dispatcher.next_wait, 5),
             self._loop("hydrator", _Waking(hydrator, lambda: self.loops["dispatcher"].wake.set()), every(1.0), 30),

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -123,11 +123,16 @@ class Worker:
     def pools(self) -> Mapping[str, int]:
         return self._options.concurrency
 
-    def loops(self) -> list[Coroutine[None, None, None]]:
-        """The loops of a worker, each to be run as a task."""
-        return [self.take_forever(), self.start_forever(), self.report_forever(), self.watch_forever()]
+    def loops(self) -> dict[str, Coroutine[None, None, None]]:
+        """The loops of a worker by name, each to be run as a task."""
+        return {
+            "take": self._take_forever(),
+            "start": self._start_forever(),
+            "report": self._report_forever(),
+            "watch": self._watch_forever(),
+        }
 
-    async def take_forever(self) -> None:
+    async def _take_forever(self) -> None:
         while self._taking:
             try:
                 await self.take_once(wait_sec=0.5)
@@ -135,20 +140,20 @@ class Worker:
                 log.warning("cannot take", error=error.detail)
                 await self._clock.sleep(0.5)
 
-    async def start_forever(self) -> None:
+    async def _start_forever(self) -> None:
         while True:
             wait = await self.start_once()
             if wait > 0:
                 await wait_for_event(self._wake, self._clock, wait)
             self._wake.clear()
 
-    async def report_forever(self) -> None:
+    async def _report_forever(self) -> None:
         while True:
             await self._ended_wake.wait()
             self._ended_wake.clear()
             await self._report_ended()
 
-    async def watch_forever(self) -> None:
+    async def _watch_forever(self) -> None:
         while True:
             await self._clock.sleep(0.25)
             await self.watch_once()
@@ -313,7 +318,7 @@ class Worker:
         self._last_round = now
         runs = [run for run in self._active.values() if run.begun_at]
         self._enforce_deadlines(runs, now)
-        await self._heed_wishes(runs)
+        await self._heed_wishes(list(self._active.values()))
         await self._tell_starts(runs, now)
         await self._beat(runs, now)
 

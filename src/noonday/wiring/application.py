@@ -1,0 +1,206 @@
+"""Noonday inside a Python program."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import structlog
+
+from noonday.model.caller import Caller
+from noonday.model.errors import Conflict, ExecutionFailed, NoondayError
+from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
+from noonday.model.job import JobSpec
+from noonday.model.view import ExecutionView, JobView
+from noonday.sdk.registry import Registry
+from noonday.sdk.spec import Duration, JobFields, seconds_of
+from noonday.wiring.embedded import Embedded
+from noonday.wiring.settings import load_settings
+
+log = structlog.get_logger("noonday.application")
+T = TypeVar("T")
+
+OWNER = Caller(TenantId("default"), "application", frozenset({"admin"}))
+CODE = "code:"
+"""Unique keys of jobs that are declared in code begin with this."""
+_FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
+
+
+class Noonday(Registry):
+    """Handlers, jobs declared in code, and, inside an application, the engine that runs them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine: Running | None = None
+
+    @asynccontextmanager
+    async def embedded(
+        self, data: str | Path = "noonday.db", *, concurrency: Mapping[str, int] | None = None, **settings: Any
+    ) -> AsyncIterator["Running"]:
+        """Run the engine in this process, on one SQLite file, for as long as the block lasts.
+
+        The engine has a thread and a loop of its own; coroutine handlers run on the loop of this block, so they may use
+        what the application has opened there. `settings` are those of `noonday.toml`, such as `worker_drain_sec=5`.
+        """
+        if self.engine is not None:
+            raise Conflict("this application is embedded already")
+        thread = EngineThread()
+        try:
+            chosen = load_settings({"data": str(data), **settings}, {}, None)
+            loop = asyncio.get_running_loop()
+            embedded = await thread.call(
+                lambda: Embedded.open(chosen, self.handlers, handlers_loop=loop, concurrency=concurrency)
+            )
+            self.engine = Running(embedded, thread)
+            try:
+                await self.engine.declare(self.declared)
+                yield self.engine
+            finally:
+                self.engine = None
+                await thread.call(embedded.close)
+        finally:
+            await asyncio.to_thread(thread.close)
+
+    async def enqueue(
+        self,
+        handler: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str | None = None,
+        pool: str | None = None,
+        **fields: Unpack[JobFields],
+    ) -> JobView:
+        """Create a job: now, `at` a time, after a `delay`, on a `cron`, or `every` so many seconds."""
+        spec = self.spec_for(
+            handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
+        )
+        return await self._running().create(spec)
+
+    async def enqueue_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        """Create jobs made with `spec_for`, in one transaction for each ten thousand: all or none of those."""
+        return await self._running().create_many(specs)
+
+    async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
+        """What the (first) execution of a job returned. Raises ExecutionFailed, or TimeoutError."""
+        limit = None if timeout is None else seconds_of(timeout, "/timeout")
+        async with asyncio.timeout(limit):
+            return await self._running().result(of)
+
+    def _running(self) -> "Running":
+        if self.engine is None:
+            raise Conflict("no engine here: use `async with app.embedded(...)`, or `Noonday.client(url, token)`")
+        return self.engine
+
+
+class Running:
+    """The engine of an application that is embedded."""
+
+    def __init__(self, embedded: Embedded, thread: "EngineThread") -> None:
+        self._embedded = embedded
+        self._thread = thread
+
+    async def create(self, spec: JobSpec) -> JobView:
+        return await self._thread.call(lambda: self._embedded.engine.desk.create(OWNER, spec))
+
+    async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        created: list[JobId] = []
+        for at in range(0, len(specs), 10_000):
+            page = specs[at : at + 10_000]
+            created += await self._thread.call(lambda p=page: self._embedded.engine.desk.create_ids(OWNER, p))  # type: ignore[misc]
+        return created
+
+    async def get_job(self, job_id: str) -> JobView:
+        return await self._thread.call(lambda: self._embedded.engine.reading.get_job(OWNER, job_id))
+
+    async def get_execution(self, execution: str) -> ExecutionView:
+        return await self._thread.call(lambda: self._embedded.engine.reading.get_execution(OWNER, execution))
+
+    async def cancel(self, execution: str) -> ExecutionView:
+        return await self._thread.call(lambda: self._embedded.engine.desk.cancel_execution(OWNER, execution))
+
+    async def delete(self, job_id: str) -> JobView:
+        return await self._thread.call(lambda: self._embedded.engine.desk.delete(OWNER, job_id))
+
+    async def result(self, of: JobView | ExecutionView | str) -> Any:
+        execution = first_execution(of)
+        wait = 0.005
+        while True:
+            try:
+                view = await self.get_execution(execution)
+            except NoondayError as error:
+                if error.code != "not-found":
+                    raise
+            else:
+                if view.state in _FINAL:
+                    return result_of(view)
+            await asyncio.sleep(wait)
+            wait = min(0.5, wait * 1.5)
+
+    async def declare(self, specs: Sequence[JobSpec]) -> None:
+        await self._thread.call(lambda: declare(self._embedded, specs))
+
+
+async def declare(embedded: Embedded, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+    """Bring the jobs declared in code into the store. What was removed from the code is reported, not deleted."""
+    for answer in await embedded.engine.desk.create_many(caller, list(specs)):
+        if isinstance(answer, NoondayError):
+            raise answer
+    declared = {spec.unique_key for spec in specs}
+    for key, job_id in await embedded.store.archive.declared_keys(caller.tenant, CODE):
+        if key not in declared:
+            log.warning("job is no longer declared in the code; it goes on until you delete it", key=key, job=job_id)
+
+
+def first_execution(of: JobView | ExecutionView | str) -> ExecutionId:
+    """The execution meant by a view or an id: a one-shot's id follows from its job."""
+    if isinstance(of, ExecutionView):
+        return ExecutionId(of.execution_id)
+    if isinstance(of, JobView):
+        at = of.next_fire_at or of.created_at
+        return execution_id(JobId(of.job_id), round(at.timestamp() * 1000))
+    return ExecutionId(of)
+
+
+def result_of(view: ExecutionView) -> Any:
+    if view.state == "SUCCEEDED":
+        return view.result
+    why = f": {view.error.type}: {view.error.message}" if view.error else ""
+    raise ExecutionFailed(f"execution {view.execution_id} is {view.state}{why}", state=view.state)
+
+
+class EngineThread:
+    """A thread with a loop, for an engine that must not depend on the application's loop being free."""
+
+    def __init__(self) -> None:
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="noonday-engine", daemon=True)
+        self._thread.start()
+
+    async def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the engine's loop and wait for it here."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self.loop))
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=10)
+        self.loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it exists."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,25 @@
+import re
+
+from tests.api.asgi import Client
+
+
+async def test_the_front_page_leads_to_the_docs(client: Client):
+    client.headers.clear()
+    response = await client.get("/")
+    assert (response.status, response.headers["location"]) == (307, "/docs")
+
+
+async def test_the_docs_bring_all_they_need(client: Client):
+    client.headers.clear()
+    response = await client.get("/docs")
+    assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    page = response.body.decode()
+    assert not re.search(r"https?://", page)
+    assert not re.search(r"<(link|img|iframe)\b|\bsrc=|@import|\burl\(", page)
+    assert 'fetch("/openapi.json")' in page
+
+
+async def test_the_docs_may_talk_to_nobody_else(client: Client):
+    policy = (await client.get("/docs")).headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy

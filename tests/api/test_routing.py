@@ -1,0 +1,126 @@
+from collections.abc import Mapping
+
+import pytest
+
+from noonday.api.app import ROUTES
+from noonday.api.limits import ApiLimits
+from noonday.api.routing import Route
+from tests.api.asgi import Client
+
+SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
+PROTECTED = [route for route in ROUTES if route.path.startswith("/v1")]
+INCLUDED_SCOPES: Mapping[str, str] = {"write": "read", "admin": "write"}
+
+
+def url_of(route: Route) -> str:
+    filled = route.path.replace("{jobId}", SOME_ID).replace("{executionId}", SOME_ID)
+    return filled.replace("{name}", "demo").replace("{tenantId}", "acme")
+
+
+def label(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+@pytest.mark.parametrize("route", PROTECTED, ids=label)
+async def test_every_path_under_v1_needs_a_token(client: Client, route: Route):
+    client.headers.clear()
+    response = await client.call(route.method, url_of(route), {})
+    assert (response.status, response.code) == (401, "unauthorized")
+    assert response.headers["www-authenticate"] == 'Bearer realm="noonday"'
+
+
+@pytest.mark.parametrize("route", [route for route in PROTECTED if route.scope != "read"], ids=label)
+async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route: Route):
+    client.headers["authorization"] = f"Bearer {INCLUDED_SCOPES[str(route.scope)]}"
+    response = await client.call(route.method, url_of(route), {})
+    assert (response.status, response.code) == (403, "forbidden")
+    assert response.json["required"] == route.scope
+    assert f'error="insufficient_scope", scope="{route.scope}"' in response.headers["www-authenticate"]
+
+
+def test_changes_need_write_and_what_concerns_everybody_needs_admin():
+    needs = {label(route): route.scope for route in PROTECTED}
+    admin = {"GET /v1/audit", "PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
+    previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill"}
+    for name, scope in needs.items():
+        reads = name.startswith("GET") or name in previews
+        assert scope == ("admin" if name in admin else "read" if reads else "write"), name
+
+
+async def test_a_wrong_token_is_told_apart_from_none(client: Client):
+    response = await client.get("/v1/jobs", authorization="Bearer forged")
+    assert response.headers["www-authenticate"] == 'Bearer realm="noonday", error="invalid_token"'
+
+
+@pytest.mark.parametrize("path", ["/v2/jobs", "/v1", "/v1/jobs/", "/v1/jobs/a/b/c", "/favicon.ico"])
+async def test_a_path_that_does_not_exist_is_a_problem(client: Client, path: str):
+    response = await client.get(path)
+    assert (response.status, response.code) == (404, "unknown-route")
+
+
+@pytest.mark.parametrize("job_id", ["7", "..", "0190c1e2-0000-7000-8000-00000000000", "%00", "\0", "ü", SOME_ID + "\n"])
+async def test_an_id_that_is_no_uuid_is_not_found(client: Client, job_id: str):
+    for method, suffix in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/executions")):
+        response = await client.call(method, f"/v1/jobs/{job_id}{suffix}")
+        assert (response.status, response.code) == (404, "not-found")
+
+
+async def test_an_id_may_be_written_in_capitals(client: Client):
+    made = await client.post("/v1/jobs", {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "h"}})
+    response = await client.get(f"/v1/jobs/{made.json['jobId'].upper()}")
+    assert response.status == 200
+
+
+@pytest.mark.parametrize("name", ["\0", "-x", "a" * 101, "a b", "demo\n"])
+async def test_a_pool_name_that_cannot_be_is_refused(client: Client, name: str):
+    response = await client.put(f"/v1/pools/{name}", {})
+    assert (response.status, response.flaw["pointer"]) == (422, "/name")
+
+
+async def test_a_method_that_is_not_possible_is_answered_with_those_that_are(client: Client):
+    response = await client.call("PATCH", f"/v1/jobs/{SOME_ID}", {})
+    assert (response.status, response.code) == (405, "method-not-allowed")
+    assert response.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PUT"
+
+
+async def test_options_tell_the_methods_of_a_path(client: Client):
+    response = await client.call("OPTIONS", "/v1/jobs")
+    assert (response.status, response.body) == (204, b"")
+    assert response.headers["allow"] == "GET, HEAD, OPTIONS, POST"
+
+
+async def test_head_is_get_without_the_body(client: Client):
+    got, head = await client.get("/v1/jobs"), await client.call("HEAD", "/v1/jobs")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers == got.headers
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+async def test_a_body_that_is_not_declared_as_json_is_refused(client: Client, media_type: str):
+    response = await client.post("/v1/jobs", b"{}", content_type=media_type)
+    assert (response.status, response.code) == (415, "unsupported-media-type")
+    assert "application/json" in response.json["detail"]
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_json_may_be_declared_with_parameters_and_in_any_case(client: Client, media_type: str):
+    response = await client.post("/v1/dead-letters/retry", b"{}", content_type=media_type)
+    assert response.status == 200
+
+
+@pytest.mark.parametrize("declared", [None, "1048577", "9" * 5000])
+async def test_a_body_over_the_limit_is_refused_with_the_remedy(client: Client, declared: str | None):
+    headers = {} if declared is None else {"content_length": declared}
+    response = await client.post("/v1/jobs", b'"%s"' % (b"x" * ApiLimits().body_bytes), **headers)
+    assert (response.status, response.code) == (413, "payload-too-large")
+    assert "pass a reference" in response.json["detail"]
+    assert response.json["limitBytes"] == 1024 * 1024
+
+
+async def test_an_unknown_query_parameter_is_refused_where_none_is_taken(client: Client):
+    response = await client.get("/v1/pools?limit=3")
+    assert (response.status, response.flaw["pointer"]) == (422, "/limit")
+
+
+async def test_a_probe_may_carry_any_query(client: Client):
+    assert (await client.get("/healthz?from=loadbalancer")).status == 200

@@ -1,0 +1,215 @@
+"""Reads a history and the store it left behind, and names every promise that was broken.
+
+The same checker serves the simulation and the history of a real process that was killed. The numbers are those of the
+invariants in docs/invariants.md.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from noonday.model.execution import FINAL, MOVES, State, is_path
+from noonday.model.firing import Decided
+from noonday.model.ids import JobId, execution_id
+from noonday.model.job import JobSpec, JobState, rule_of
+from tests.simulation.history import Answer, History
+
+
+def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
+    """What holds at every commit: I3, I5, I6, I12, I13."""
+    yield from _one_place_each(conn)
+    yield from _slots(conn)
+    yield from _overlap(conn)
+    for row in conn.execute("SELECT id, attempt, dispatch FROM executions WHERE attempt > dispatch"):
+        yield f"I5: execution {row[0]} has attempt {row[1]} > dispatch {row[2]}"
+
+
+def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
+    """I3: an open execution is on the timeline, or handed out, or buffered, and only one of these."""
+    rows = conn.execute(
+        """SELECT x.id, x.state, x.fired_ms, x.buffered, x.dispatch, t.number, t.key
+           FROM executions x LEFT JOIN timeline t ON t.key = x.id WHERE x.state < 2"""
+    )
+    for id_, state, fired, buffered, dispatch, number, key in rows:
+        places = (key is not None) + (fired is not None) + bool(buffered)
+        if places != 1:
+            yield f"I3: open execution {id_} ({State(state).name}) is in {places} places (timeline {key}, fired {fired}, buffered {buffered})"
+        if key is not None and number != dispatch:
+            yield f"I3: the timeline has dispatch {number} of execution {id_}, which is at {dispatch}"
+        if state == State.RUNNING and fired is None:
+            yield f"I3: execution {id_} is RUNNING and not handed out"
+    for (key,) in conn.execute(
+        """SELECT t.key FROM timeline t LEFT JOIN executions x ON x.id = t.key
+           WHERE t.kind = 1 AND (x.id IS NULL OR x.state >= 2)"""
+    ):
+        yield f"I3: the timeline has a dispatch of {key}, which is not open"
+
+
+def _slots(conn: sqlite3.Connection) -> Iterator[str]:
+    """I13: the counter of a key is the number of executions that hold a slot of it, and not above the limit."""
+    held = Counter(
+        conn.execute("SELECT tenant, slot FROM executions WHERE state < 2 AND slot IS NOT NULL").fetchall()
+    )
+    used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
+    for name in {*held, *used}:
+        if held.get(name, 0) != used.get(name, 0):
+            yield f"I13: {held.get(name, 0)} executions hold {name}, the counter says {used.get(name, 0)}"
+    limits = conn.execute(
+        """SELECT j.tenant, j.spec ->> '$.concurrency.key', min(j.spec ->> '$.concurrency.limit')
+           FROM jobs j WHERE j.watch & 2 GROUP BY 1, 2"""
+    )
+    for tenant, key, limit in limits:
+        if held.get((tenant, key), 0) > limit:
+            yield f"I13: {held[tenant, key]} executions hold {key}, more than {limit}"
+
+
+def _overlap(conn: sqlite3.Connection) -> Iterator[str]:
+    """I12: how many executions of a job may be open."""
+    rows = conn.execute(
+        """SELECT j.id, j.spec ->> '$.overlap', sum(x.buffered), count(*)
+           FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+           WHERE x.state < 2 AND x.watch & 1 GROUP BY j.id"""
+    )
+    for job, overlap, buffered, open_ in rows:
+        if open_ - buffered > 1:
+            yield f"I12: job {job} ({overlap}) has {open_ - buffered} executions open besides {buffered} buffered"
+        if overlap in ("BUFFER_ONE", "CANCEL_OTHER") and buffered > 1:
+            yield f"I12: job {job} ({overlap}) has {buffered} buffered"
+        if buffered and buffered == open_:
+            yield f"I12: job {job} has only buffered executions: nothing will let them start"
+
+
+def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[str]:
+    """What holds when everything is quiet: faults stopped, all that was due has run."""
+    problems = list(history.problems)
+    problems += check_commit(conn)
+    problems += _durable(conn, history)
+    problems += _tiling(conn, history, now_ms)
+    problems += _legal(conn)
+    problems += _one_run(history)
+    problems += _wishes(conn, history)
+    return problems
+
+
+def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+    """I1: what was promised has happened, or there is a decision."""
+    deleted = {answer.target for answer in history.answers if answer.action == "delete"}
+    asked_to_delete = deleted | {a.target for a in history.answers if a.action == "delete?"}
+    for answer in history.answered("create"):
+        row = conn.execute("SELECT spec, anchor_ms, state FROM jobs WHERE id = ?", (answer.target,)).fetchone()
+        if row is None:
+            yield f"I1: job {answer.target} was acknowledged at {answer.at_ms} and does not exist"
+            continue
+        spec = msgspec.json.decode(row[0], type=JobSpec)
+        if spec.one_shot and row[2] == JobState.ACTIVE and answer.target not in asked_to_delete:
+            yield from _one_shot_done(conn, answer.target, row[1])
+    stuck = "SELECT id, state, fired_ms, buffered, cancel FROM executions WHERE state < 2"
+    for id_, state, fired, buffered, cancel in conn.execute(stuck):
+        yield f"I1: execution {id_} is still {State(state).name} (fired {fired}, buffered {buffered}, cancel {cancel})"
+
+
+def _one_shot_done(conn: sqlite3.Connection, job: str, anchor_ms: int) -> Iterator[str]:
+    wanted = execution_id(JobId(job), anchor_ms)
+    row = conn.execute("SELECT state FROM executions WHERE id = ?", (wanted,)).fetchone()
+    decided = conn.execute("SELECT 1 FROM decisions WHERE job_id = ? AND from_ms = ?", (job, anchor_ms)).fetchone()
+    if row is None and decided is None:
+        yield f"I1: one-shot {job} due at {anchor_ms} has neither an execution nor a decision"
+    if row is not None and State(row[0]) not in FINAL:
+        yield f"I1: one-shot {job} rests in {State(row[0]).name}"
+
+
+def _tiling(conn: sqlite3.Connection, history: History, now_ms: int) -> Iterator[str]:
+    """I2: each planned time of a job that was never edited or paused lies in exactly one execution or decision."""
+    changed = {a.target for a in history.answers if a.action.rstrip("?") in ("replace", "pause", "resume", "delete")}
+    for job, spec_text, anchor, created in conn.execute("SELECT id, spec, anchor_ms, created_ms FROM jobs"):
+        spec = msgspec.json.decode(spec_text, type=JobSpec)
+        fires = Counter(
+            ms for (ms,) in conn.execute("SELECT nominal_ms FROM executions WHERE job_id = ? AND cause = 0", (job,))
+        )
+        ranges = conn.execute("SELECT from_ms, to_ms, count, outcome FROM decisions WHERE job_id = ?", (job,)).fetchall()
+        for time, count in fires.items():
+            inside = [r for r in ranges if r[0] <= time <= r[1] and r[3] != Decided.EDITED]
+            if count > 1 or (inside and job not in changed):
+                yield f"I2: {time} of job {job} was fired {count} times and decided by {inside}"
+        if spec.one_shot or job in changed:
+            continue
+        yield from _complete(conn, job, spec, anchor, created, fires, ranges)
+
+
+def _complete(conn, job, spec, anchor, created, fires, ranges) -> Iterator[str]:  # type: ignore[no-untyped-def]
+    fire = conn.execute("SELECT nominal_ms, due_ms FROM timeline WHERE key = ?", (job,)).fetchone()
+    rule = rule_of(spec, anchor)
+    until = (fire[0] if fire else 0) - 1
+    time = rule.next_after(created)
+    while time is not None and time <= until:
+        decided = sum(r[0] <= time <= r[1] for r in ranges)
+        if fires.get(time, 0) + decided != 1:
+            yield f"I2: {time} of job {job} ({spec.schedule or spec.every_sec}) has {fires.get(time, 0)} executions and {decided} decisions"
+        time = rule.next_after(time)
+    for from_ms, to_ms, count, outcome in ranges:
+        if outcome != Decided.ERROR and rule.count(from_ms - 1, to_ms) != count:
+            yield f"I2: decision [{from_ms}, {to_ms}] of job {job} says {count}, the plan says {rule.count(from_ms - 1, to_ms)}"
+
+
+def _legal(conn: sqlite3.Connection) -> Iterator[str]:
+    """I7: the moves of an execution are a path in the table, and end where it rests."""
+    for id_, state, dispatch, attempt, moves in conn.execute("SELECT id, state, dispatch, attempt, moves FROM executions"):
+        states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+        if not is_path(states) or states[-1] != state:
+            yield f"I7: execution {id_} rests in {State(state).name} after {[s.name for s in states]}"
+        returns = sum(s is State.PENDING for s in states)
+        if returns != dispatch:
+            yield f"I5: execution {id_} was handed out {returns} times and has dispatch {dispatch}"
+        failures = sum(b is State.PENDING and a not in (State.PENDING, State.RUNNING) for a, b in zip(states, states[1:], strict=False))
+        if attempt != 1 + failures:
+            yield f"I5: execution {id_} failed {failures} times and is at attempt {attempt}"
+    assert State.PENDING in MOVES
+
+
+def _one_run(history: History) -> Iterator[str]:
+    """I8: one live run; a dispatch runs once; tokens grow. I9: never early."""
+    died = dict(history.deaths)
+    runs: dict[str, list] = {}  # type: ignore[type-arg]
+    for effect in history.effects:
+        if effect.start_ms < effect.due_ms:
+            yield f"I9: execution {effect.execution} started {effect.due_ms - effect.start_ms} ms early"
+        runs.setdefault(effect.execution, []).append(effect)
+    for execution, effects in runs.items():
+        dispatches = Counter(effect.dispatch for effect in effects)
+        for dispatch, count in dispatches.items():
+            if count > 1:
+                yield f"I8: dispatch {dispatch} of execution {execution} ran {count} times"
+        for before, after in zip(effects, effects[1:], strict=False):
+            end = before.end_ms if before.end_ms is not None else died.get(before.process)
+            if end is None or end > after.start_ms:
+                yield f"I8: two runs of {execution} overlap: {before} and {after}"
+            if after.token <= before.token:
+                yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+
+
+def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+    """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
+    job_of = dict(conn.execute("SELECT id, job_id FROM executions").fetchall())
+    stops: dict[str, int] = {}
+    for answer in history.answered("cancel"):
+        stops.setdefault(answer.target, answer.at_ms)
+    deletes = {a.target: a.at_ms for a in history.answered("delete")}
+    for effect in history.effects:
+        looked = history.looks.get((effect.execution, effect.dispatch))
+        if looked is None:
+            yield f"I10: execution {effect.execution} started without a last look"
+            continue
+        stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, ""), None))
+        if stop is not None and stop < looked:
+            yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
+        yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)
+
+
+def _newest_payload(history: History, effect, job: str, looked: int) -> Iterator[str]:  # type: ignore[no-untyped-def]
+    edits: list[Answer] = [a for a in history.answered("replace") if a.target == job and a.at_ms < looked]
+    first_run = min(e.start_ms for e in history.effects if e.execution == effect.execution)
+    before_it_began = [edit for edit in edits if edit.at_ms < first_run]
+    if before_it_began and effect.payload["v"] < max(edit.value for edit in before_it_began):
+        yield f"I11: execution {effect.execution} ran payload {effect.payload} after {before_it_began[-1]}"

@@ -1,0 +1,386 @@
+"""An embedded Noonday in a simulated process on a simulated disk, and a user who will not leave it alone."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.memory.bus import MemoryBus
+from noonday.drivers.memory.hot_index import MemoryHotIndex
+from noonday.drivers.memory.leases import LocalLeases
+from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, Request, Work, commit_group, connect
+from noonday.drivers.sqlite.store import prepare, store_on
+from noonday.model.caller import Caller
+from noonday.model.errors import DoNotRetry, NoondayError, StoreUnavailable
+from noonday.model.ids import ExecutionId, JobId, TenantId
+from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.view import ExecutionView, JobView
+from noonday.wiring.engine import Drivers, Engine
+from noonday.wiring.settings import Settings
+from noonday.worker.context import Context, Snooze
+from noonday.worker.handler import Handler, Mode
+from tests.simulation.checker import check_commit, check_end
+from tests.simulation.history import Answer, Effect, History
+from tests.simulation.kernel import FaultPlan, Process, SimClock, World
+
+T = TypeVar("T")
+USER = Caller(TenantId("default"), "user", frozenset({"admin"}))
+QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
+
+
+@dataclass
+class Disk:
+    """What survives a process. Some commits fail, when the seed says so."""
+
+    random: Random
+    conn: sqlite3.Connection = field(default_factory=lambda: connect(MEMORY, FileOptions("OFF")))
+    full: bool = False
+    commits: int = 0
+    problems: list[str] = field(default_factory=list)
+    check_every: int = 5
+
+    def __post_init__(self) -> None:
+        prepare(self.conn)
+
+    def commit(self, requests: Sequence[Request[Any]]) -> None:
+        if self.full:
+            for request in requests:
+                request.error = StoreUnavailable("the simulated disk is full")
+            return
+        commit_group(self.conn, requests, "disk")
+        self.commits += 1
+        if self.commits % self.check_every == 0 and not self.problems:
+            self.problems += list(check_commit(self.conn))
+
+
+class SimDatabase(Database):
+    """Group commit as in the real one, with awaits wherever a process could die."""
+
+    def __init__(self, disk: Disk, clock: SimClock, random: Random) -> None:
+        self.path = "disk"
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._queue: list[Request[Any]] = []
+        self._wake = asyncio.Event()
+        self._writer = asyncio.create_task(self._write_forever())
+
+    async def write(self, work: Work[T]) -> T:
+        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        self._queue.append(request)
+        self._wake.set()
+        return await request.future
+
+    async def read(self, work: Work[T]) -> T:
+        await self._clock.sleep(self._random.random() * 0.001)
+        return work(self._disk.conn)
+
+    async def close(self) -> None:
+        self._writer.cancel()
+
+    async def _write_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._clock.sleep(self._random.random() * 0.004)
+            group, self._queue = self._queue, []
+            if group:
+                self._disk.commit(group)
+            await self._clock.sleep(self._random.random() * 0.004)
+            for request in group:
+                request.resolve()
+
+
+class LookingSignals(MemorySignals):
+    """Notes when a last look was answered."""
+
+    def __init__(self, history: History, now_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._history = history
+        self._now_ms = now_ms
+
+    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+        found = await super().look(pool, executions)
+        if found is not None:
+            for execution, dispatch in executions:
+                if execution not in found:
+                    self._history.looks[execution, dispatch] = self._now_ms()
+        return found
+
+
+class Simulation:
+    """One seed: a world, a disk, a process that dies and comes back, a user, and a history."""
+
+    def __init__(self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8) -> None:
+        self.world = World(seed)
+        self.random = Random(f"user/{seed}")
+        self.disk = Disk(Random(f"disk/{seed}"))
+        self.keyring = Keyring.generate()
+        self.history = History()
+        self.faults = faults
+        self.concurrency = concurrency
+        self.settings = msgspec.structs.replace(Settings(), data=MEMORY)
+        self.process: Process | None = None
+        self.engine: Engine | None = None
+        self.clock: SimClock | None = None
+        self._ids = 0
+        self._boots = 0
+
+    def __enter__(self) -> "Simulation":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.world.close()
+        self.disk.conn.close()
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    async def boot(self) -> None:
+        """Start a process on the disk and wait until it is up (or dead again)."""
+        self._boots += 1
+        self.process = process = self.world.process("noonday")
+        self.engine = None
+        up = self.world.loop.create_future()
+        process.spawn(self._live(process, up))
+        while not up.done() and process.alive:
+            await asyncio.sleep(0.01)
+
+    async def _live(self, process: Process, up: asyncio.Future[None]) -> None:
+        clock = SimClock(self.world, process)
+        random = Random(f"latency/{self.world.seed}/{self._boots}")
+        store = store_on(SimDatabase(self.disk, clock, random), self.settings.scheduler.lead_ms)
+        drivers = Drivers(
+            clock=clock,  # type: ignore[arg-type]
+            jobs=store.jobs,
+            firing=store.firing,
+            executions=store.executions,
+            archive=store.archive,
+            index=MemoryHotIndex(self.settings.scheduler.lead_ms),
+            bus=MemoryBus(clock),  # type: ignore[arg-type]
+            signals=LookingSignals(self.history, self.world.now_ms),
+            leases=LocalLeases(None),
+            keyring=self.keyring,
+        )
+        engine = Engine(
+            drivers, self.settings, self._handlers(process), concurrency={"p": self.concurrency}, new_id=self._new_id
+        )
+        while True:
+            try:
+                await engine.start()
+                break
+            except StoreUnavailable:
+                return  # the disk was full at start: this process gives up, like the real one
+        self.clock, self.engine = clock, engine
+        up.set_result(None)
+
+    def _new_id(self) -> JobId:
+        self._ids += 1
+        time = f"{self.world.now_ms():012x}"
+        return JobId(f"{time[:8]}-{time[8:]}-7{self._ids % 4096:03x}-8000-{self._ids:012x}")
+
+    async def restart_forever(self) -> None:
+        """Whenever the process dies, another one is started after a while."""
+        while True:
+            process = self.process
+            assert process is not None
+            await process.wait_dead()
+            self.history.deaths.append((str(process), self.world.now_ms()))
+            self.engine = None
+            await asyncio.sleep(self.random.choice([0.01, 0.5, 3, 20]))
+            await self.boot()
+
+    def _handlers(self, process: Process) -> dict[tuple[str, str], Handler]:
+        async def act(ctx: Context, payload: Any) -> Any:
+            effect = Effect(
+                ctx.execution_id,
+                ctx._dispatch.number,
+                ctx.token,
+                str(process),
+                self.world.now_ms(),
+                ctx._dispatch.due_ms,
+                payload,
+            )
+            self._check_synced(effect)
+            self.history.effects.append(effect)
+            try:
+                return await self._behave(ctx, payload)
+            finally:
+                effect.end_ms = self.world.now_ms()
+
+        return {("p", "act"): Handler("act", "p", act, Mode.ASYNC, msgspec.json.decode, msgspec.json.encode)}
+
+    def _check_synced(self, effect: Effect) -> None:
+        """I18: a handler is entered only under a dispatch that is on disk."""
+        query = "SELECT dispatch, fired_ms FROM executions WHERE id = ?"
+        row = self.disk.conn.execute(query, (effect.execution,)).fetchone()
+        if row is None or row[0] != effect.dispatch or row[1] is None:
+            self.history.problems.append(f"I18: {effect} started while the disk says {row}")
+
+    async def _behave(self, ctx: Context, payload: dict[str, Any]) -> Any:
+        kind = payload.get("do", "nothing")
+        if kind == "sleep":
+            await asyncio.sleep(payload["sec"])
+        elif kind == "progress":
+            for step in range(ctx.progress.get("step", 0), 4):
+                ctx.heartbeat({"step": step})
+                await asyncio.sleep(1)
+        elif kind == "fail" and ctx.attempt <= payload["times"]:
+            await asyncio.sleep(0.05)
+            raise ValueError("told to\x00fail \ud800")
+        elif kind == "never again":
+            raise DoNotRetry("told to")
+        elif kind == "snooze" and ctx._dispatch.number <= payload["times"]:
+            raise Snooze(1.5)
+        return {"ran": ctx.attempt}
+
+    # -- the user ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, action: str, target: str, request: Callable[[Engine], Awaitable[T]], value: Any = None) -> T | None:
+        """Make a request of the process, if it is up. One that is not answered may have happened, or not."""
+        engine, process = self.engine, self.process
+        if engine is None or process is None or not process.alive:
+            return None
+        outcome: list[Any] = []
+
+        async def call() -> None:
+            try:
+                outcome.append(await request(engine))
+            except NoondayError as error:
+                outcome.append(error)
+
+        process.spawn(call())
+        while not outcome and process.alive:
+            await asyncio.sleep(0.001)
+        if outcome and not isinstance(outcome[0], Exception):
+            answer = outcome[0]
+            name = answer.job_id if isinstance(answer, JobView) and action == "create" else target
+            self.history.answers.append(Answer(action, name, self.world.now_ms(), value))
+            return answer  # type: ignore[no-any-return]
+        self.history.answers.append(Answer(f"{action}?", target, self.world.now_ms(), value))
+        return None
+
+    async def create(self, spec: JobSpec) -> JobView | None:
+        return await self.ask("create", "", lambda engine: engine.desk.create(USER, spec))
+
+    def spec(self, **fields: Any) -> JobSpec:
+        return JobSpec(**{"target": Target("p", "act"), "payload": {"v": 1}, "retry_policy": QUICK, **fields})
+
+    def any_spec(self) -> JobSpec:
+        """A job of any kind the seed likes."""
+        random = self.random
+        payload = {"v": 1, **random.choice(_BEHAVIOURS)}
+        common: dict[str, Any] = {
+            "payload": payload,
+            "priority": random.choice(list(Priority)),
+            "overlap": random.choice([Overlap.ALLOW, Overlap.ALLOW, *Overlap]),
+        }
+        if random.random() < 0.15:
+            common["concurrency"] = Concurrency("key", 2)
+        if random.random() < 0.1:
+            common["timeout_sec"] = 0.5
+        if random.random() < 0.1:
+            common["spread_sec"] = 3
+        kind = random.random()
+        if kind < 0.5:
+            delay = random.choice([0, 0.05, 0.5, 2, 5, 20])
+            if random.random() < 0.2:
+                common["start_deadline_sec"] = 5
+            return self.spec(type=JobType.DELAYED, delay_sec=delay, **common)
+        common["catch_up"] = CatchUp(random.choice(list(CatchUpPolicy)), 3600)
+        if random.random() < 0.3:
+            common["max_runs"] = random.randint(1, 5)
+        common["end_at"] = self.instant() + timedelta(seconds=random.choice([10, 40, 60]))
+        if kind < 0.75:
+            return self.spec(type=JobType.CRON, schedule=random.choice(["* * * * * *", "*/5 * * * * *", "*/7 * * * * *"]), **common)
+        return self.spec(type=JobType.INTERVAL, every_sec=random.choice([1, 2.5, 6]), **common)
+
+    def instant(self) -> datetime:
+        return datetime.fromtimestamp(self.world.now_ms() / 1000, UTC)
+
+    async def meddle(self, jobs: list[JobView]) -> None:
+        """Do something to a job that exists."""
+        random = self.random
+        job = random.choice(jobs)
+        action = random.choice(["replace", "pause", "resume", "delete", "trigger", "cancel", "cancel"])
+        if action == "replace":
+            payload = {**(job.payload or {}), "v": self.world.now_ms()}
+            spec = msgspec.convert(msgspec.to_builtins(self.any_spec()), JobSpec) if random.random() < 0.5 else None
+            wanted = msgspec.structs.replace(spec or _as_spec(job, self.instant()), payload=payload)
+            await self.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, wanted), payload["v"])
+        elif action == "cancel":
+            await self._cancel_something(job)
+        else:
+            await self.ask(action, job.job_id, lambda e: getattr(e.desk, action)(USER, job.job_id))
+
+    async def _cancel_something(self, job: JobView) -> None:
+        query = "SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1"
+        row = self.disk.conn.execute(query, (job.job_id,)).fetchone()
+        if row is not None:
+            execution: str = row[0]
+            cancel: Callable[[Engine], Awaitable[ExecutionView]] = lambda e: e.desk.cancel_execution(USER, execution)  # noqa: E731
+            await self.ask("cancel", execution, cancel)
+
+    # -- a whole life --------------------------------------------------------------------------------------------------
+
+    def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
+        """Let a director direct, then wait for quiet, and answer the promises that were broken."""
+
+        async def direct() -> None:
+            await self.boot()
+            keeper = asyncio.create_task(self.restart_forever())
+            self.world.faults = self.faults
+            await director()
+            self.world.faults = None
+            self.disk.full = False
+            await self.quiet()
+            keeper.cancel()
+
+        self.world.run(direct())
+        problems = self.disk.problems + check_end(self.disk.conn, self.history, self.world.now_ms())
+        return problems
+
+    async def quiet(self, limit_sec: float = 400) -> None:
+        """Until nothing is open and nothing is due any more."""
+        waited = 0.0
+        while waited < limit_sec:
+            await asyncio.sleep(2)
+            waited += 2
+            if self.engine is not None and self._is_quiet():
+                return
+
+    def _is_quiet(self) -> bool:
+        """Paused jobs are left alone; everything else has ended."""
+        open_ = self.disk.conn.execute(
+            """SELECT count(*) FROM executions x LEFT JOIN timeline t ON t.key = x.id
+               WHERE x.state < 2 AND NOT (t.key IS NOT NULL AND t.due_ms IS NULL)"""
+        ).fetchone()[0]
+        waiting = self.disk.conn.execute("SELECT count(*) FROM timeline WHERE due_ms IS NOT NULL").fetchone()[0]
+        return not open_ and not waiting
+
+
+_BEHAVIOURS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"do": "sleep", "sec": 0.3},
+    {"do": "sleep", "sec": 2.5},
+    {"do": "progress"},
+    {"do": "fail", "times": 1},
+    {"do": "fail", "times": 99},
+    {"do": "never again"},
+    {"do": "snooze", "times": 2},
+]
+
+
+def _as_spec(job: JobView, now: datetime) -> JobSpec:
+    fields = {name: getattr(job, name) for name in JobSpec.__struct_fields__}
+    if job.type is JobType.DELAYED:
+        fields["delay_sec"] = 2.0
+    return JobSpec(**fields)

@@ -1,0 +1,43 @@
+"""What happened, as the checker needs it: answers to users, effects of handlers, last looks, deaths."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Effect:
+    """One entry into a handler."""
+
+    execution: str
+    dispatch: int
+    token: int
+    process: str
+    start_ms: int
+    due_ms: int
+    payload: Any
+    end_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A request that was answered; one that was not may have happened, or not."""
+
+    action: str
+    target: str
+    at_ms: int
+    value: Any = None
+
+
+@dataclass
+class History:
+    answers: list[Answer] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    looks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(execution, dispatch) -> when the last look before its start was answered."""
+    deaths: list[tuple[str, int]] = field(default_factory=list)
+    """(process, when it was killed)."""
+    problems: list[str] = field(default_factory=list)
+    """What was seen to be wrong while it happened."""
+
+    def answered(self, *actions: str) -> list[Answer]:
+        return [answer for answer in self.answers if answer.action in actions]

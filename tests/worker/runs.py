@@ -1,0 +1,48 @@
+"""Runs as the worker makes them, with valid defaults."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.message import Dispatch, Token
+from noonday.worker.handler import Handler, Mode
+from noonday.worker.run import Run
+from tests.worker.process_handlers import codec_of
+
+_TENANT = "acme"
+_JOB = JobId("job-1")
+
+
+def new_run(call: Callable[..., Any], keyring: Keyring, payload: Any = None, progress: Any = None) -> Run:
+    decode, encode = codec_of(call)
+    handler = Handler(call.__name__, "batch", call, Mode.PROCESS, decode, encode)
+    dispatch = Dispatch(
+        execution_id=ExecutionId("execution-1"),
+        number=1,
+        job_id=_JOB,
+        tenant=_TENANT,
+        pool="batch",
+        handler=handler.name,
+        due_ms=0,
+        nominal_ms=0,
+        attempt=3,
+        fired_ms=0,
+        revision=1,
+        timeout_sec=None,
+        heartbeat_timeout_sec=None,
+        start_deadline_sec=None,
+        payload=_sealed(keyring, payload),
+        progress=_sealed(keyring, progress),
+        trace=None,
+    )
+    run = Run(dispatch, Token(1, 5), handler)
+    run.open_payload(keyring)
+    return run
+
+
+def _sealed(keyring: Keyring, value: Any) -> bytes | None:
+    return None if value is None else keyring.seal(msgspec.json.encode(value), context_of(_TENANT, _JOB))
