@@ -33,10 +33,9 @@ def make_plausible(case: schemathesis.Case) -> None:
 def _place_in_pool_and_time(job: dict[str, Any]) -> None:
     if "target" in job:
         job["target"]["pool"] = "demo"
-    if job.get("runAt"):
-        job["runAt"] = "2996" + job["runAt"][4:]
-    if job.get("startAt") and job.get("endAt"):
-        job["endAt"] = job["startAt"]
+    for field, year in (("runAt", "2996"), ("startAt", "2996"), ("endAt", "8988")):
+        if job.get(field):
+            job[field] = year + job[field][4:]
     if "from" in job and "to" in job:
         _order(job)
 

@@ -66,6 +66,11 @@ def test_no_field_name_confuses_the_explanation(name: str):
     flaw_in(b'{"type": "CRON", "%s": 1, %s}' % (name.encode(), TARGET))
 
 
+def test_a_field_name_without_end_is_shown_in_part():
+    flaw = flaw_in(b'{"type": "CRON", "%s": 1, %s}' % (b"x" * 900_000, TARGET))
+    assert len(flaw.pointer) == 101
+
+
 def test_a_whole_number_may_be_written_with_a_point():
     body = b'{"type": "CRON", "maxRuns": 3.0, "retryPolicy": {"delaysMs": [1.0, 2, 3.0], "maxAttempts": 2.0}, %s}'
     spec = DECODER.decode(body % TARGET)

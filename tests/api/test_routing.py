@@ -52,7 +52,7 @@ async def test_a_wrong_token_is_told_apart_from_none(client: Client):
     assert response.headers["www-authenticate"] == 'Bearer realm="noonday", error="invalid_token"'
 
 
-@pytest.mark.parametrize("path", ["/v2/jobs", "/v1", "/v1/jobs/", "/v1/jobs/a/b/c", "/favicon.ico"])
+@pytest.mark.parametrize("path", ["/\ud800", "/v2/jobs", "/v1", "/v1/jobs/", "/v1/jobs/a/b/c", "/favicon.ico"])
 async def test_a_path_that_does_not_exist_is_a_problem(client: Client, path: str):
     response = await client.get(path)
     assert (response.status, response.code) == (404, "unknown-route")

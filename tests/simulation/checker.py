@@ -68,14 +68,15 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
 def _overlap(conn: sqlite3.Connection) -> Iterator[str]:
     """I12: how many executions of a job may be open."""
     rows = conn.execute(
-        """SELECT j.id, j.spec ->> '$.overlap', sum(x.buffered), count(*)
+        """SELECT j.id, j.spec ->> '$.overlap', sum(x.buffered), count(*), j.revision
            FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
            WHERE x.state < 2 AND x.watch & 1 GROUP BY j.id"""
     )
-    for job, overlap, buffered, open_ in rows:
-        if open_ - buffered > 1:
+    for job, overlap, buffered, open_, revision in rows:
+        # A job that allowed overlap before it was replaced may still have several open.
+        if open_ - buffered > 1 and revision == 1:
             yield f"I12: job {job} ({overlap}) has {open_ - buffered} executions open besides {buffered} buffered"
-        if overlap in ("BUFFER_ONE", "CANCEL_OTHER") and buffered > 1:
+        if overlap in ("BUFFER_ONE", "CANCEL_OTHER") and buffered > 1 and revision == 1:
             yield f"I12: job {job} ({overlap}) has {buffered} buffered"
         if buffered and buffered == open_:
             yield f"I12: job {job} has only buffered executions: nothing will let them start"

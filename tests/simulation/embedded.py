@@ -172,12 +172,11 @@ class Simulation:
         engine = Engine(
             drivers, self.settings, self._handlers(process), concurrency={"p": self.concurrency}, new_id=self._new_id
         )
-        while True:
-            try:
-                await engine.start()
-                break
-            except StoreUnavailable:
-                return  # the disk was full at start: this process gives up, like the real one
+        try:
+            await engine.start()
+        except StoreUnavailable:
+            process.kill()  # the disk was full at start: this process gives up, like the real one
+            await asyncio.sleep(0)
         self.clock, self.engine = clock, engine
         up.set_result(None)
 

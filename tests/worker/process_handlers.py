@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,16 @@ def add(ctx: Context, payload: list[int]) -> int:
 
 def echo(ctx: Context, payload: Any) -> Any:
     return payload
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    width: int
+    height: int
+
+
+def area(ctx: Context, payload: Rectangle) -> int:
+    return payload.width * payload.height
 
 
 def describe(ctx: Context) -> dict[str, Any]:

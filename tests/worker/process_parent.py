@@ -12,7 +12,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.worker.context import Context
 from noonday.worker.process import ProcessHost
 from tests.worker import process_handlers
-from tests.worker.runs import new_run
+from tests.worker.runs import eventually, new_run
 
 ARGUMENT = sys.argv[1]
 
@@ -27,8 +27,7 @@ async def main() -> None:
     handler = globals().get(ARGUMENT) or getattr(process_handlers, ARGUMENT)
     run = new_run(handler, keyring)
     task = asyncio.create_task(host.run(run, keyring, 1000))
-    while run.context._said is None and not task.done():
-        await asyncio.sleep(0.002)
+    await eventually(lambda: run.context._said is not None or task.done())
     fork = _fork() if "fork" in sys.argv else 0
     print(run.context._said.decode() if run.context._said else None, fork, flush=True)
     print((await task).decode(), flush=True)

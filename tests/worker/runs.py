@@ -1,5 +1,7 @@
-"""Runs as the worker makes them, with valid defaults."""
+"""Runs as the worker makes them, with valid defaults, and waiting for what they do."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from noonday.worker.handler import Handler, Mode
 from noonday.worker.run import Run
 from tests.worker.process_handlers import codec_of
 
+DEADLINE_SEC = 10.0
 _TENANT = "acme"
 _JOB = JobId("job-1")
 
@@ -42,6 +45,13 @@ def new_run(call: Callable[..., Any], keyring: Keyring, payload: Any = None, pro
     run = Run(dispatch, Token(1, 5), handler)
     run.open_payload(keyring)
     return run
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SEC
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.002)
 
 
 def _sealed(keyring: Keyring, value: Any) -> bytes | None:

@@ -23,7 +23,7 @@ from noonday.api import (
 from noonday.api.auth import Authenticator
 from noonday.api.call import Call, Engine, Health
 from noonday.api.endpoint import resources
-from noonday.api.errors import UnknownRoute, reply_of
+from noonday.api.errors import UnknownRoute, instance_of, reply_of
 from noonday.api.limits import ApiLimits
 from noonday.api.openapi import document
 from noonday.api.reply import Reply
@@ -79,4 +79,5 @@ def _describe(routes: tuple[Route, ...]) -> Route:
 
 async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
-    await reply_of(UnknownRoute(f"there is nothing at {path}; /docs shows what there is"), path).send(send)
+    error = UnknownRoute(f"there is nothing at {instance_of(path)}; /docs shows what there is")
+    await reply_of(error, path).send(send, without_body=scope["method"] == "HEAD")

@@ -18,6 +18,7 @@ TARGET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
 NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
 # A little inside the years 1971 to 9000, so that an offset cannot lead out of them.
 INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
+
 _CENTURY = 100 * YEAR_SEC
 _NOT_NEGATIVE = (0, None)
 _BOUNDS: dict[str, dict[str, tuple[float, float | None]]] = {
@@ -64,10 +65,7 @@ _WORDS: dict[str, dict[str, Schema]] = {
     },
     "Target": {"pool": {"pattern": TARGET_NAME}, "handler": {"pattern": TARGET_NAME}},
     "Concurrency": {"key": {"pattern": NAME}},
-    "PreviewRequest": {
-        "schedule": _SCHEDULE,
-        "from": {"pattern": INSTANT},
-    },
+    "PreviewRequest": {"schedule": _SCHEDULE, "from": {"pattern": INSTANT}},
     "BackfillRequest": {"from": {"pattern": INSTANT}, "to": {"pattern": INSTANT}},
 }
 _RECURRING = {"startAt", "endAt", "maxRuns", "catchUp"}

@@ -18,6 +18,8 @@ from noonday.model.errors import Flaw, InvalidInput, nearest
 Step = str | int
 
 MOST_CORRECTIONS = 20
+LONGEST_NAME = 100
+"""How much of a name is compared and shown: what is longer was not meant to be one."""
 
 
 class BodyDecoder:
@@ -78,6 +80,7 @@ class _Place(NamedTuple):
 def _unknown_field(place: _Place, name: str) -> Flaw:
     known = [field.encode_name for field in place.type.fields] if isinstance(place.type, inspect.StructType) else []
     value = place.value.get(name) if isinstance(place.value, dict) else None
+    name = name[:LONGEST_NAME]
     return Flaw(_pointer((*place.steps, name)), f"there is no field {name!r} here", value, known, nearest(name, known))
 
 
@@ -87,7 +90,7 @@ def _missing_field(place: _Place, name: str) -> Flaw:
 
 def _bad_choice(place: _Place, _: str) -> Flaw:
     choices = _choices(place.type)
-    likely = nearest(place.value, map(str, choices)) if isinstance(place.value, str) else None
+    likely = nearest(place.value[:LONGEST_NAME], map(str, choices)) if isinstance(place.value, str) else None
     detail = f"must be one of {', '.join(map(str, choices))}"
     return Flaw(_pointer(place.steps), detail, place.value, choices, likely)
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from noonday.api.decoding import flaw_of
+from noonday.api.decoding import LONGEST_NAME, flaw_of
 from noonday.model.errors import Flaw, InvalidInput, nearest
 
 MOST_PARAMETERS = 100
@@ -42,7 +42,8 @@ class QueryReader:
 
     def _misnamed(self, pairs: list[tuple[str, str]]) -> Iterator[Flaw]:
         seen = set[str]()
-        for name, text in pairs:
+        for whole, text in pairs:
+            name = whole[:LONGEST_NAME]
             if name in seen:
                 yield Flaw(f"/{name}", f"query parameter {name} is given more than once", text)
             elif name not in self._fields:

@@ -6,7 +6,7 @@ import msgspec
 
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import Cause, State
-from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired
+from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
 from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Snapshot
@@ -37,8 +37,18 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
         updated_ms=now_ms,
     )
     fire, decisions = _replanned(before, job, now_ms)
-    staged = tuple((e.id, EDITED) for e in before.open if e.staged and e.cancel is None)
-    return Change(job=job, fire=fire, decisions=decisions, cancel=staged, audit=audit)
+    asked_back = [(e.id, EDITED) for e in before.open if e.staged and e.cancel is None]
+    unstarted = [e for e in before.open if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
+    wanted = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
+    given_up = [(e.id, EDITED) for e in unstarted if e.id not in wanted]
+    return Change(
+        job=job,
+        fire=fire,
+        decisions=decisions,
+        cancel=(*asked_back, *given_up),
+        rebase=tuple(e.id for e in unstarted if e.id in wanted),
+        audit=audit,
+    )
 
 
 def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:

@@ -4,8 +4,9 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from noonday.model.execution import Cause
 from noonday.model.ids import ExecutionId, JobId, execution_id
-from noonday.model.job import CatchUpPolicy, Job, JobSpec, Overlap, Priority, rule_of, spread_ms
+from noonday.model.job import CatchUpPolicy, Job, JobSpec, JobState, Overlap, Priority, rule_of, spread_ms
 from noonday.model.schedule import Rule
 
 MISFIRE_MS = 10_000
@@ -170,6 +171,18 @@ def decide_overlap(policy: Overlap, open_count: int, buffered_count: int) -> tup
     if policy is not Overlap.BUFFER_ALL and buffered_count:
         return Start.SKIP, cancel
     return Start.BUFFER, cancel
+
+
+def still_wanted(job: Job, nominal_ms: int, cause: Cause) -> bool:
+    """Whether the job, as it is now, wants an occurrence that has not started: always what a person asked for; else what
+    is in its plan."""
+    if job.state is JobState.CANCELLED:
+        return False
+    if cause is not Cause.SCHEDULE:
+        return True
+    if job.state is JobState.PAUSED and not job.spec.one_shot:
+        return False
+    return rule_of(job.spec, job.anchor_ms).next_after(nominal_ms - 1) == nominal_ms
 
 
 def may_stage(spec: JobSpec) -> bool:

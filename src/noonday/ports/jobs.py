@@ -119,6 +119,8 @@ class Change(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     executions: tuple[NewExecution, ...] = ()
     """Those that exist already are left alone."""
+    rebase: tuple[ExecutionId, ...] = ()
+    """Executions that wait and have not started: they go on under the new definition."""
     release: tuple[tuple[ExecutionId, int], ...] = ()
     """Dispatch rows that were held without a due time, and the time they get."""
     cancel: tuple[tuple[ExecutionId, str], ...] = ()

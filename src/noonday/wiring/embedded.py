@@ -36,8 +36,12 @@ class Embedded:
         handlers_loop: asyncio.AbstractEventLoop | None = None,
         concurrency: Mapping[str, int] | None = None,
         clock: Clock | None = None,
+        run: bool = True,
     ) -> "Embedded":
-        """Lock and open the file, recover what the last process left, and start. Raises AlreadyRunning."""
+        """Lock and open the file, recover what the last process left, and start. Raises AlreadyRunning.
+
+        With `run=False` nothing moves by itself: a test turns the cranks.
+        """
         leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"))
         store = None
         try:
@@ -46,7 +50,9 @@ class Embedded:
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
             drivers = drivers_on(store, leases, keyring_of(settings), clock or SystemClock(), settings)
             engine = Engine(drivers, settings, handlers, handlers_loop=handlers_loop, concurrency=concurrency)
-            await engine.start()
+            await engine.open()
+            if run:
+                engine.run()
         except BaseException:
             if store:
                 await store.close()
@@ -56,6 +62,12 @@ class Embedded:
 
     async def close(self) -> None:
         await self.engine.stop()
+        await self.store.close()
+
+    async def abandon(self) -> None:
+        """Let go of everything without finishing what runs."""
+        self.engine.worker.abandon()
+        await self.engine.ownership.leave()
         await self.store.close()
 
 

@@ -92,11 +92,19 @@ class Engine:
         self.loops = self._make_loops()
 
     async def start(self) -> None:
+        await self.open()
+        self.run()
+
+    async def open(self) -> None:
+        """Take over: own the partitions, recover what the last owner left, make the worker known."""
         await self.ownership.join()
         await self.recorder.open()
         await self.worker.open()
         await self.loops["recorder"].service.run_once(self.drivers.clock.now_ms())
         await self.loops["flags"].service.run_once(self.drivers.clock.now_ms())
+
+    def run(self) -> None:
+        """Let every loop turn by itself."""
         for loop in self.loops.values():
             self._spawn(loop.run(), loop.name)
         self._spawn(self.recorder.tick_forever(), "ticks")

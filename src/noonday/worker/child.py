@@ -134,8 +134,10 @@ def _arguments(call: Call, handler: Handler, context: Context) -> tuple[Any, ...
 
 @cache
 def _resolved(place: Place, resolver: str) -> tuple[Any, Any, Any]:
+    if place.argv is not None:
+        sys.argv[:] = place.argv
     if place.script is not None:
-        _load_script(place.script, place.argv)
+        _load_script(place.script)
     function = _named(place.module, place.name)
     return (function, *_named(*resolver.split(":"))(function))
 
@@ -144,11 +146,11 @@ def _named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _load_script(script: str, argv: tuple[str, ...]) -> None:
+def _load_script(script: str) -> None:
     from multiprocessing.spawn import prepare
 
     try:
-        prepare({"init_main_from_path": script, "sys_argv": list(argv)})
+        prepare({"init_main_from_path": script})
     except BaseException as error:
         error.add_note(
             f"{script} is also loaded by the processes that run its handlers: what it does when it is started has to "
@@ -175,17 +177,29 @@ def _die() -> None:
 def _keep_to_ourselves(channel: _Channel, lifeline: FileIO) -> None:
     """When to end is the worker's to say, not that of whoever signals all of its processes; none of this is for the
     forks of a handler."""
-    ours = (signal.SIGINT, signal.SIGTERM)
-    for each in ours:
+    for each in _NOT_FOR_US:
         signal.signal(each, _ignore)
 
     def in_a_fork() -> None:
         channel.let_go()
         lifeline.close()
-        for each in ours:
+        for each in _NOT_FOR_US:
             signal.signal(each, signal.SIG_DFL)
+        _unblock()
 
-    os.register_at_fork(after_in_child=in_a_fork)
+    # Blocked, so that a signal to a fork that has just begun is not ignored as one to us.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=in_a_fork)
+
+
+_NOT_FOR_US = (signal.SIGINT, signal.SIGTERM)
+
+
+def _block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_FOR_US)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

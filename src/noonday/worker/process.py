@@ -135,9 +135,10 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
     module: str
     name: str
+    argv: tuple[str, ...] | None = None
+    """The arguments of the program, if the function is part of it."""
     script: str | None = None
-    """The file of `__main__`, if that is the module."""
-    argv: tuple[str, ...] = ()
+    """The file of the program, if the module has no other name than `__main__`."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
@@ -373,23 +374,24 @@ def _taken(buffer: bytearray) -> Iterator[bytes]:
 
 def _place_of(function: Callable[..., Any]) -> Place:
     module, name = function.__module__, function.__qualname__
-    main = sys.modules.get(module)
-    if getattr(main, name, None) is not function:
+    if getattr(sys.modules.get(module), name, None) is not function:
         raise InvalidInput(
             f"{module}.{name} cannot run in a process of its own: another process would not find it there; expected a "
             "function at the top of its module, not wrapped by a decorator above the one that registers it"
         )
-    if module != "__main__":
-        return Place(module, name)
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name != "__main__":
-        return Place(spec.name, name)
-    script = getattr(main, "__file__", None)
-    if script is None:
+    return Place(module, name) if module != "__main__" else _place_in_program(name)
+
+
+def _place_in_program(name: str) -> Place:
+    main = sys.modules["__main__"]
+    argv = tuple(sys.argv)
+    if main.__spec__ is not None and main.__spec__.name != "__main__":
+        return Place(main.__spec__.name, name, argv)
+    if getattr(main, "__file__", None) is None:
         raise InvalidInput(
             f"{name} cannot run in a process of its own: it was typed into an interpreter; expected it in a file"
         )
-    return Place(module, name, os.path.abspath(script), tuple(sys.argv))
+    return Place("__main__", name, argv, main.__file__)
 
 
 def _death(code: int) -> str:

@@ -115,6 +115,17 @@ class Worker:
         await self._bus.leave(self.id)
         self.abandon()
 
+    async def finish_all(self) -> int:
+        """Wait until everything that was started has ended, and report it. Answers how many."""
+        count = 0
+        while self._active or self._ended:
+            count += len(self._ended)
+            await self._report_ended()
+            if self._active:
+                await self._ended_wake.wait()
+                self._ended_wake.clear()
+        return count
+
     def abandon(self) -> None:
         """Let go of threads and processes without another word."""
         self._host.close()

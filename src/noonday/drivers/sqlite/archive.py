@@ -196,4 +196,7 @@ def _workers(conn: sqlite3.Connection) -> list[WorkerRow]:
     running: dict[str | None, list[Execution]] = {}
     for execution in executions_of(conn, SQL.running):
         running.setdefault(execution.worker_id, []).append(execution)
-    return [WorkerRow(*row[:7], tuple(row[7]), tuple(running.get(row[0], ()))) for row in rows_of(conn, SQL.workers)]
+    return [
+        WorkerRow(id_, host, pid, pools, started_ms, seen_ms, state, tuple(stuck), tuple(running.get(id_, ())))
+        for id_, host, pid, pools, started_ms, seen_ms, state, stuck, _ in rows_of(conn, SQL.workers)
+    ]

@@ -129,7 +129,12 @@ class _Volley:
         careful = [shot for shot, _ in sound if not shot.entry.staged]
         limits = _Limits(self.conn, careful) if careful else None
         for shot, runs_left in sound:
-            self._fire_one(shot, runs_left, None if shot.entry.staged else limits)
+            if limits is None or shot.entry.staged:
+                self._fire_one(shot, runs_left, None)
+            elif limits.has_its_turn(shot.entry):
+                self._fire_one(shot, runs_left, limits)
+            else:
+                self.ledger.entries.append(shot.entry)
         if limits:
             limits.write()
         return self._finish(tuple(sorted(lost)))
@@ -282,6 +287,14 @@ class _Limits:
         keys = {(tenants[JobId(job)], limit.key) for job, limit in self.limits.items() if limit.key}
         self.used: dict[SlotKey, int] = slots_used(conn, keys) if keys else {}
         self.changed: set[SlotKey] = set()
+        self.decided: set[JobId] = set()
+
+    def has_its_turn(self, entry: Entry) -> bool:
+        """One entry of a job at a time: what it decides (to cancel the others, say) is what the next one goes by."""
+        job_id = JobId(entry.key) if entry.kind == Kind.FIRE else self.job_of[entry.key][1]
+        first = job_id not in self.decided
+        self.decided.add(job_id)
+        return first
 
     def of(self, job_id: JobId) -> Limit:
         return self.limits.get(job_id) or Limit(Overlap.ALLOW, None, None)

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, rows_of
+from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, rows_of, watch_of
 from noonday.drivers.sqlite.queries import load
 from noonday.model.errors import Conflict, NotFound
-from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
+from noonday.model.execution import State
 from noonday.model.firing import LANES, Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, partition_of
-from noonday.model.job import Job, JobSpec, JobState, Overlap
+from noonday.model.job import Job, JobState
 from noonday.ports.jobs import (
     Applied,
     AuditEntry,
@@ -121,10 +121,13 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
         if change.job.revision != before.job.revision:
             conn.execute(SQL.keep_revision, (tenant, job_id))
         conn.execute(SQL.set_job, job_columns(change.job))
+        if watch_of(change.job.spec) != watch_of(before.job.spec):
+            conn.execute(SQL.watch_open, (watch_of(change.job.spec), job_id))
     if change.fire:
         _put_fire(ledger, job, change.fire)
     ledger.decide(change.decisions)
     _end(ledger, before, change.cancel)
+    _rebase(ledger, before, job, change.rebase)
     created = _start(ledger, job, change, before)
     if change.release:
         conn.execute(SQL.release, (as_json(change.release),))
@@ -151,6 +154,17 @@ def _end(ledger: Ledger, before: Snapshot, cancel: Sequence[tuple[ExecutionId, s
             ledger.flags.append((row.pool, row.id, row.dispatch, reason))
     if wished:
         ledger.conn.execute(SQL.wish, (as_json(wished),))
+
+
+def _rebase(ledger: Ledger, before: Snapshot, job: Job, rebased: Sequence[ExecutionId]) -> None:
+    """Executions that have not started go on under the job's new definition."""
+    rows = {e.id: e for e in before.executions}
+    for execution in rebased:
+        row = rows[execution]
+        now = ledger.rebase(row, job)
+        ledger.settle(row, now, "")
+        if not row.buffered:
+            ledger.wait(now, row.waits_until_ms)
 
 
 def _start(ledger: Ledger, job: Job, change: Change, before: Snapshot) -> int:
@@ -206,10 +220,6 @@ def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms
 def _put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
     entry: Entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
     ledger.put(entry, fire.due_ms, fire.runs_left)
-
-
-def watch_of(spec: JobSpec) -> int:
-    return (0 if spec.overlap is Overlap.ALLOW else WATCH_OVERLAP) | (WATCH_KEY if spec.concurrency else 0)
 
 
 def job_columns(job: Job) -> tuple[Any, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.queries import load
-from noonday.model.execution import WATCH_OVERLAP, State
-from noonday.model.firing import Decision, Entry, Kind
+from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
+from noonday.model.firing import LANES, Decision, Entry, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
-from noonday.model.job import Overlap
+from noonday.model.job import Job, JobSpec, Overlap
 from noonday.ports.jobs import Execution
 
 SQL = load("ledger")
@@ -56,6 +56,11 @@ def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
         staged=int(not execution.watch),
         planned=0,
     )
+
+
+def watch_of(spec: JobSpec) -> int:
+    """What whoever closes an execution of this job has to look after."""
+    return (0 if spec.overlap is Overlap.ALLOW else WATCH_OVERLAP) | (WATCH_KEY if spec.concurrency else 0)
 
 
 class Ledger:
@@ -117,6 +122,10 @@ class Ledger:
                 now.progress,
                 now.result,
                 None if lets_go else now.slot,
+                now.pool,
+                now.handler,
+                now.lane,
+                now.watch,
                 moves,
             )
         )
@@ -132,6 +141,19 @@ class Ledger:
         )
         self.drop([was.id])
         self.settle(was, now, "," + move(state, self.now_ms, None, reason))
+
+    def rebase(self, was: Execution, job: Job) -> Execution:
+        """What an execution that has not started becomes under the job as it is now."""
+        return msgspec.structs.replace(
+            was,
+            revision=job.revision,
+            pool=job.spec.target.pool,
+            handler=job.spec.target.handler,
+            lane=LANES.index(job.spec.priority),
+            watch=was.watch | watch_of(job.spec),
+            cancel=None,
+            progress=None,
+        )
 
     def wait(self, execution: Execution, due_ms: int | None) -> None:
         """Give an execution a dispatch row; without a due time it is held until it is released."""

@@ -8,8 +8,9 @@ import msgspec
 from noonday.drivers.sqlite.ledger import Ledger, as_json, move
 from noonday.drivers.sqlite.queries import load
 from noonday.model.execution import FINAL, Outcome, State, Verdict, judge
+from noonday.model.firing import still_wanted
 from noonday.model.ids import JobId
-from noonday.model.job import Job, JobState, rule_of
+from noonday.model.job import Job, JobState
 from noonday.model.message import HandlerInfo, Report
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
 from noonday.model.view import PoolSettings
@@ -111,32 +112,13 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
 
 def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
     """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
-    if job is None or was.cancel not in ("EDITED", "PAUSED") or not _still_planned(job, was):
+    if job is None or was.cancel not in ("EDITED", "PAUSED") or not still_wanted(job, was.nominal_ms, was.cause):
         ledger.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
         return
-    now = msgspec.structs.replace(
-        was,
-        dispatch=was.dispatch + 1,
-        fired_ms=None,
-        worker_id=None,
-        revision=job.revision,
-        cancel=None,
-        progress=None,
-    )
+    now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel))
     held = job.state is JobState.PAUSED
     ledger.wait(now, None if held else max(was.due_ms, ledger.now_ms))
-
-
-def _still_planned(job: Job, execution: Execution) -> bool:
-    """Whether the job, as it is now, wants this occurrence: always what a person asked for; else by its plan."""
-    if job.state is JobState.CANCELLED:
-        return False
-    if execution.cause:
-        return True
-    if job.state is JobState.PAUSED and not job.spec.one_shot:
-        return False
-    return rule_of(job.spec, job.anchor_ms).next_after(execution.nominal_ms - 1) == execution.nominal_ms
 
 
 def _policies_for(conn: sqlite3.Connection, cases: Sequence[Case]) -> dict[str, RetryPolicy]:

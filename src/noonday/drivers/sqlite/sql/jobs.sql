@@ -15,6 +15,10 @@ SET revision = ?3, state = ?4, name = ?5, type = ?6, pool = ?7, handler = ?8, la
     spec = ?19, payload = ?20
 WHERE tenant = ?1 AND id = ?2;
 
+-- name: watch_open
+-- Open executions are watched for what the job says now as well as for what it said when they were fired.
+UPDATE executions SET watch = watch | ?1 WHERE job_id = ?2 AND state < 2;
+
 -- name: keep_revision
 -- What a job said until now.
 INSERT INTO revisions (job_id, revision, spec, payload)

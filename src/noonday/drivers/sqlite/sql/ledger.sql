@@ -14,7 +14,8 @@ UPDATE executions
 SET state = e.value ->> 1, attempt = e.value ->> 2, dispatch = e.value ->> 3, revision = e.value ->> 4,
     fired_ms = e.value ->> 5, buffered = e.value ->> 6, worker_id = e.value ->> 7, started_ms = e.value ->> 8,
     finished_ms = e.value ->> 9, cancel = e.value ->> 10, failure = e.value ->> 11,
-    progress = coalesce(e.value ->> 12, progress), result = e.value ->> 13, slot = e.value ->> 14, moves = moves || (e.value ->> 15)
+    progress = coalesce(e.value ->> 12, progress), result = e.value ->> 13, slot = e.value ->> 14, pool = e.value ->> 15, handler = e.value ->> 16,
+    lane = e.value ->> 17, watch = e.value ->> 18, moves = moves || (e.value ->> 19)
 FROM json_each(?1) e
 WHERE executions.id = e.value ->> 0;
 

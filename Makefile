@@ -1,0 +1,49 @@
+# Every habit of this project. `make help` lists them.
+
+PORT ?= 8080
+DATA ?= noonday.db
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench lock clean
+
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: $(READY) ## Start Noonday on one SQLite file (PORT=8080 DATA=noonday.db)
+	@$(BIN)/noonday up --port $(PORT) --data $(DATA)
+
+test: $(READY) ## Run every test (about 8 minutes on two cores)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -n auto $(ARGS)
+
+check: $(READY) ## Format, lint, types, imports and the fast tests (under a minute)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n auto -m "not slow" $(ARGS)
+
+format: $(READY) ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## Measure what the README claims (takes some minutes)
+	$(BIN)/python bench/run.py $(ARGS)
+
+lock: $(READY) ## Choose the newest allowed version of every dependency
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --all-extras --group dev \
+		pyproject.toml --output-file requirements.lock
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(READY): requirements.lock pyproject.toml scripts/bootstrap
+	@PYTHON=$(PYTHON) scripts/bootstrap $(VENV)
+	@touch $(READY)

@@ -1,0 +1,5 @@
+"""`python -m noonday` is the command line."""
+
+from noonday.cli.main import main
+
+main()

@@ -1,0 +1,79 @@
+"""How a command ends when something is wrong: what it says on stderr, and its exit code."""
+
+import msgspec
+from click import echo, style
+
+from noonday.cli.instants import printable
+from noonday.model.errors import (
+    AlreadyRunning,
+    BadSettings,
+    Flaw,
+    InvalidInput,
+    NoondayError,
+    NotFound,
+    StoreUnavailable,
+)
+from noonday.sdk.transport import ServerUnreachable
+
+OK = 0
+FAILED = 1
+USAGE = 2
+STORE = 3
+UNREACHABLE = 4
+NOT_FOUND = 5
+INTERRUPTED = 130
+
+MEANINGS = {
+    OK: "done",
+    FAILED: "refused, or failed: stderr says why",
+    USAGE: "the command line or a setting is wrong",
+    STORE: "another process uses the data file, or the file cannot be used",
+    UNREACHABLE: "no server answers at the URL",
+    NOT_FOUND: "there is no such job, execution, pool or file",
+}
+
+_CODES: tuple[tuple[type[NoondayError], int], ...] = (
+    (AlreadyRunning, STORE),
+    (StoreUnavailable, STORE),
+    (ServerUnreachable, UNREACHABLE),
+    (NotFound, NOT_FOUND),
+    (BadSettings, USAGE),
+)
+
+
+def code_of(error: NoondayError) -> int:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def tell(error: NoondayError) -> None:
+    """Say what is wrong, with every flaw: where it stands, what was given, what is allowed, what was likely meant."""
+    echo(f"{style('error:', fg='red', bold=True)} {printable(error.detail or error.code)}", err=True)
+    flaws = error.flaws if isinstance(error, InvalidInput) else ()
+    for flaw in flaws:
+        for line in _lines_of(flaw, alone=len(flaws) == 1 and flaw.detail in error.detail):
+            echo(f"  {line}", err=True)
+
+
+def _lines_of(flaw: Flaw, *, alone: bool) -> list[str]:
+    lines = []
+    if alone and flaw.pointer:
+        lines.append(f"at: {flaw.pointer}")
+    if not alone:
+        lines.append(printable(f"{flaw.pointer or 'the whole'}: {flaw.detail}"))
+    facts = []
+    if flaw.value is not None:
+        facts.append(f"given: {_shown(flaw.value)}")
+    if flaw.allowed is not None:
+        facts.append(f"allowed: {_listed(flaw.allowed)}")
+    if flaw.nearest and f"did you mean {flaw.nearest}" not in flaw.detail:
+        facts.append(f"did you mean {flaw.nearest}?")
+    return lines + [fact if alone else f"  {fact}" for fact in facts]
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _listed(allowed: object) -> str:
+    return ", ".join(map(str, allowed)) if isinstance(allowed, list | tuple) else printable(str(allowed))

@@ -1,0 +1,138 @@
+"""Times and durations as people write and read them."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import click
+
+from noonday.runtime.clock import SystemClock
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.IGNORECASE)
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_STEPS = ((1, "ms", 0.001), (60, "s", 1), (3600, "min", 60), (86_400 * 2, "h", 3600), (86_400 * 60, "days", 86_400))
+_MONTH = 30.44 * 86_400
+_YEAR = 365.25 * 86_400
+
+
+def now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+
+
+class _Duration(click.ParamType[timedelta]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return read_duration(value)
+        except ValueError as bad:
+            self.fail(str(bad), param, ctx)
+
+
+class _Instant(click.ParamType[datetime]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return read_instant(value, now().astimezone())
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time; write 2030-01-31T09:00:00Z, '2030-01-31 09:00' or 09:00 (local time), "
+                "now, +10m, or -2h",
+                param,
+                ctx,
+            )
+
+
+DURATION = _Duration()
+"""Seconds, or 90s, 5m, 1h30m, 2d, 1w, 250ms."""
+INSTANT = _Instant()
+"""ISO 8601; without an offset in local time. Also a time of day, a day, now, +10m, -2h."""
+
+
+def read_duration(text: str) -> timedelta:
+    """Raises ValueError that says what can be written."""
+    plain = text.strip()
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", plain):
+            return timedelta(seconds=float(plain))
+        parts = _PART.findall(plain)
+        if parts and not _PART.sub("", plain).strip():
+            return timedelta(seconds=sum(float(number) * _UNITS[unit.lower()] for number, unit in parts))
+    except OverflowError as much:
+        raise ValueError(f"{text!r} is too long") from much
+    raise ValueError(f"{text!r} is not a duration; write seconds, or 90s, 5m, 1h30m, 2d, 1w")
+
+
+def read_instant(text: str, at: datetime) -> datetime:
+    """An instant, as seen by somebody whose local time is `at`. Raises ValueError."""
+    plain = text.strip()
+    if plain.lower() == "now":
+        return at
+    if plain[:1] in "+-" and plain:
+        ahead = read_duration(plain[1:])
+        return at + ahead if plain[0] == "+" else at - ahead
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", plain):
+        return _local(datetime.combine(at.date(), time.fromisoformat(plain.zfill(len(plain) + (plain[1] == ":")))))
+    found = datetime.fromisoformat(plain)
+    return found if found.tzinfo else _local(found)
+
+
+def _local(naive: datetime) -> datetime:
+    return naive.astimezone()
+
+
+def whole(instant: datetime | None) -> str:
+    """`2030-01-31 09:00:00 +01:00 (in 3 min)`: local time, exactly, and how far off it is."""
+    if instant is None:
+        return "-"
+    local = instant.astimezone()
+    fraction = f".{local.microsecond // 1000:03}" if local.microsecond >= 1000 else ""
+    return f"{local:%Y-%m-%d %H:%M:%S}{fraction} {local:%:z} ({relative(instant)})"
+
+
+def brief(instant: datetime | None) -> str:
+    """`09:00:00 in 3 min` today, `Jan 31 09:00 in 5 days` on other days: local time."""
+    if instant is None:
+        return "-"
+    local, today = instant.astimezone(), now().astimezone()
+    if local.date() == today.date():
+        shown = f"{local:%H:%M:%S}"
+    elif local.year == today.year:
+        shown = f"{local:%b %d %H:%M}"
+    else:
+        shown = f"{local:%Y-%m-%d %H:%M}"
+    return f"{shown} {relative(instant)}"
+
+
+def relative(instant: datetime) -> str:
+    seconds = (instant - now()).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
+
+
+def length(seconds: float) -> str:
+    """A duration in its largest unit that makes sense: `340 ms`, `12 s`, `3 min`, `5 h`, `9 days`."""
+    for below, unit, size in _STEPS:
+        if seconds < below:
+            return f"{_rounded(seconds / size)} {unit}"
+    months = seconds / _MONTH
+    return f"{months:.0f} months" if months < 24 else f"{seconds / _YEAR:.0f} years"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0") if value < 3 else f"{value:.0f}"
+
+
+def day_of(instant: datetime) -> date:
+    return instant.astimezone().date()
+
+
+def printable(text: str) -> str:
+    """What somebody else wrote, without what could move the cursor or change colours."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)

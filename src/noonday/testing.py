@@ -1,0 +1,187 @@
+"""A test kit: an engine whose clock the test owns. An hour of cron takes milliseconds.
+
+    async with noonday.testing.engine(app) as t:
+        await app.enqueue("send_report", {"to": "ada"}, delay=3600)
+        t.assert_enqueued("send_report", payload={"to": "ada"})
+        await t.advance(hours=1)
+        assert t.executions("send_report")[0].state == "SUCCEEDED"
+
+Everything runs in the test's own loop, on a database in memory, with the real stages. Nothing runs unless the test says so:
+`run_due()` runs what is due at this instant, `advance()` moves the clock and stops at each due time on the way.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from noonday.model.job import ms_of
+from noonday.model.view import ExecutionView, JobView
+from noonday.ports.clock import Clock
+from noonday.wiring.application import OWNER, Noonday, Running
+from noonday.wiring.embedded import Embedded
+from noonday.wiring.settings import Settings
+
+T = TypeVar("T")
+START = datetime(2030, 1, 1, tzinfo=UTC)
+_MOST_ROUNDS = 100_000
+
+
+class ManualClock(Clock):
+    """Stands still until it is told to move. Whoever sleeps wakes when it has moved far enough."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now_ms = ms_of(start)
+        self._start_ms = self._now_ms
+        self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return (self._now_ms - self._start_ms) / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        sleeper = (self._now_ms + max(1, round(seconds * 1000)), future)
+        self._sleepers.append(sleeper)
+        try:
+            await future
+        finally:
+            self._sleepers.remove(sleeper)
+
+    def move_to(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+        for until_ms, future in list(self._sleepers):
+            if until_ms <= self._now_ms and not future.done():
+                future.set_result(None)
+
+
+class Testing:
+    """The engine of a test."""
+
+    __test__ = False
+
+    def __init__(self, embedded: Embedded, clock: ManualClock) -> None:
+        self._engine = embedded.engine
+        self._store = embedded.store
+        self.clock = clock
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    async def run_due(self) -> int:
+        """Run everything that is due now, and what becomes due by it, until nothing is left. Answers how many runs ended."""
+        ended = 0
+        for _ in range(_MOST_ROUNDS):
+            did = await self._round()
+            if not did:
+                return ended
+            ended += did
+        raise AssertionError(f"work never came to an end at {self.now}: does a handler enqueue itself without a delay?")
+
+    async def advance(self, delta: timedelta | None = None, **parts: float) -> int:
+        """Move the clock, `advance(hours=1)`, running what comes due at its instant. Answers how many runs ended."""
+        target = self.clock.now_ms() + round((delta or timedelta(**parts)).total_seconds() * 1000)
+        ended = await self.run_due()
+        while (due_ms := await self._next_due_ms()) is not None and due_ms <= target:
+            self.clock.move_to(due_ms)
+            ended += await self.run_due()
+        self.clock.move_to(target)
+        return ended + await self.run_due()
+
+    async def advance_to(self, instant: datetime) -> int:
+        return await self.advance(instant - self.now)
+
+    def jobs(self) -> list[JobView]:
+        """All jobs, oldest first."""
+        return list(reversed(self._read(self._engine.reading.list_jobs(OWNER, limit=10_000)).jobs))
+
+    def executions(self, handler: str | None = None) -> list[ExecutionView]:
+        """All executions, by job and then newest first; of one handler if it is named."""
+        found = []
+        for job in self.jobs():
+            page = self._read(self._engine.reading.list_executions(OWNER, job.job_id, limit=10_000))
+            found += [e for e in page.executions if handler in (None, e.handler)]
+        return found
+
+    def enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> list[JobView]:
+        """Jobs for a handler, with just this payload if one is given."""
+        jobs = [job for job in self.jobs() if job.target.handler == handler]
+        return [job for job in jobs if payload is msgspec.UNSET or job.payload == msgspec.to_builtins(payload)]
+
+    def assert_enqueued(self, handler: str, payload: Any = msgspec.UNSET, *, count: int | None = None) -> list[JobView]:
+        found = self.enqueued(handler, payload)
+        if (count is None and not found) or (count is not None and len(found) != count):
+            wanted = "at least one" if count is None else str(count)
+            there = [f"{job.target.handler} {msgspec.json.encode(job.payload).decode()}" for job in self.jobs()]
+            raise AssertionError(f"expected {wanted} job for {handler!r}, found {len(found)}; there are: {there}")
+        return found
+
+    def refute_enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> None:
+        self.assert_enqueued(handler, payload, count=0)
+
+    async def _round(self) -> int:
+        """Turn every crank once."""
+        engine, now_ms = self._engine, self.clock.now_ms()
+        await engine.loops["hydrator"].service.run_once(now_ms)
+        engine.dispatcher.release_held()
+        fired = await engine.dispatcher.run_once(now_ms)
+        await engine.dispatcher.land()
+        taken = await engine.worker.take_once(wait_sec=0)
+        await engine.worker.start_once()
+        ended = await self._let_runs_end()
+        recorded = await engine.recorder.drain()
+        return int(bool(fired or taken or ended or recorded))
+
+    async def _let_runs_end(self) -> int:
+        return await self._engine.worker.finish_all()
+
+    async def _next_due_ms(self) -> int | None:
+        entries = await self._store.firing.walk(None, 2**62, 1)
+        return entries[0].due_ms if entries else None
+
+    def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The database is in memory and answers at once, so a plain function may ask it."""
+        step: Callable[[None], Any] = coroutine.send
+        while True:
+            try:
+                step(None)
+            except StopIteration as ended:
+                return ended.value  # type: ignore[no-any-return]
+
+
+class _Inline(Running):
+    """The engine runs on the test's own loop: calls need no thread."""
+
+    def __init__(self, embedded: Embedded, kit: Testing) -> None:
+        super().__init__(embedded, _SameLoop())  # type: ignore[arg-type]
+        self._kit = kit
+
+
+class _SameLoop:
+    async def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await make()
+
+
+@asynccontextmanager
+async def engine(app: Noonday, *, start: datetime = START, declared: bool = True) -> AsyncIterator[Testing]:
+    """An engine for `app` that stands still. `declared=False` leaves out the jobs that the code declares."""
+    clock = ManualClock(start)
+    settings = Settings(data=":memory:")
+    settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))
+    embedded = await Embedded.open(settings, app.handlers, clock=clock, run=False)
+    kit = Testing(embedded, clock)
+    running = _Inline(embedded, kit)
+    app.engine = running
+    try:
+        if declared:
+            await running.declare(app.declared)
+        yield kit
+    finally:
+        app.engine = None
+        await embedded.abandon()

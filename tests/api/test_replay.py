@@ -1,0 +1,23 @@
+from starlette.applications import Starlette
+
+from noonday.api.call import Call, Engine
+from noonday.api.endpoint import resources
+from noonday.api.limits import ApiLimits
+from noonday.api.routing import Route
+from noonday.intake.idempotency import Answered
+from noonday.model.view import JobView
+from tests.api.asgi import Client
+from tests.api.engine import NOON_MS, Backstage
+
+
+async def fail_as_before(_call: Call) -> JobView:
+    raise Answered(409, b'{"type": "https://noonday.dev/problems/conflict"}')
+
+
+async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage: Backstage):
+    engine = Engine(backstage.desk, backstage.reading, backstage.tokens, backstage.pulse, ApiLimits(), lambda: NOON_MS)
+    route = Route("POST", "/again", fail_as_before, scope="write", status=201)
+    client = Client(Starlette(routes=resources([route], engine)), {"authorization": "Bearer write"})
+    response = await client.post("/again")
+    assert (response.status, response.code) == (409, "conflict")
+    assert response.headers["idempotency-replay"] == "true"
