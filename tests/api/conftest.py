@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -6,6 +7,12 @@ from starlette.applications import Starlette
 from noonday.api.limits import ApiLimits
 from tests.api.asgi import Client
 from tests.api.engine import Backstage
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Schemathesis makes its requests while tests are collected: ten seconds that a quick run should not pay."""
+    is_left_out = collection_path.name == "test_generated_requests.py" and config.option.markexpr == "not slow"
+    return True if is_left_out else None
 
 
 @pytest.fixture

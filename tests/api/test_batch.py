@@ -54,11 +54,24 @@ async def test_an_atomic_batch_without_flaws_is_stored(client: Client):
 
 
 async def test_a_repeated_batch_is_answered_as_before(client: Client):
+    elements = {"jobs": [job(), job()]}
+    first = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
+    again = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
+    assert (again.body, again.headers["idempotency-replay"]) == (first.body, "true")
+    assert await stored(client) == 2
+
+
+async def test_a_repeated_batch_is_answered_with_its_problems_too(client: Client):
     elements = {"jobs": [job(), job(type="CORN")]}
     first = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
     again = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
     assert (again.body, again.headers["idempotency-replay"]) == (first.body, "true")
     assert await stored(client) == 1
+
+
+async def test_an_atomic_batch_of_one_with_a_key_is_a_batch(client: Client):
+    response = await client.post("/v1/jobs/batch?atomic=true", {"jobs": [job()]}, idempotency_key="k1")
+    assert (response.status, len(response.json["jobs"])) == (200, 1)
 
 
 async def test_an_empty_batch_is_answered_with_nothing(client: Client):

@@ -319,6 +319,14 @@ class Simulation:
         else:
             await self.ask(action, job.job_id, lambda e: getattr(e.desk, action)(USER, job.job_id))
 
+    async def resume_all(self, jobs: Sequence[JobView]) -> None:
+        """Nothing stays paused for ever: asks until each job is known not to be."""
+        for job in jobs:
+            query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1"
+            while self.disk.conn.execute(query, (job.job_id,)).fetchone():
+                await self.ask("resume", job.job_id, lambda e, j=job: e.desk.resume(USER, j.job_id))  # type: ignore[misc]
+                await asyncio.sleep(0.1)
+
     async def _cancel_something(self, job: JobView) -> None:
         query = "SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1"
         row = self.disk.conn.execute(query, (job.job_id,)).fetchone()
@@ -331,7 +339,10 @@ class Simulation:
 
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
         """Let a director direct, then wait for quiet, and answer the promises that were broken."""
+        self.direct(director)
+        return self.disk.problems + check_end(self.disk.conn, self.history, self.world.now_ms())
 
+    def direct(self, director: Callable[[], Awaitable[None]]) -> None:
         async def direct() -> None:
             await self.boot()
             keeper = asyncio.create_task(self.restart_forever())
@@ -343,8 +354,6 @@ class Simulation:
             keeper.cancel()
 
         self.world.run(direct())
-        problems = self.disk.problems + check_end(self.disk.conn, self.history, self.world.now_ms())
-        return problems
 
     async def quiet(self, limit_sec: float = 400) -> None:
         """Until nothing is open and nothing is due any more."""

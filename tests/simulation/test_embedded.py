@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.simulation.embedded import USER, Simulation
+from tests.simulation.embedded import Simulation
 from tests.simulation.kernel import FaultPlan
 
 SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "1000"))
@@ -32,8 +32,7 @@ def live(seed: int) -> list[str]:
                     simulation.disk.full = True
                     await asyncio.sleep(random.random() * 3)
                     simulation.disk.full = False
-            for job in jobs:
-                await simulation.ask("resume", job.job_id, lambda e, j=job: e.desk.resume(USER, j.job_id))
+            await simulation.resume_all(jobs)
 
         return simulation.run(director)
 

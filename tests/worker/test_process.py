@@ -49,7 +49,7 @@ async def patient_host() -> AsyncIterator[ProcessHost]:
 
 async def test_a_handler_is_given_its_payload_and_its_result_is_kept_encoded(host: ProcessHost) -> None:
     run = new_run(handlers.add, _KEYRING, payload=[1, 2, 3])
-    run.succeed(await host.run(run, _KEYRING, _LIMIT), _LIMIT)
+    run.succeed(await result_of(host, run), _LIMIT)
     assert (run.outcome, run.result) == (Outcome.SUCCEEDED, b"6")
 
 
@@ -60,7 +60,7 @@ async def test_a_payload_larger_than_the_buffer_of_the_pipe_arrives(host: Proces
 
 async def test_a_handler_runs_elsewhere_and_knows_its_run(host: ProcessHost) -> None:
     run = new_run(handlers.describe, _KEYRING, progress={"page": 4})
-    seen = msgspec.json.decode(await host.run(run, _KEYRING, _LIMIT))
+    seen = msgspec.json.decode(await result_of(host, run))
     assert seen.pop("pid") != os.getpid()
     assert seen == {
         "execution": run.dispatch.execution_id,
@@ -104,7 +104,7 @@ async def test_a_result_over_the_limit_is_not_even_sent(host: ProcessHost) -> No
 
 async def test_heartbeats_reach_the_context_of_the_run(host: ProcessHost) -> None:
     run = new_run(handlers.beat_with_progress, _KEYRING)
-    await host.run(run, _KEYRING, _LIMIT)
+    await result_of(host, run)
     assert (run.context._said, run.context._said_new) == (b'{"page":2}', True)
 
 
@@ -112,7 +112,7 @@ async def test_a_thread_left_behind_does_not_beat_for_the_next_run(patient_host:
     path = tmp_path / "beat"
     await perform(patient_host, handlers.leave_a_thread_that_beats, str(path))
     run = new_run(handlers.wait_for_file, _KEYRING, payload=f"{path}.done")
-    task = asyncio.create_task(patient_host.run(run, _KEYRING, _LIMIT))
+    task = asyncio.create_task(result_of(patient_host, run))
     await said(run)
     path.touch()
     await task
@@ -160,12 +160,12 @@ async def test_what_a_handler_started_is_killed_with_it(host: ProcessHost) -> No
     run = new_run(handlers.start_a_program, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
         await cancelled(host, run, "CANCELLED")
-    await eventually(lambda: not alive(pid_said(run)))
+    await gone(pid_said(run))
 
 
 async def test_a_run_that_waits_for_a_process_can_be_cancelled(patient_host: ProcessHost, tmp_path: Path) -> None:
     first = new_run(handlers.wait_for_file, _KEYRING, payload=str(tmp_path / "go"))
-    holding = asyncio.create_task(patient_host.run(first, _KEYRING, _LIMIT))
+    holding = asyncio.create_task(result_of(patient_host, first))
     await said(first)
     waiting = asyncio.create_task(perform(patient_host, handlers.pid))
     await asyncio.sleep(0)
@@ -186,7 +186,7 @@ async def test_a_process_killed_by_a_signal_is_named(host: ProcessHost, number: 
 async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHost) -> None:
     run = new_run(handlers.leave, _KEYRING, payload=7)
     with pytest.raises(ProcessDied, match="exit code 7") as raised:
-        await host.run(run, _KEYRING, _LIMIT)
+        await result_of(host, run)
     run.fail(raised.value)
     assert (run.outcome, run.failure.type, run.failure.retryable) == (Outcome.FAILED, "ProcessDied", True)
 
@@ -195,8 +195,8 @@ async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHo
 async def test_what_a_crashed_handler_started_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
     run = new_run(handler, _KEYRING)
     with pytest.raises(ProcessDied):
-        await host.run(run, _KEYRING, _LIMIT)
-    await eventually(lambda: not alive(pid_said(run)))
+        await result_of(host, run)
+    await gone(pid_said(run))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -226,7 +226,7 @@ async def test_a_process_that_died_idle_is_replaced(host: ProcessHost) -> None:
 
 async def test_no_more_processes_run_than_allowed(host: ProcessHost, tmp_path: Path) -> None:
     runs = [new_run(handlers.wait_for_file, _KEYRING, payload=str(tmp_path / "go")) for _ in range(4)]
-    tasks = [asyncio.create_task(host.run(run, _KEYRING, _LIMIT)) for run in runs]
+    tasks = [asyncio.create_task(result_of(host, run)) for run in runs]
     await asyncio.gather(said(runs[0]), said(runs[1]))
     (tmp_path / "go").touch()
     pids = await asyncio.gather(*tasks)
@@ -239,7 +239,10 @@ async def test_a_process_inherits_no_files(host: ProcessHost, tmp_path: Path) ->
         assert lock.name not in await perform(host, handlers.list_open_files)
 
 
-async def test_what_a_handler_printed_is_not_lost_with_its_process(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_a_handler_printed_is_not_lost_with_its_process(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     host = ProcessHost(1, handlers.RESOLVER)
     await perform(host, handlers.print_a_word)
     host.close()
@@ -260,7 +263,7 @@ async def test_a_function_that_cannot_be_imported_is_refused(host: ProcessHost) 
 async def test_closing_kills_idle_and_busy_processes() -> None:
     host = ProcessHost(2, handlers.RESOLVER)
     busy = new_run(handlers.never_listen, _KEYRING)
-    task = asyncio.create_task(host.run(busy, _KEYRING, _LIMIT))
+    task = asyncio.create_task(result_of(host, busy))
     await said(busy)
     idle_pid = await perform(host, handlers.pid)
     host.close()
@@ -279,7 +282,7 @@ async def test_a_parent_killed_leaves_nothing_behind(handler: str) -> None:
         child, _ = first_line(parent)
         assert alive(child)
         parent.kill()
-        await eventually(lambda: not alive(child))
+        await gone(child)
 
 
 @pytest.mark.slow
@@ -288,7 +291,7 @@ async def test_a_fork_of_a_killed_parent_does_not_keep_its_processes_alive() -> 
         child, fork = first_line(parent)
         try:
             parent.kill()
-            await eventually(lambda: not alive(child))
+            await gone(child)
         finally:
             os.kill(fork, signal.SIGKILL)
 
@@ -299,6 +302,15 @@ async def test_a_handler_of_the_program_that_was_started_is_found(start: list[st
     with program("add_up", start=start) as parent:
         name, argument = msgspec.json.decode(parent.communicate(timeout=DEADLINE_SEC)[0].splitlines()[1])
     assert (name != "__main__", argument) == (True, "add_up")
+
+
+@pytest.mark.slow
+async def test_a_handler_of_a_program_without_a_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with program("add_up", start=["-c", _PARENT.read_text()]) as parent:
+        parent.communicate(timeout=DEADLINE_SEC)
+    assert (
+        "add_up cannot run in a process of its own: the program it is part of is not a file" in capfd.readouterr().err
+    )
 
 
 @pytest.mark.slow
@@ -325,19 +337,22 @@ async def test_it_works_in_a_thread_under_either_loop(new_loop: Callable[[], asy
 
 
 async def perform(host: ProcessHost, call: Callable[..., Any], payload: Any = None, limit: int = _LIMIT) -> Any:
-    async with asyncio.timeout(DEADLINE_SEC):
-        result = await host.run(new_run(call, _KEYRING, payload), _KEYRING, limit)
+    result = await result_of(host, new_run(call, _KEYRING, payload), limit)
     return None if result is None else msgspec.json.decode(result)
+
+
+async def result_of(host: ProcessHost, run: Run, limit: int = _LIMIT) -> bytes | None:
+    async with asyncio.timeout(DEADLINE_SEC):
+        return await host.run(run, _KEYRING, limit)
 
 
 async def cancelled(host: ProcessHost, run: Run, reason: str) -> bytes | None:
     """What comes of a run that is asked to end once it runs."""
-    task = asyncio.create_task(host.run(run, _KEYRING, _LIMIT))
+    task = asyncio.create_task(result_of(host, run))
     await said(run)
     run.stop = reason
     task.cancel()
-    async with asyncio.timeout(DEADLINE_SEC):
-        return await task
+    return await task
 
 
 async def said(run: Run) -> None:
@@ -346,6 +361,14 @@ async def said(run: Run) -> None:
 
 def pid_said(run: Run) -> int:
     return int(run.context._said)
+
+
+async def gone(pid: int) -> None:
+    try:
+        await eventually(lambda: not alive(pid))
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 def alive(pid: int) -> bool:
@@ -359,7 +382,7 @@ def alive(pid: int) -> bool:
 @contextmanager
 def program(*arguments: str, start: list[str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, *(start or [str(_PARENT)]), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *sys.path])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=_ROOT) as process:
         try:
             yield process

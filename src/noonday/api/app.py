@@ -1,10 +1,12 @@
 """The REST API as an ASGI application."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from noonday.api import (
     audit,
@@ -61,23 +63,29 @@ def create_app(
 ) -> Starlette:
     """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls."""
     engine = Engine(desk, reading, authenticator, health, limits, now_ms)
-    app = Starlette(routes=resources([*ROUTES, _describe(ROUTES)], engine))
+    app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
     return app
 
 
-def _describe(routes: tuple[Route, ...]) -> Route:
-    described = encode(document(routes))
+async def show_openapi(_call: Call) -> Reply:
+    """This API, for programs."""
+    return Reply(_document())
 
-    async def show_openapi(_call: Call) -> Reply:
-        """This API, for programs."""
-        return Reply(described)
 
-    return Route("GET", "/openapi.json", show_openapi, scope=None, documented=False)
+@cache
+def _document() -> bytes:
+    return encode(document(ROUTES))
+
+
+_SELF_DESCRIPTION = Route("GET", "/openapi.json", show_openapi, scope=None, documented=False)
 
 
 async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await WebSocketClose()(scope, receive, send)
+        return
     path = scope["path"]
     error = UnknownRoute(f"there is nothing at {instance_of(path)}; /docs shows what there is")
     await reply_of(error, path).send(send, without_body=scope["method"] == "HEAD")

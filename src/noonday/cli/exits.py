@@ -59,7 +59,7 @@ def _lines_of(flaw: Flaw, *, alone: bool) -> list[str]:
     if alone and flaw.pointer:
         lines.append(f"at: {flaw.pointer}")
     if not alone:
-        lines.append(printable(f"{flaw.pointer or 'the whole'}: {flaw.detail}"))
+        lines.append(printable(f"{flaw.pointer}: {flaw.detail}" if flaw.pointer else flaw.detail))
     facts = []
     if flaw.value is not None:
         facts.append(f"given: {_shown(flaw.value)}")

@@ -1,8 +1,7 @@
 """Times and durations as people write and read them."""
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from datetime import UTC, datetime, time, timedelta
 
 import click
 
@@ -19,39 +18,23 @@ def now() -> datetime:
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 
-class _Duration(click.ParamType[timedelta]):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        try:
-            return read_duration(value)
-        except ValueError as bad:
-            self.fail(str(bad), param, ctx)
+def duration(text: str) -> timedelta:
+    """The type of an option: seconds, or 90s, 5m, 1h30m, 2d, 1w, 250ms."""
+    try:
+        return read_duration(text)
+    except ValueError as bad:
+        raise click.BadParameter(str(bad)) from bad
 
 
-class _Instant(click.ParamType[datetime]):
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        try:
-            return read_instant(value, now().astimezone())
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is not a time; write 2030-01-31T09:00:00Z, '2030-01-31 09:00' or 09:00 (local time), "
-                "now, +10m, or -2h",
-                param,
-                ctx,
-            )
-
-
-DURATION = _Duration()
-"""Seconds, or 90s, 5m, 1h30m, 2d, 1w, 250ms."""
-INSTANT = _Instant()
-"""ISO 8601; without an offset in local time. Also a time of day, a day, now, +10m, -2h."""
+def instant(text: str) -> datetime:
+    """The type of an option: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, now, +10m, -2h."""
+    try:
+        return read_instant(text, now().astimezone())
+    except (ValueError, OverflowError) as bad:
+        raise click.BadParameter(
+            f"{text!r} is not a time; write 2030-01-31T09:00:00Z, or in local time '2030-01-31 09:00' or 09:00, "
+            "or now, +10m, -2h"
+        ) from bad
 
 
 def read_duration(text: str) -> timedelta:
@@ -72,10 +55,10 @@ def read_instant(text: str, at: datetime) -> datetime:
     """An instant, as seen by somebody whose local time is `at`. Raises ValueError."""
     plain = text.strip()
     if plain.lower() == "now":
-        return at
-    if plain[:1] in "+-" and plain:
+        return at.replace(microsecond=0)
+    if plain[:1] in ("+", "-"):
         ahead = read_duration(plain[1:])
-        return at + ahead if plain[0] == "+" else at - ahead
+        return at.replace(microsecond=0) + (ahead if plain[0] == "+" else -ahead)
     if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", plain):
         return _local(datetime.combine(at.date(), time.fromisoformat(plain.zfill(len(plain) + (plain[1] == ":")))))
     found = datetime.fromisoformat(plain)
@@ -86,31 +69,31 @@ def _local(naive: datetime) -> datetime:
     return naive.astimezone()
 
 
-def whole(instant: datetime | None) -> str:
-    """`2030-01-31 09:00:00 +01:00 (in 3 min)`: local time, exactly, and how far off it is."""
-    if instant is None:
-        return "-"
-    local = instant.astimezone()
-    fraction = f".{local.microsecond // 1000:03}" if local.microsecond >= 1000 else ""
-    return f"{local:%Y-%m-%d %H:%M:%S}{fraction} {local:%:z} ({relative(instant)})"
+def whole(at: datetime | None) -> str:
+    """`2030-01-31 09:00:00+01:00 (in 3 min)`: local time, exactly, and how far off it is."""
+    return "-" if at is None else f"{exact(at)} ({relative(at)})"
 
 
-def brief(instant: datetime | None) -> str:
+def exact(at: datetime) -> str:
+    return at.astimezone().isoformat(" ", "milliseconds" if at.microsecond >= 1000 else "seconds")
+
+
+def brief(at: datetime | None) -> str:
     """`09:00:00 in 3 min` today, `Jan 31 09:00 in 5 days` on other days: local time."""
-    if instant is None:
+    if at is None:
         return "-"
-    local, today = instant.astimezone(), now().astimezone()
+    local, today = at.astimezone(), now().astimezone()
     if local.date() == today.date():
         shown = f"{local:%H:%M:%S}"
     elif local.year == today.year:
         shown = f"{local:%b %d %H:%M}"
     else:
         shown = f"{local:%Y-%m-%d %H:%M}"
-    return f"{shown} {relative(instant)}"
+    return f"{shown} {relative(at)}"
 
 
-def relative(instant: datetime) -> str:
-    seconds = (instant - now()).total_seconds()
+def relative(at: datetime) -> str:
+    seconds = (at - now()).total_seconds()
     if abs(seconds) < 1:
         return "now"
     return f"in {length(seconds)}" if seconds > 0 else f"{length(-seconds)} ago"
@@ -127,10 +110,6 @@ def length(seconds: float) -> str:
 
 def _rounded(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0") if value < 3 else f"{value:.0f}"
-
-
-def day_of(instant: datetime) -> date:
-    return instant.astimezone().date()
 
 
 def printable(text: str) -> str:

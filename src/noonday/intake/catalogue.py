@@ -50,7 +50,7 @@ class Catalogue:
         return ()
 
     def check_pool_name(self, name: str) -> None:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             detail = (
                 "a pool's name has 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             )

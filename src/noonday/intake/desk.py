@@ -100,10 +100,13 @@ class Desk:
         self, caller: Caller, spec: JobSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
     ) -> JobView:
         """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date."""
-        (view,) = await self.create_many(caller, [spec], atomic=True, idem=idem, traceparent=traceparent)
-        if isinstance(view, NoondayError):
-            raise view
-        return view
+        async with self._once(caller, idem):
+            now_ms = self._clock.now_ms()
+            draft = await self._draft(caller, spec, now_ms, traceparent)
+            if isinstance(draft, NoondayError):
+                raise draft
+            answers = await self._add(caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0]))
+            return self._view_of(draft, answers[0])
 
     async def create_many(
         self,
@@ -118,13 +121,17 @@ class Desk:
         async with self._once(caller, idem):
             now_ms = self._clock.now_ms()
             drafts = [await self._draft(caller, spec, now_ms, traceparent) for spec in specs]
-            bad = [draft for draft in drafts if isinstance(draft, NoondayError)]
-            if atomic and bad:
-                raise bad[0] if len(drafts) == 1 else _all_flaws(drafts)
             good = [draft for draft in drafts if isinstance(draft, _Draft)]
-            views = await self._store(caller, good, now_ms, idem, single=len(specs) == 1 and atomic)
-            stored = iter(views)
-            return [draft if isinstance(draft, NoondayError) else next(stored) for draft in drafts]
+            if atomic and len(good) < len(drafts):
+                raise _all_flaws(drafts)
+
+            def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
+                stored = iter(answers)
+                return [
+                    draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored)) for draft in drafts
+                ]
+
+            return views(await self._add(caller, good, now_ms, idem, views))
 
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
         """Store many jobs in one transaction, all or none, and answer just their ids."""
@@ -134,7 +141,7 @@ class Desk:
         good = [draft for draft in drafts if isinstance(draft, _Draft)]
         if len(good) < len(drafts):
             raise _all_flaws(drafts)
-        answers = await self._add(caller, good, now_ms, None)
+        answers = await self._add(caller, good, now_ms)
         return [
             draft.new.job.id if answer is None else answer.after.job.id
             for draft, answer in zip(good, answers, strict=True)
@@ -165,34 +172,25 @@ class Desk:
         except NoondayError as error:
             return error
 
-    async def _store(
-        self, caller: Caller, drafts: "Sequence[_Draft]", now_ms: int, idem: Idempotency | None, *, single: bool
-    ) -> list[JobView]:
-        if not drafts:
-            return []
-
-        def views(answers: Sequence[Applied | None]) -> list[JobView]:
-            return [self._view_of(draft, answer) for draft, answer in zip(drafts, answers, strict=True)]
-
-        seal = None
-        if idem:
-            seal = lambda answers: self._receipt(  # noqa: E731
-                caller, idem, now_ms, views(answers)[0] if single else views(answers)
-            )
-        return views(await self._add(caller, drafts, now_ms, seal))
-
     async def _add(
         self,
         caller: Caller,
         drafts: "Sequence[_Draft]",
         now_ms: int,
-        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+        idem: Idempotency | None = None,
+        view: Callable[[Sequence[Applied | None]], Any] = list,
     ) -> list[Applied | None]:
-        audit = self._audit(
-            caller, "job.create", drafts[0].new.job.id, {"jobs": len(drafts)} if len(drafts) > 1 else {}
+        """Store the drafts, and with them the answer under its key; then hint what is due soon."""
+        audit = None
+        if drafts:
+            count: dict[str, object] = {"jobs": len(drafts)} if len(drafts) > 1 else {}
+            audit = self._audit(caller, "job.create", drafts[0].new.job.id, count)
+        seal = None
+        if idem:
+            seal = lambda answers: self._receipt(caller, idem, now_ms, view(answers))  # noqa: E731
+        answers = await self._jobs.add(
+            [draft.new for draft in drafts], upsert=partial(self._upsert, now_ms=now_ms), audit=audit, seal=seal
         )
-        upsert = partial(self._upsert, now_ms=now_ms)
-        answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
         await self._hint_new(drafts, answers, now_ms)
         return answers
 

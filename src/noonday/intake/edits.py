@@ -5,13 +5,12 @@ from collections.abc import Callable
 import msgspec
 
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.execution import Cause, State
+from noonday.model.execution import ASKED_BACK_REASONS, EDITED, JOB_CANCELLED, PAUSED, Cause, State
 from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
 from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Snapshot
 
-EDITED, PAUSED = "EDITED", "PAUSED"
 LOOK_BACK_MS = 61_000
 """How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
 
@@ -149,7 +148,7 @@ def _is_held(execution: Execution) -> bool:
 
 
 def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """No future fires, and nothing that has not started starts. What runs goes on to its end."""
+    """No future fires, and nothing that has not started starts. What runs goes on to its end, and is not retried."""
     if before.job.state is JobState.CANCELLED:
         return Change()
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
@@ -157,8 +156,8 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     decisions: tuple[Decision, ...] = ()
     if before.fire and before.fire.due_ms is not None and before.fire.nominal_ms <= now_ms:
         decisions = _given_up(before.job, before.fire.nominal_ms, now_ms, Decided.CANCELLED, "the job was cancelled")
-    pending = tuple((e.id, "the job was cancelled") for e in before.open if e.state is State.PENDING)
-    return Change(job=job, fire=fire, decisions=decisions, cancel=pending, audit=audit)
+    open_ = tuple((e.id, JOB_CANCELLED) for e in before.open if e.cancel is None or e.cancel in ASKED_BACK_REASONS)
+    return Change(job=job, fire=fire, decisions=decisions, cancel=open_, audit=audit)
 
 
 def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:

@@ -38,6 +38,8 @@ from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, P
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Execution
 
+_YEAR_9999_MS = 253_370_764_800_000
+"""Dates end there."""
 _STATES = {"PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
 
 
@@ -182,7 +184,7 @@ class Reading:
         rule, text = _preview_rule(request)
         from_ms = ms_of(request.from_)
         times = rule.take(self._clock.now_ms() if from_ms is None else from_ms, request.count)
-        marked = [describe(time, rule) for time in times]
+        marked = [describe(time, rule) for time in times if time < _YEAR_9999_MS]
         return Preview(
             description=text,
             timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),

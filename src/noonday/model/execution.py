@@ -10,8 +10,16 @@ from noonday.model.retry import RetryPolicy, wait_ms
 HAND_BACK_WAIT_MS = 5_000
 WATCH_OVERLAP = 1
 WATCH_KEY = 2
-ASKED_BACK_REASONS = frozenset({"EDITED", "PAUSED"})
+EDITED, PAUSED, JOB_CANCELLED = "EDITED", "PAUSED", "JOB_CANCELLED"
+ASKED_BACK_REASONS = frozenset({EDITED, PAUSED})
 """Wishes that take back what has not started, without ending the occurrence."""
+SPARES_RUNNING = frozenset({EDITED, PAUSED, JOB_CANCELLED})
+"""Wishes that let what has started go on to its end."""
+
+
+def is_cancel(wish: str | None) -> bool:
+    """Whether a wish is that an execution ends, wherever it is."""
+    return wish is not None and wish not in ASKED_BACK_REASONS
 
 
 class State(IntEnum):
@@ -90,8 +98,9 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.moves[-1]
 
 
-# What a dispatch that did not begin may report; everything else implies that it ran.
+# What only a dispatch that did not begin reports, and what only one that ran does; the rest may be either.
 _NOT_BEGUN = frozenset({Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.ASKED_BACK, Outcome.FORGOTTEN})
+_RAN = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
 _FAILED = {
     Outcome.FAILED: State.FAILED,
     Outcome.TIMED_OUT: State.TIMED_OUT,
@@ -125,7 +134,8 @@ def judge(
         return None
     if outcome in _NOT_BEGUN and state is State.RUNNING:
         return None
-    begun = (State.RUNNING,) if state is State.PENDING and started and outcome not in _NOT_BEGUN else ()
+    ran = outcome in _RAN or (started and outcome not in _NOT_BEGUN)
+    begun = (State.RUNNING,) if state is State.PENDING and ran else ()
     if outcome is Outcome.STARTED:
         return Verdict(begun) if begun else None
     if outcome is Outcome.SUCCEEDED:

@@ -74,7 +74,7 @@ class FirePlan(msgspec.Struct, frozen=True):
     """Nominal times that become executions."""
     decisions: tuple[Decision, ...] = ()
     next_ms: int | None = None
-    """The nominal time the job waits for afterwards. None: nothing is left."""
+    """The nominal time the job waits for afterwards, if it has runs left. None: its rule has no time left."""
 
 
 def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> FirePlan:
@@ -88,8 +88,8 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
     rule = rule_of(spec, job.anchor_ms)
     following = rule.next_after(nominal_ms)
     if following is None or following > due_now:
-        return _cap(_on_time(job, nominal_ms, following, due_now), rule, runs_left)
-    return _cap(_catch_up(job, rule, nominal_ms, due_now), rule, runs_left)
+        return _cap(_on_time(job, nominal_ms, following, due_now), runs_left)
+    return _cap(_catch_up(job, rule, nominal_ms, due_now), runs_left)
 
 
 def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> FirePlan:
@@ -113,7 +113,7 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
         assert latest is not None
         oldest_kept = max(oldest_kept, latest)
     first = nominal_ms if nominal_ms >= oldest_kept else rule.next_after(oldest_kept - 1)
-    decisions = ()
+    decisions: tuple[Decision, ...] = ()
     if first != nominal_ms:
         last_dropped = due_now if first is None else min(first - 1, due_now)
         dropped = 1 + rule.count(nominal_ms, last_dropped)
@@ -127,11 +127,11 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
     return FirePlan(fires, decisions, following)
 
 
-def _cap(plan: FirePlan, rule: Rule, runs_left: int | None) -> FirePlan:
-    """`maxRuns` counts executions, not decisions; when it is used up nothing is left."""
-    if runs_left is None or len(plan.fires) < runs_left:
+def _cap(plan: FirePlan, runs_left: int | None) -> FirePlan:
+    """`maxRuns` counts executions, not decisions: of those planned here an overlap may still skip some."""
+    if runs_left is None or len(plan.fires) <= runs_left:
         return plan
-    return FirePlan(plan.fires[:runs_left], plan.decisions, None)
+    return FirePlan(plan.fires[:runs_left], plan.decisions, plan.fires[runs_left])
 
 
 def _made_up(spec: JobSpec, nominal_ms: int, due_now: int) -> bool:

@@ -212,7 +212,7 @@ def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
 def _check_words(spec: JobSpec) -> list[Flaw]:
     flaws = []
     for pointer, value in (("/target/pool", spec.target.pool), ("/target/handler", spec.target.handler)):
-        if not _TARGET_NAME.match(value):
+        if not _TARGET_NAME.fullmatch(value):
             detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             flaws.append(Flaw(pointer, detail, value))
     named = [("/name", spec.name), ("/uniqueKey", spec.unique_key)]
@@ -220,7 +220,7 @@ def _check_words(spec: JobSpec) -> list[Flaw]:
         named.append(("/concurrency/key", spec.concurrency.key))
     named += [(f"/tags/{i}", tag) for i, tag in enumerate(spec.tags)]
     for pointer, text in named:
-        if text is not None and not _NAME.match(text):
+        if text is not None and not _NAME.fullmatch(text):
             flaws.append(Flaw(pointer, "must be 1 to 200 characters without control characters", text))
     if len(spec.tags) > 50:
         flaws.append(Flaw("/tags", "at most 50 tags", len(spec.tags)))

@@ -1,5 +1,6 @@
 """Reads the log, settles it, and judges which workers are lost."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -53,6 +54,7 @@ class Recorder:
         self._silent_since: dict[WorkerId, int] = {}
         """For each worker how many of our ticks we had read when it last spoke."""
         self._judged_at = 0
+        self._under_way: asyncio.Future[None] | None = None
         self.on_settled: Callable[[Settled], None] = lambda settled: None
 
     async def open(self) -> None:
@@ -72,13 +74,20 @@ class Recorder:
         assert self._place is not None
         batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0.5)
         if batch.entries:
-            await self._apply(batch)
-            await self._judge()
+            # Whoever stops us must not do so between the store's commit and our noting of it.
+            self._under_way = asyncio.ensure_future(self._settle(batch))
+            await asyncio.shield(self._under_way)
         return len(batch.entries)
+
+    async def _settle(self, batch: LogBatch) -> None:
+        await self._apply(batch)
+        await self._judge()
 
     async def drain(self) -> int:
         """Apply what the log has, without waiting for more."""
         assert self._place is not None
+        if self._under_way is not None:
+            await self._under_way
         batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
         if batch.entries:
             await self._apply(batch)

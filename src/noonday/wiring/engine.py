@@ -116,9 +116,9 @@ class Engine:
         for name in ("dispatcher", "hydrator", "sweeper"):
             await self._end(name)
         await self.dispatcher.land()
-        await self._end("take", "start", "report", "watch")
+        await self._end("take", "start")
         await self.worker.close()
-        await self._end("recorder")
+        await self._end("report", "watch", "recorder")
         while await self.recorder.drain():
             pass
         await stop(self._tasks)

@@ -71,12 +71,12 @@ async def serve(
     app: Registry | None,
     *,
     on_ready: Callable[[Serving], None],
-    on_stopping: Callable[[int], None] = lambda running: None,
+    on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the engine with the handlers of `app` and of the demo, and the API, until SIGINT or SIGTERM.
 
     Then no more requests are taken, and running handlers may finish for `worker.drain_sec`; a second signal ends the
-    process at once. `on_ready` is called when all of it works, `on_stopping` with the number of running executions.
+    process at once. `on_ready` is called when all of it works, `on_stopping` when it is told to stop.
     Only for the main thread of a process that does nothing else. Raises AlreadyRunning, StoreUnavailable, BadSettings,
     PortTaken; and EngineFailed if it stopped without being told to.
     """
@@ -89,7 +89,7 @@ async def serve(
             async with _answering(_api(embedded.engine, settings, auth), listener) as answering:
                 on_ready(Serving(_url_of(listener), settings.data, auth))
                 await _first_of(told_to_stop, embedded.engine.failed, answering)
-                on_stopping(await _count_running(embedded))
+                on_stopping()
         if not told_to_stop.is_set():
             raise _why_failed(embedded.engine, answering)
 
@@ -292,14 +292,6 @@ async def _first_of(event: asyncio.Event, *others: "asyncio.Future[None]") -> No
         await asyncio.wait({arrival, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         arrival.cancel()
-
-
-async def _count_running(embedded: Embedded) -> int:
-    try:
-        counts = await embedded.store.archive.counts(embedded.engine.drivers.clock.now_ms())
-    except NoondayError:
-        return 0
-    return int(counts["running"])
 
 
 def _why_failed(engine: Engine, answering: "asyncio.Task[None]") -> EngineFailed:

@@ -55,6 +55,7 @@ class _Channel:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._socket.set_inheritable(False)
+        self._socket.setblocking(True)  # a default timeout of the worker's program would have said otherwise
         self._sending = threading.Lock()
 
     def send(self, message: Said | Ended) -> None:

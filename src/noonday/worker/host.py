@@ -166,7 +166,7 @@ class Host:
     async def _in_process(self, run: Run) -> Any:
         if self._processes is None:
             raise RuntimeError("this worker runs no processes: raise worker.processes")
-        return await self._processes.run(run, self._keyring)
+        return await self._processes.run(run, self._keyring, self._result_limit)
 
     def _stop(self, run: Run, reason: str) -> None:
         """Ask a run to end. One that has not begun is turned away when its turn comes."""

@@ -387,11 +387,12 @@ def _place_in_program(name: str) -> Place:
     argv = tuple(sys.argv)
     if main.__spec__ is not None and main.__spec__.name != "__main__":
         return Place(main.__spec__.name, name, argv)
-    if getattr(main, "__file__", None) is None:
+    script = getattr(main, "__file__", None) or ""
+    if not os.path.isfile(script):
         raise InvalidInput(
-            f"{name} cannot run in a process of its own: it was typed into an interpreter; expected it in a file"
+            f"{name} cannot run in a process of its own: the program it is part of is not a file; expected it in a module"
         )
-    return Place("__main__", name, argv, main.__file__)
+    return Place("__main__", name, argv, script)
 
 
 def _death(code: int) -> str:

@@ -14,7 +14,7 @@ import uuid_utils
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import NoondayError
-from noonday.model.execution import ASKED_BACK_REASONS, Outcome
+from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, LogEntry
 from noonday.ports.bus import Bus
@@ -84,6 +84,7 @@ class Worker:
         self._active: dict[ExecutionId, Run] = {}
         self._ended: deque[Run] = deque()
         self._ended_wake = asyncio.Event()
+        self._reporting = asyncio.Lock()
         self._wake = asyncio.Event()
         self._taking = True
         self._serial = 0
@@ -284,6 +285,11 @@ class Worker:
             self._loop.call_soon_threadsafe(self._ended_wake.set)
 
     async def _report_ended(self) -> None:
+        async with self._reporting:
+            await self._report_all()
+        self._wake.set()
+
+    async def _report_all(self) -> None:
         while self._ended:
             runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
             self._let_go(runs)
@@ -292,7 +298,6 @@ class Worker:
             dispatches = [run.dispatch for run in runs]
             await self._signals.told(dispatches)
             await self._bus.done_with(self.id, dispatches)
-        self._wake.set()
 
     def _let_go(self, runs: Sequence[Run]) -> None:
         now = self._clock.monotonic()
@@ -360,8 +365,7 @@ class Worker:
             wanted = await self._signals.wanted(pool, names)
             for execution, reason in wanted.items():
                 run = self._active.get(execution)  # type: ignore[assignment]
-                # An edit or a pause takes back what has not started; it never ends what has.
-                if run is not None and reason not in ASKED_BACK_REASONS:
+                if run is not None and reason not in SPARES_RUNNING:
                     self._host.stop(run, reason)
 
     async def _tell_starts(self, runs: Iterable[Run], now: float) -> None:

@@ -10,7 +10,7 @@ from noonday.drivers.sqlite.jobs import add_audit
 from noonday.drivers.sqlite.ledger import as_json, executions_of, rows_of
 from noonday.drivers.sqlite.queries import load
 from noonday.model.execution import State
-from noonday.model.firing import Decision
+from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
@@ -76,7 +76,7 @@ class SqliteArchive(Archive):
         rows = await self._database.read(
             lambda conn: rows_of(conn, SQL.decisions_between, job_id, from_ms, to_ms, limit)
         )
-        return [Decision(*row) for row in rows]
+        return [Decision(job, from_, to, count, Decided(outcome), why) for job, from_, to, count, outcome, why in rows]
 
     async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
         row = await self._database.read(

@@ -264,7 +264,8 @@ class InlineDatabase(Database):
     def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.path = path
         self._conn = connect(path, options)
-        prepare(self._conn)
+        with translated(path):
+            prepare(self._conn)
 
     async def write(self, work: Work[T]) -> T:
         await asyncio.sleep(0)
@@ -275,7 +276,8 @@ class InlineDatabase(Database):
 
     async def read(self, work: Work[T]) -> T:
         await asyncio.sleep(0)
-        return work(self._conn)
+        with translated(self.path):
+            return work(self._conn)
 
     async def close(self) -> None:
         self._conn.close()

@@ -38,7 +38,10 @@ class SqliteExecutions(Executions):
         def work(conn: sqlite3.Connection) -> Settled:
             _move_place(conn, was, now)
             _note_signs(conn, signs, now.partition)
-            return _settle(conn, reports, now_ms)
+            settled = _settle(conn, reports, now_ms)
+            # A run may have said so in the same batch in which it began.
+            _keep_progress(conn, signs)
+            return settled
 
         return await self._database.write(work)
 
@@ -116,8 +119,12 @@ def _note_signs(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye], p
             conn.execute(SQL.part_worker, (sign.worker_id, "GONE", sign.at_ms))
         else:
             conn.execute(SQL.see_worker, (sign.worker_id, sign.at_ms, as_json(sign.stuck)))
-            if sign.progress:
-                conn.execute(SQL.keep_progress, (as_json(sign.progress), sign.worker_id))
+
+
+def _keep_progress(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye]) -> None:
+    for sign in signs:
+        if isinstance(sign, Beat) and sign.progress:
+            conn.execute(SQL.keep_progress, (as_json(sign.progress), sign.worker_id))
 
 
 def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
@@ -147,12 +154,12 @@ def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) ->
 
 def _sort(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
     """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new."""
-    ends = {(r.execution_id, r.dispatch) for r in reports if r.outcome != Outcome.STARTED}
+    ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
     plain, others = [], []
     for report in reports:
         if report.outcome == Outcome.SUCCEEDED:
             plain.append(report)
-        elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch) not in ends:
+        elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
             others.append(report)
     return plain, others
 
@@ -162,11 +169,11 @@ def _success(report: Report) -> tuple[object, ...]:
         report.execution_id,
         report.dispatch,
         report.worker_id,
-        report.started_ms,
+        report.started_ms or report.ended_ms,
         report.ended_ms,
         report.result,
         report.progress,
-        "," + move(State.RUNNING, report.started_ms, report.worker_id),
+        "," + move(State.RUNNING, report.started_ms or report.ended_ms, report.worker_id),
         "," + move(State.SUCCEEDED, report.ended_ms),
     )
 
@@ -199,6 +206,8 @@ def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: in
             refused.append(report)
         else:
             cases.append((row, Outcome(report.outcome), report))
+            # A second report of the same dispatch is judged by what the first one did: it is too late.
+            del rows[report.execution_id]
     return _settle_found(conn, cases, now_ms, refused)
 
 

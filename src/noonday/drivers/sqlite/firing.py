@@ -21,7 +21,7 @@ from noonday.drivers.sqlite.ledger import (
 )
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.settling import settle_rows
-from noonday.model.execution import Outcome, State
+from noonday.model.execution import Outcome, State, is_cancel
 from noonday.model.firing import (
     Decided,
     Decision,
@@ -155,6 +155,7 @@ class _Volley:
                 self.ledger.entries.append(Entry(*row[:11]))
             else:
                 sound.append((shot, row[11]))
+                del present[entry.key]
         return sound
 
     def _fire_one(self, shot: Shot, runs_left: int | None, limits: "_Limits | None") -> None:
@@ -238,7 +239,7 @@ class _Volley:
     def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
         """Move the schedule to its next time, or take it off the timeline."""
         entry = shot.entry
-        if plan.next_ms is not None:
+        if plan.next_ms is not None and runs_left != 0:
             spread = entry.due_ms - entry.nominal_ms
             following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
             self.ledger.put(following, following.due_ms, runs_left)
@@ -326,8 +327,8 @@ class _Limits:
         start, cancel = decide_overlap(
             self.of(job_id).overlap, self.open_count.get(job_id, 0), self.buffered.get(job_id, 0)
         )
-        others = [e for e in self.open.get(job_id, []) if not e.buffered and not e.cancel] if cancel else []
-        return start, others
+        others = self.open.pop(job_id, []) if cancel else []
+        return start, [e for e in others if not e.buffered and not is_cancel(e.cancel)]
 
     def opened(self, job_id: JobId, *, buffered: bool) -> None:
         self.open_count[job_id] = self.open_count.get(job_id, 0) + 1
@@ -373,7 +374,15 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
 def _replan_one(ledger: Ledger, job: Job, fire: Fire, now_ms: int) -> None:
     if fire.due_ms is None or job.spec.one_shot or fire.nominal_ms <= now_ms:
         return
-    following = rule_of(job.spec, job.anchor_ms).next_after(now_ms)
+    rule = rule_of(job.spec, job.anchor_ms)
+    following = rule.next_after(now_ms)
+    while following is not None and following < fire.nominal_ms and _was_fired(ledger.conn, job.id, following):
+        following = rule.next_after(following)
     if following is not None and following != fire.nominal_ms:
         entry = fire_entry(job, following, partition_of(job.id))
         ledger.put(entry, entry.due_ms, fire.runs_left)
+
+
+def _was_fired(conn: sqlite3.Connection, job_id: JobId, nominal_ms: int) -> bool:
+    """A staged occurrence is fired a moment before its time."""
+    return bool(rows_of(conn, SQL.jobs_of_executions, as_json([execution_id(job_id, nominal_ms)])))

@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.drivers.sqlite.ledger import Ledger, as_json, move
 from noonday.drivers.sqlite.queries import load
-from noonday.model.execution import FINAL, Outcome, State, Verdict, judge
+from noonday.model.execution import ASKED_BACK_REASONS, FINAL, Outcome, State, Verdict, is_cancel, judge
 from noonday.model.firing import still_wanted
 from noonday.model.ids import JobId
 from noonday.model.job import Job, JobState
@@ -27,6 +27,7 @@ Case = tuple[Execution, Outcome, Report | None]
 
 def settle_rows(ledger: Ledger, cases: Sequence[Case]) -> list[Report]:
     """Settle each case. Answers the reports whose move would not have been legal: they changed nothing."""
+    cases = [(execution, _in_effect(execution, outcome, report), report) for execution, outcome, report in cases]
     policies = _policies_for(ledger.conn, cases)
     jobs = _jobs_asked_back(ledger.conn, cases)
     refused = []
@@ -39,7 +40,7 @@ def settle_rows(ledger: Ledger, cases: Sequence[Case]) -> list[Report]:
             execution=execution.id,
             started=report is None or report.started_ms > 0,
             retryable=report is None or report.failure is None or report.failure.retryable,
-            cancel_requested=execution.cancel is not None,
+            cancel_requested=is_cancel(execution.cancel),
             snooze_ms=report.snooze_ms if report else 0,
         )
         if verdict is None:
@@ -50,6 +51,15 @@ def settle_rows(ledger: Ledger, cases: Sequence[Case]) -> list[Report]:
         else:
             _apply(ledger, execution, verdict, report, outcome)
     return refused
+
+
+def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
+    """What an edit or a pause asks for is asked back also if it comes back, not started, for another reason."""
+    unstarted = outcome in (Outcome.FORGOTTEN, Outcome.HANDED_BACK) or (
+        outcome is Outcome.INTERRUPTED and report is not None and not report.started_ms
+    )
+    wished = execution.state is State.PENDING and execution.cancel in ASKED_BACK_REASONS
+    return Outcome.ASKED_BACK if wished and unstarted else outcome
 
 
 def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
@@ -64,8 +74,9 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
         dispatch=was.dispatch + returns,
         fired_ms=None if returns else was.fired_ms,
         worker_id=None if returns else (report.worker_id if report else was.worker_id),
-        started_ms=report.started_ms if report and began else was.started_ms,
+        started_ms=_start_of(report) if report and began else was.started_ms,
         finished_ms=at_ms if rest in FINAL else None,
+        cancel=was.cancel if is_cancel(was.cancel) else None,
         failure=_failure_text(was, report, outcome),
         progress=report.progress if report else None,
         result=report.result if report else None,
@@ -92,10 +103,14 @@ def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms
     text = ""
     for state in verdict.moves:
         if state is State.RUNNING:
-            text += "," + move(state, report.started_ms if report else at_ms, report.worker_id if report else None)
+            text += "," + move(state, _start_of(report) if report else at_ms, report.worker_id if report else None)
         else:
             text += "," + move(state, at_ms, None, _reason(state, report, outcome, was))
     return text
+
+
+def _start_of(report: Report) -> int:
+    return report.started_ms or report.ended_ms
 
 
 def _reason(state: State, report: Report | None, outcome: Outcome, was: Execution) -> object:
@@ -112,7 +127,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
 
 def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
     """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
-    if job is None or was.cancel not in ("EDITED", "PAUSED") or not still_wanted(job, was.nominal_ms, was.cause):
+    if job is None or was.cancel not in ASKED_BACK_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         ledger.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
         return
     now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)

@@ -13,7 +13,7 @@ UPDATE places SET era = ?4, next = ?5, tick_ms = ?6 WHERE partition = ?1 AND era
 -- name: succeed
 -- The plain case, all at once: handed out, nobody waits on it, this worker has it or nobody does.
 UPDATE executions
-SET state = 5, worker_id = e.value ->> 2, started_ms = coalesce(started_ms, e.value ->> 3), finished_ms = e.value ->> 4,
+SET state = 5, worker_id = e.value ->> 2, started_ms = iif(state = 0, e.value ->> 3, started_ms), finished_ms = e.value ->> 4,
     failure = NULL, result = e.value ->> 5, progress = coalesce(e.value ->> 6, progress),
     moves = moves || iif(state = 0, e.value ->> 7, '') || (e.value ->> 8)
 FROM json_each(?1) e

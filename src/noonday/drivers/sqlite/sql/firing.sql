@@ -40,13 +40,16 @@ SELECT json_group_array(json_array(x.id, x.tenant, x.job_id)) FROM json_each(?1)
 -- name: dispatches
 -- What workers need to run these executions, in the order of the fields of a Dispatch.
 SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool, x.handler, e.value ->> 1, x.nominal_ms,
-                                   x.attempt, x.fired_ms, x.revision, j.timeout_sec, j.heartbeat_sec, j.deadline_sec,
-                                   iif(j.revision = x.revision, j.payload,
-                                       (SELECT payload FROM revisions r WHERE r.job_id = x.job_id AND r.revision = x.revision)),
+                                   x.attempt, x.fired_ms, x.revision,
+                                   iif(r.revision IS NULL, j.timeout_sec, r.spec ->> '$.timeoutSec'),
+                                   iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec'),
+                                   iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec'),
+                                   iif(r.revision IS NULL, j.payload, r.payload),
                                    x.progress, j.trace, j.name,
                                    (SELECT p.settings ->> '$.timeoutSec' FROM pools p WHERE p.name = x.pool)))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+     LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
 WHERE x.state = 0 AND x.fired_ms = ?2;
 
 -- name: add_batch
@@ -105,5 +108,5 @@ FROM (SELECT * FROM timeline WHERE key > ?1 AND kind = 0 AND planned = 1 ORDER B
      CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
 
 -- name: wish
--- Ask a handed-out execution to end, unless it was asked before.
-UPDATE executions SET cancel = ?1 WHERE id = ?2 AND cancel IS NULL;
+-- Ask a handed-out execution to end.
+UPDATE executions SET cancel = ?1 WHERE id = ?2;

@@ -54,7 +54,8 @@ ON CONFLICT (execution_id) DO NOTHING;
 -- name: open_of_jobs
 -- Open executions of some jobs, oldest first.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, slot))
+                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   finished_ms, cancel))
 FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x ON x.job_id = e.value AND x.state < 2 ORDER BY x.id);
 
 -- name: set_slots

@@ -1,0 +1,142 @@
+"""How commands reach a server: its URL, a token, and a client that is closed afterwards."""
+
+import getpass
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from noonday.api.auth import mint
+from noonday.cli.instants import now
+from noonday.crypto.private_file import read_private
+from noonday.model.errors import BadSettings, Unauthorized
+from noonday.sdk.sync import SyncClient
+from noonday.sdk.transport import ServerUnreachable
+from noonday.wiring.server import secret_file
+from noonday.wiring.settings import Settings, load_settings
+
+F = TypeVar("F", bound=Callable[..., None])
+TENANT = "default"
+TOKEN_SEC = 3600
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
+
+
+def settings_options(command: F) -> F:
+    """--data and --config, for commands that look at files."""
+    for option in (_config_option, _data_option):
+        command = option(command)
+    return command
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a client of the server that the options name. Put it next to the function."""
+
+    @wraps(command)
+    def ask(
+        *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
+    ) -> None:
+        reach = _Reach(url, token, data, config)
+        try:
+            with SyncClient(reach.url, reach.token) as client:
+                command(client, *args, **options)
+        except ServerUnreachable as away:
+            raise _plainly(away) from away
+        except Unauthorized as refused:
+            raise Unauthorized(f"{refused.detail}\n{reach.hint}") from refused
+
+    wrapped: Callable[..., None] = ask
+    for option in (_config_option, _data_option, _token_option, _url_option):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _plainly(away: ServerUnreachable) -> ServerUnreachable:
+    if "url" not in away.context:
+        return away
+    url = away.context["url"]
+    return ServerUnreachable(
+        f"no Noonday server answers at {url}: start one with `noonday up`, or name another with --url (NOONDAY_URL)"
+    )
+
+
+def read_settings(config: Path | None, **flags: Any) -> Settings:
+    return load_settings(flags, os.environ, config)
+
+
+def user() -> str:
+    """The subject of tokens made here, as the audit shows it."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"cli:{name}"
+
+
+_url_option = click.option(
+    "--url", envvar="NOONDAY_URL", metavar="URL", help="The server. [default: http://127.0.0.1:8080]"
+)
+_token_option = click.option(
+    "--token", envvar="NOONDAY_TOKEN", metavar="TOKEN", help="A token; without it one is made, if the server is local."
+)
+_data_option = click.option(
+    "--data", metavar="FILE", help="The server's data file, beside which its secret is. [default: noonday.db]"
+)
+_config_option = click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+)
+
+
+class _Reach:
+    """Where the server is, and with which token it is asked."""
+
+    def __init__(self, url: str | None, token: str | None, data: str | None, config: Path | None) -> None:
+        self._data, self._config = data, config
+        self.url = url or self._usual_url()
+        self.token = token
+        self.hint = "give a valid one with --token or NOONDAY_TOKEN; `noonday token` makes one beside the data file"
+        if token is None and urlsplit(self.url).hostname in _LOCAL:
+            self.token = self._own_token()
+
+    def _usual_url(self) -> str:
+        settings = self._settings()
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+        return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+    def _settings(self) -> Settings:
+        return read_settings(self._config, data=self._data)
+
+    def _own_token(self) -> str | None:
+        settings = self._settings()
+        if settings.auth.algorithm != "HS256":
+            return None
+        secret = settings.auth.secret or self._secret_beside(secret_file(settings))
+        return own_token(settings, secret) if secret else None
+
+    def _secret_beside(self, path: Path) -> str | None:
+        if path.exists():
+            self.hint = f"the token was made from {path}: if the server uses another data file, name it with --data"
+            return read_private(path).strip()
+        self.hint = (
+            f"there is no {path} to make a token from: name the server's data file with --data, or give a --token"
+        )
+        return None
+
+
+def own_token(settings: Settings, secret: str, ttl_sec: int = TOKEN_SEC) -> str:
+    """A token with which its maker may do everything in the default tenant."""
+    if settings.auth.algorithm != "HS256":
+        raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: tokens come from your identity provider")
+    return mint(
+        secret,
+        tenant=TENANT,
+        subject=user(),
+        scopes=["admin"],
+        ttl_seconds=ttl_sec,
+        now=now().timestamp(),
+        audience=settings.auth.audience,
+        issuer=settings.auth.issuer,
+    )

@@ -1,0 +1,43 @@
+"""`noonday audit`: who did what."""
+
+import click
+
+from noonday.cli.asking import asks
+from noonday.cli.finding import find_job
+from noonday.cli.group import Command
+from noonday.cli.instants import brief
+from noonday.cli.jobs import first_of, page_size, show_list
+from noonday.cli.screen import compact, json_option, said, show_json, table
+from noonday.sdk.sync import SyncClient
+
+EXAMPLES = """
+Examples:
+  noonday audit                         the latest changes
+  noonday audit --job nightly
+  noonday audit --subject cli:anna --limit 500 --json
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--job", metavar="JOB", help="What was done to a job: id, beginning of one, or name.")
+@click.option("--target", metavar="ID", help="What was done to a job, an execution, a pool or a tenant.")
+@click.option("--subject", help="What somebody did: the `sub` of a token.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@json_option
+@asks
+def audit(
+    client: SyncClient, job: str | None, target: str | None, subject: str | None, limit: int, as_json: bool
+) -> None:
+    """List who did what, newest first. Needs a token with scope admin."""
+    if job and target:
+        raise click.UsageError("say --job or --target, not both")
+    meant = find_job(client, job) if job else target
+    listing = client.audit(target=meant, subject=subject, limit=page_size(limit, False))
+    entries, more = first_of(listing.items(), limit)
+    if as_json:
+        return show_json({"entries": entries, "more": more})
+    grid = table("TIME", "WHO", "DID", "TO", "DETAIL", fold=("DETAIL",))
+    for one in entries:
+        detail = compact(one.detail) if one.detail else "-"
+        grid.add_row(brief(one.at), said(one.subject), one.action, said(one.target), detail)
+    return show_list(grid, len(entries), "entries", more)

@@ -1,0 +1,315 @@
+"""What `noonday doctor` looks at. Each check only reads, and says how to mend what it finds."""
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import socket
+import sqlite3
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from urllib.request import urlopen
+
+from noonday.cli.instants import exact, length
+from noonday.cli.keys import keyring_of
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import BadKey, NoondayError
+from noonday.model.job import instant_of
+from noonday.model.schedule import tzdata_version
+from noonday.wiring.server import secret_file
+from noonday.wiring.settings import Settings
+
+OLDEST_SQLITE = (3, 38)
+LITTLE_SPACE = 1024**3
+TOO_LITTLE_SPACE = 64 * 1024**2
+SAMPLE = 200
+BEFORE_NOONDAY_MS = 1_735_689_600_000
+"""2025: a clock that says less has never been set."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Level
+    about: str
+    detail: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is examined."""
+
+    settings: Settings
+    now_ms: int
+    thorough: bool = False
+    """Whether every page and index of the file is read."""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.settings.data)
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Every check, one after the other; one that cannot be made is a finding itself."""
+    for about, check in CHECKS.items():
+        try:
+            yield from check(patient)
+        except sqlite3.Error as error:
+            yield Finding(Level.FAIL, about, f"{patient.path}: {error}", _mend(error, patient.path))
+        except (NoondayError, OSError) as error:
+            yield Finding(Level.FAIL, about, error.detail if isinstance(error, NoondayError) else str(error))
+
+
+def _mend(error: sqlite3.Error, path: Path) -> str:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return f"restore a backup; or save what can be read: sqlite3 {path} .recover | sqlite3 recovered.db"
+    return "check the permissions of the file and its folder, and the disk"
+
+
+def check_versions(patient: Patient) -> Iterator[Finding]:
+    yield Finding(Level.OK, "python", f"{platform.python_version()} at {sys.executable}")
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        fix = "use a Python that comes with a newer SQLite"
+        yield Finding(Level.FAIL, "sqlite", f"{sqlite3.sqlite_version} is too old: 3.38 is needed", fix)
+    else:
+        yield Finding(Level.OK, "sqlite", sqlite3.sqlite_version)
+
+
+def check_folder(patient: Patient) -> Iterator[Finding]:
+    folder = patient.path.absolute().parent
+    if not folder.is_dir():
+        yield Finding(Level.FAIL, "folder", f"{folder} does not exist", f"mkdir -p {folder}")
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding(Level.FAIL, "folder", f"nothing can be written to {folder}", f"chown or chmod {folder}")
+    free = shutil.disk_usage(folder).free
+    level = Level.FAIL if free < TOO_LITTLE_SPACE else Level.WARN if free < LITTLE_SPACE else Level.OK
+    fix = None if level is Level.OK else "free some space: when the disk is full nothing can be stored"
+    yield Finding(level, "disk", f"{free / 1024**3:.1f} GB free in {folder}", fix)
+
+
+def check_file(patient: Patient) -> Iterator[Finding]:
+    path = patient.path
+    if not path.exists():
+        fix = f"`noonday up --data {path}` makes it; if it should be there, name it with --data"
+        yield Finding(Level.WARN, "file", f"{path.absolute()} does not exist yet", fix)
+    elif not os.access(path, os.R_OK | os.W_OK):
+        yield Finding(Level.FAIL, "file", f"{path} cannot be read and written", f"chmod u+rw {path}, as its owner")
+    else:
+        yield Finding(Level.OK, "file", f"{path.absolute()}, {path.stat().st_size / 1024**2:.1f} MB")
+
+
+def check_integrity(patient: Patient) -> Iterator[Finding]:
+    pragma = "integrity_check" if patient.thorough else "quick_check"
+    for conn in _opened(patient):
+        complaints = [row[0] for row in conn.execute(f"PRAGMA {pragma}(10)")]
+        if complaints == ["ok"]:
+            yield Finding(Level.OK, "integrity", f"{pragma} finds nothing wrong")
+        else:
+            fix = f"restore a backup; or save what can be read: sqlite3 {patient.path} .recover | sqlite3 recovered.db"
+            yield Finding(Level.FAIL, "integrity", "; ".join(complaints), fix)
+
+
+def check_migrations(patient: Patient) -> Iterator[Finding]:
+    wanted = _migrations()
+    for conn in _opened(patient):
+        known = dict(conn.execute("SELECT name, checksum FROM migrations").fetchall())
+        newer = sorted(set(known) - set(wanted))
+        changed = sorted(name for name in set(known) & set(wanted) if known[name] != wanted[name])
+        missing = sorted(set(wanted) - set(known))
+        if newer:
+            yield Finding(Level.FAIL, "migrations", f"used by a newer Noonday ({', '.join(newer)})", "upgrade Noonday")
+        elif changed:
+            fix = "use the Noonday that made the file"
+            yield Finding(Level.FAIL, "migrations", f"{', '.join(changed)} differs from what was applied", fix)
+        elif missing:
+            fix = "the next `noonday up` applies them; make a copy of the file first"
+            yield Finding(Level.WARN, "migrations", f"{len(missing)} to be applied: {', '.join(missing)}", fix)
+        else:
+            yield Finding(Level.OK, "migrations", f"up to date ({len(wanted)})")
+
+
+def _migrations() -> dict[str, str]:
+    paths = [one for one in files("noonday.drivers.sqlite.migrations").iterdir() if one.name.endswith(".sql")]
+    return {path.name: hashlib.sha256(path.read_text("utf-8").encode()).hexdigest() for path in paths}
+
+
+def check_private_files(patient: Patient) -> Iterator[Finding]:
+    settings = patient.settings
+    configured = {
+        "secret": settings.auth.secret or settings.auth.algorithm != "HS256",
+        "keys": settings.encryption.keys,
+    }
+    for about, path in (("secret", secret_file(settings)), ("keys", Path(f"{settings.data}.keys"))):
+        if configured[about]:
+            yield Finding(Level.OK, about, "comes from the settings")
+        elif not path.exists():
+            yield from _missing_private(about, path, patient)
+        elif path.stat().st_mode & 0o077:
+            mode = f"{path.stat().st_mode & 0o777:04o}"
+            yield Finding(Level.FAIL, about, f"{path} is open to other users (mode {mode})", f"chmod 600 {path}")
+        else:
+            yield Finding(Level.OK, about, f"{path}, only its owner can read it")
+
+
+def _missing_private(about: str, path: Path, patient: Patient) -> Iterator[Finding]:
+    if about == "keys" and patient.path.exists():
+        fix = "put the file back: a new one cannot decrypt what is stored"
+        yield Finding(Level.FAIL, about, f"{path} is missing", fix)
+    else:
+        yield Finding(Level.OK, about, f"{path} will be made by `noonday up`")
+
+
+def check_payloads(patient: Patient) -> Iterator[Finding]:
+    for conn in _opened(patient):
+        if not (patient.settings.encryption.keys or Path(f"{patient.settings.data}.keys").exists()):
+            return
+        ring, closed = keyring_of(patient.settings), list[str]()
+        samples = list(_samples(conn))
+        for tenant, job_id, sealed in samples:
+            try:
+                ring.open(b64decode(sealed), context_of(tenant, job_id))
+            except (BadKey, ValueError) as bad:
+                closed.append(bad.detail if isinstance(bad, BadKey) else str(bad))
+        yield _payload_finding(ring, len(samples), closed)
+
+
+def _samples(conn: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    for order in ("ASC", "DESC"):
+        yield from conn.execute(
+            f"SELECT tenant, id, payload FROM jobs WHERE payload IS NOT NULL ORDER BY tenant, id {order} LIMIT {SAMPLE}"
+        )
+        yield from conn.execute(
+            f"SELECT tenant, job_id, result FROM executions WHERE result IS NOT NULL ORDER BY id {order} LIMIT {SAMPLE}"
+        )
+
+
+def _payload_finding(ring: Keyring, looked_at: int, closed: list[str]) -> Finding:
+    if closed:
+        fix = "put back the keys it was encrypted with (`noonday keys list` shows those there are)"
+        return Finding(Level.FAIL, "payloads", f"{len(closed)} of {looked_at} cannot be decrypted: {closed[0]}", fix)
+    return Finding(
+        Level.OK, "payloads", f"{looked_at} looked at, all can be decrypted (keys: {', '.join(ring.key_ids)})"
+    )
+
+
+def check_process(patient: Patient) -> Iterator[Finding]:
+    lock = Path(f"{patient.settings.data}.lock")
+    holder = _holder(lock) if lock.exists() else None
+    if holder is None:
+        yield Finding(Level.OK, "process", "no Noonday runs on this file")
+    else:
+        yield Finding(Level.OK, "process", f"a Noonday runs on this file (process {holder or 'unknown'})")
+
+
+def _holder(lock: Path) -> str | None:
+    """Who holds the lock; None if nobody does."""
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return file.read(32).strip()
+    return None
+
+
+def check_clock(patient: Patient) -> Iterator[Finding]:
+    if patient.now_ms < BEFORE_NOONDAY_MS:
+        yield Finding(Level.FAIL, "clock", f"it is {exact(instant_of(patient.now_ms))} here", "set the clock")
+        return
+    latest = max([0, *(_latest_ms(conn) for conn in _opened(patient))])
+    ahead_ms = latest - patient.now_ms
+    if ahead_ms > 2_000:
+        detail = f"the file was used {length(ahead_ms / 1000)} in the future: the clock was set back, or was wrong then"
+        yield Finding(
+            Level.WARN, "clock", detail, "set the clock by NTP; what is due by the present clock fires as usual"
+        )
+    else:
+        yield Finding(
+            Level.OK, "clock", f"it is {exact(instant_of(patient.now_ms))}, not before the last use of the file"
+        )
+
+
+def _latest_ms(conn: sqlite3.Connection) -> int:
+    tick, seen = "SELECT max(tick_ms) FROM places", "SELECT max(seen_ms) FROM workers"
+    return max(int(conn.execute(query).fetchone()[0] or 0) for query in (tick, seen))
+
+
+def check_zones(patient: Patient) -> Iterator[Finding]:
+    version, stored = tzdata_version(), None
+    for conn in _opened(patient):
+        row = conn.execute("SELECT value FROM meta WHERE key = 'zone_data'").fetchone()
+        stored = row[0] if row else None
+    if stored and stored != version:
+        detail = f"{version}; the schedules in the file were computed with {stored}"
+        yield Finding(Level.WARN, "time zones", detail, "they are computed anew while `noonday up` runs")
+    else:
+        yield Finding(Level.OK, "time zones", f"data of {version}")
+
+
+def check_port(patient: Patient) -> Iterator[Finding]:
+    host, port = patient.settings.host, patient.settings.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            yield Finding(Level.OK, "port", f"{port} on {host} is free")
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and _answers(host, port):
+            yield Finding(Level.OK, "port", f"a Noonday answers on {host} port {port}")
+        elif error.errno == errno.EADDRINUSE:
+            fix = f"choose another: noonday up --port {port + 1}"
+            yield Finding(Level.WARN, "port", f"{port} on {host} is in use by another program", fix)
+        else:
+            yield Finding(
+                Level.FAIL, "port", f"cannot listen on {host} port {port}: {error.strerror}", "see --host, --port"
+            )
+
+
+def _answers(host: str, port: int) -> bool:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    shown = f"[{reachable}]" if ":" in reachable else reachable
+    try:
+        with urlopen(f"http://{shown}:{port}/healthz", timeout=2) as answer:
+            return b'"UP"' in answer.read(200)
+    except (OSError, ValueError):
+        return False
+
+
+def _opened(patient: Patient) -> Iterator[sqlite3.Connection]:
+    """The file, for reading, if it is there."""
+    if patient.path.exists():
+        with closing(sqlite3.connect(f"{patient.path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as conn:
+            yield conn
+
+
+CHECKS: dict[str, Check] = {
+    "versions": check_versions,
+    "folder": check_folder,
+    "file": check_file,
+    "integrity": check_integrity,
+    "migrations": check_migrations,
+    "private files": check_private_files,
+    "payloads": check_payloads,
+    "process": check_process,
+    "clock": check_clock,
+    "time zones": check_zones,
+    "port": check_port,
+}

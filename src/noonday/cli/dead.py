@@ -1,0 +1,144 @@
+"""`noonday dead`: executions that used up their attempts."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from noonday.cli.asking import asks
+from noonday.cli.executions import checked
+from noonday.cli.finding import find_job
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, instant
+from noonday.cli.jobs import first_of, page_size, show_list
+from noonday.cli.screen import console, done, json_option, patience, said, show_json, table
+from noonday.intake.filters import DeadFilter
+from noonday.model.view import BulkView
+from noonday.sdk.sync import SyncClient
+
+F = TypeVar("F", bound=Callable[..., None])
+
+EXAMPLES = """
+Examples:
+  noonday dead list --pool mail --since -2h
+  noonday dead retry 019a3f2e-...                    one of them
+  noonday dead retry --job nightly --since -1d       all that meet the conditions
+  noonday dead archive --all
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def dead() -> None:
+    """List, retry or archive dead letters.
+
+    Those are executions that used up their attempts.
+    """
+
+
+def _conditions(command: F) -> F:
+    for option in (
+        click.option("--until", type=instant, help="Died before this time."),
+        click.option("--since", type=instant, help="Died at or after this time, such as -2h."),
+        click.option("--handler"),
+        click.option("--pool"),
+        click.option("--job", metavar="JOB", help="Id, beginning of one, or name."),
+    ):
+        command = option(command)
+    return command
+
+
+@dead.command("list")
+@_conditions
+@click.option("--archived", is_flag=True, help="Those that were put away.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@json_option
+@asks
+def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
+    """List dead letters, newest first."""
+    with patience("reading dead letters"):
+        meant = _filter(client, archived=archived, **where)
+        listing = client.dead_letters(meant, limit=page_size(limit, no_limit))
+        letters, more = first_of(listing.items(), None if no_limit else limit)
+    if as_json:
+        return show_json({"deadLetters": letters, "more": more})
+    grid = table("EXECUTION", "DIED", "HANDLER", "JOB", "ATTEMPTS", "ERROR", right=("ATTEMPTS",), fold=("JOB", "ERROR"))
+    for one in letters:
+        it = one.execution
+        error = f"{it.error.type}: {it.error.message}" if it.error else None
+        name = said(it.job_name) if it.job_name else it.job_id
+        grid.add_row(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), said(error))
+    return show_list(grid, len(letters), "dead letters", more)
+
+
+@dead.command()
+@click.argument("execution_id", required=False, metavar="[EXECUTION]")
+@_conditions
+@click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
+@json_option
+@asks
+def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
+    """Run dead letters again, with all their attempts: one of them, or all that meet the conditions."""
+    if _is_one(execution_id, everything, where):
+        made = client.retry_dead(checked(execution_id or ""))
+        return show_json(made) if as_json else done(f"runs again as execution {made.execution_id}")
+    meant = _filter(client, **where)
+    changed = _in_bulk(client, meant, client.retry_dead_where, "retrying")
+    return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters run again")
+
+
+@dead.command()
+@click.argument("execution_id", required=False, metavar="[EXECUTION]")
+@_conditions
+@click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
+@json_option
+@asks
+def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
+    """Put dead letters away, so that they are no longer listed: one of them, or all that meet the conditions."""
+    if _is_one(execution_id, everything, where):
+        letter = client.archive_dead(checked(execution_id or ""))
+        return show_json(letter) if as_json else done(f"archived {letter.execution.execution_id}")
+    meant = _filter(client, **where)
+    changed = _in_bulk(client, meant, client.archive_dead_where, "archiving")
+    return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters archived")
+
+
+def _is_one(execution_id: str | None, everything: bool, where: dict[str, Any]) -> bool:
+    conditions = [name for name, value in where.items() if value is not None]
+    if execution_id and (conditions or everything):
+        raise click.UsageError("say one execution, or conditions for many, not both")
+    if not (execution_id or conditions or everything):
+        raise click.UsageError("say which: an execution, --job, --pool, --handler, --since, --until, or --all")
+    return execution_id is not None
+
+
+def _filter(
+    client: SyncClient,
+    *,
+    job: str | None,
+    pool: str | None,
+    handler: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    archived: bool = False,
+) -> DeadFilter:
+    job_id = find_job(client, job) if job else None
+    return DeadFilter(job_id=job_id, pool=pool, handler=handler, since=since, until=until, archived=archived)
+
+
+def _in_bulk(client: SyncClient, meant: DeadFilter, act: Callable[[DeadFilter], BulkView], verb: str) -> int:
+    """A thousand at a time, until none is left or none of them will."""
+    changed = 0
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console(err=True), transient=True, disable=not console(err=True).is_terminal
+    ) as bar:
+        task = bar.add_task(verb, total=None)
+        while True:
+            answer = act(meant)
+            changed += answer.changed
+            bar.update(task, completed=changed)
+            if not (answer.more and answer.changed):
+                return changed

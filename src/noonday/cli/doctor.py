@@ -1,0 +1,55 @@
+"""`noonday doctor`: whether everything is as it should be, and what to do if not."""
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from noonday.cli.asking import read_settings, settings_options
+from noonday.cli.checks import Finding, Level, Patient, examine
+from noonday.cli.exits import FAILED
+from noonday.cli.group import Command
+from noonday.cli.instants import now, printable
+from noonday.cli.screen import console, json_option, patience, show_json
+from noonday.model.job import ms_of
+
+COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+EXAMPLES = """
+It only reads, and may be run while a server runs. The exit code is 1 if anything failed.
+
+Examples:
+  noonday doctor
+  noonday doctor --data /var/lib/noonday/noonday.db --thorough
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--thorough", is_flag=True, help="Compare every index with its table, which takes longer.")
+@json_option
+@settings_options
+@click.pass_context
+def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, config: Path | None) -> None:
+    """Find out what is wrong, and how to mend it.
+
+    Looks at the machine, the data file and what belongs to it.
+    """
+    patient = Patient(read_settings(config, data=data), ms_of(now()), thorough)
+    findings = []
+    with patience(f"examining {patient.path}"):
+        for finding in examine(patient):
+            findings.append(finding)
+            if not as_json:
+                _tell(finding)
+    if as_json:
+        show_json(findings)
+    if any(finding.level is Level.FAIL for finding in findings):
+        ctx.exit(FAILED)
+
+
+def _tell(finding: Finding) -> None:
+    out = console()
+    mark = (f"{finding.level.value:<4}", COLOURS[finding.level])
+    out.print(Text.assemble(mark, f"  {finding.about:<11} ", printable(finding.detail)), soft_wrap=True)
+    if finding.fix:
+        out.print(Text(f"      {'':<11} -> {finding.fix}"), soft_wrap=True)

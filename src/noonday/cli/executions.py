@@ -1,0 +1,131 @@
+"""`noonday execution`: single runs."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+from rich.text import Text
+
+from noonday.cli.asking import asks
+from noonday.cli.finding import find_job, is_id, is_job_id
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, duration, exact, length, printable, whole
+from noonday.cli.jobs import took
+from noonday.cli.screen import compact, done, facts, json_option, patience, said, show, show_json, state, table
+from noonday.model.errors import NotFound
+from noonday.model.view import ExecutionView
+from noonday.sdk.sync import SyncClient
+
+EXAMPLES = """
+Examples:
+  noonday execution show 019a3f2e-...      attempts, errors, progress, result
+  noonday execution wait nightly           wait for the latest execution of a job, and print what it returned
+  noonday execution cancel 019a3f2e-...
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def execution() -> None:
+    """Look at single runs of a job, wait for them, cancel them."""
+
+
+@execution.command("show")
+@click.argument("execution_id", metavar="EXECUTION")
+@click.option("--traceback", is_flag=True, help="Show the whole traceback of an error.")
+@json_option
+@asks
+def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool) -> None:
+    """Show an execution: its state, attempts, error, progress and result."""
+    found = client.get_execution(checked(execution_id))
+    if as_json:
+        return show_json(found)
+    show(facts(_facts_of(found)))
+    if found.attempts:
+        show("", _attempts(found))
+    if found.error and found.error.traceback and traceback:
+        show("", Text(printable(found.error.traceback)))
+    return None
+
+
+@execution.command()
+@click.argument("execution_id", metavar="EXECUTION")
+@json_option
+@asks
+def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
+    """Ask for an execution to be cancelled: at once if it has not begun, else as its handler lets it."""
+    asked = client.cancel(checked(execution_id))
+    if as_json:
+        return show_json(asked)
+    if asked.state == "CANCELLED":
+        done(f"cancelled {asked.execution_id}")
+    else:
+        done(f"asked {asked.execution_id} to cancel; it is {asked.state} until its handler heeds it")
+    return None
+
+
+@execution.command()
+@click.argument("of", metavar="EXECUTION|JOB")
+@click.option("--timeout", type=duration, help="Wait no longer than this. [default: for ever]")
+@asks
+def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
+    """Wait for an execution to end, and print what its handler returned, as JSON.
+
+    Of a job, the latest execution is meant, or its first if there is none yet. The exit code is 1 if it did not
+    succeed, or not in time.
+    """
+    known = of if is_id(of) else find_job(client, of)
+    with patience(f"waiting for {of}"):
+        answer = client.result(known, timeout=timeout)
+    show_json(answer)
+
+
+def checked(text: str) -> str:
+    if not is_id(text):
+        raise NotFound(f"{text!r} is not the id of an execution; `noonday job executions JOB` lists those of a job")
+    if is_job_id(text):
+        raise NotFound(f"{text} is the id of a job; its executions: noonday job executions {text}")
+    return text
+
+
+def _facts_of(one: ExecutionView) -> list[tuple[str, Any]]:
+    return [
+        ("execution", one.execution_id),
+        ("job", f"{said(one.job_name)} ({one.job_id})" if one.job_name else one.job_id),
+        ("state", state(one.state)),
+        ("waits for", said(one.waiting_for) if one.waiting_for else None),
+        ("next attempt", whole(one.next_attempt_at) if one.next_attempt_at and one.attempt > 1 else None),
+        ("cause", one.cause + (f" {one.retry_of}" if one.retry_of else "")),
+        ("target", f"{one.handler} in pool {one.pool}"),
+        ("scheduled", whole(one.scheduled_at)),
+        ("started", _started(one)),
+        ("finished", whole(one.finished_at) if one.finished_at else None),
+        ("worker", one.worker_id),
+        ("error", Text(said(f"{one.error.type}: {one.error.message}"), style="red") if one.error else None),
+        ("progress", compact(one.progress) if one.progress is not None else None),
+        ("result", compact(one.result) if one.result is not None else None),
+        ("cancel", said(one.cancel_requested) if one.cancel_requested else None),
+        ("logs", one.logs_url),
+        ("trace", one.trace_id),
+    ]
+
+
+def _started(one: ExecutionView) -> str | None:
+    if one.started_at is None:
+        return None
+    late = (one.started_at - one.due_at).total_seconds()
+    return f"{exact(one.started_at)}, {length(late)} after it was due" if late > 0 else exact(one.started_at)
+
+
+def _attempts(one: ExecutionView) -> Any:
+    grid = table("ATTEMPT", "STATE", "STARTED", "TOOK", "WORKER", "ERROR", right=("ATTEMPT",), fold=("ERROR",))
+    for each in one.attempts:
+        error = f"{each.error.type}: {each.error.message}" if each.error else None
+        grid.add_row(
+            str(each.attempt),
+            state(each.state),
+            brief(each.started_at),
+            took(each.started_at, each.finished_at),
+            each.worker_id or "-",
+            said(error),
+        )
+    return grid

@@ -1,0 +1,76 @@
+"""Commands that are loaded when they are needed, and an answer to those that do not exist."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from noonday.model.errors import nearest
+
+
+class Command(click.Command):
+    """Prints its examples as they stand."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_as_it_stands(self.epilog, formatter)
+
+
+class Group(click.Group):
+    """Names the nearest command when there is none of that name, and prints its examples as they stand."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"there is no command {name!r} here{self._hint(ctx, name)}")
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order they are written: those used most come first."""
+        return list(self.commands)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_as_it_stands(self.epilog, formatter)
+
+    def _hint(self, ctx: click.Context, name: str) -> str:
+        path = ctx.command_path
+        if guess := nearest(name, self.list_commands(ctx)):
+            return f"; did you mean `{path} {guess}`?"
+        inner = self._inside_groups(ctx, name)
+        return f"; did you mean `{path} {inner}`?" if inner else ""
+
+    def _inside_groups(self, ctx: click.Context, name: str) -> str | None:
+        for own in self.list_commands(ctx):
+            command = self.get_command(ctx, own)
+            if isinstance(command, click.Group) and name in command.list_commands(ctx):
+                return f"{own} {name}"
+        return None
+
+
+class LazyGroup(Group):
+    """Knows where its commands are, and imports a module when one of its commands is asked for."""
+
+    def __init__(self, *args: Any, places: Mapping[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._places:
+            return None
+        module, _, attribute = self._places[cmd_name].partition(":")
+        found: click.Command = getattr(import_module(module), attribute)
+        return found
+
+
+def write_as_it_stands(text: str | None, formatter: click.HelpFormatter) -> None:
+    if text:
+        formatter.write_paragraph()
+        for line in text.strip("\n").splitlines():
+            formatter.write(f"{line}\n")

@@ -1,0 +1,262 @@
+"""Everything a job can say, as flags."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from noonday.api.decoding import BodyDecoder
+from noonday.cli.choices import choice, names_of
+from noonday.cli.instants import duration, instant, read_duration
+from noonday.model.errors import InvalidInput, nearest
+from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
+from noonday.model.retry import Backoff
+from noonday.model.schedule import Gap, Repeat
+from noonday.model.view import PoolView
+
+F = TypeVar("F", bound=Callable[..., Any])
+_read_spec = BodyDecoder(JobSpec)
+
+TIMINGS = {"at": "ONE_TIME", "delay": "DELAYED", "cron": "CRON", "every": "INTERVAL"}
+
+PLACES = {
+    "name": "name",
+    "pool": "target.pool",
+    "handler": "target.handler",
+    "payload": "payload",
+    "at": "runAt",
+    "delay": "delaySec",
+    "cron": "schedule",
+    "every": "everySec",
+    "phase": "phaseSec",
+    "tz": "timezone",
+    "gap": "dst.gap",
+    "repeat": "dst.repeat",
+    "start": "startAt",
+    "end": "endAt",
+    "max_runs": "maxRuns",
+    "overlap": "overlap",
+    "catch_up": "catchUp.policy",
+    "window": "catchUp.windowSec",
+    "while_paused": "catchUp.whilePaused",
+    "start_deadline": "startDeadlineSec",
+    "spread": "spreadSec",
+    "unique_key": "uniqueKey",
+    "concurrency": "concurrency",
+    "priority": "priority",
+    "timeout": "timeoutSec",
+    "heartbeat_timeout": "heartbeatTimeoutSec",
+    "tag": "tags",
+    "max_attempts": "retryPolicy.maxAttempts",
+    "backoff": "retryPolicy.backoff",
+    "retry_delays": "retryPolicy.delaysMs",
+    "initial_delay": "retryPolicy.initialDelayMs",
+    "multiplier": "retryPolicy.multiplier",
+    "max_delay": "retryPolicy.maxDelayMs",
+}
+"""Where the value of each flag stands in a job."""
+
+
+def job_options(command: F) -> F:
+    """All of the flags, in the order of the help."""
+    return _with(command, (*_OPTIONS, *_RETRY_OPTIONS))
+
+
+def retry_options(command: F) -> F:
+    """Those that say how failed attempts are tried again."""
+    return _with(command, _RETRY_OPTIONS)
+
+
+def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def members_of(flags: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """A job as the wire has it, from a file if there is one, and from the flags, which beat it."""
+    job = _read_file(file) if file else {}
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    timing = [name for name in TIMINGS if name in given]
+    if len(timing) > 1:
+        listed = " and ".join(f"--{name}" for name in timing)
+        raise click.UsageError(f"a job has one timing: {listed} do not go together")
+    if timing or "type" not in job:
+        job["type"] = TIMINGS[timing[0] if timing else "at"]
+    put_flags(job, given)
+    return job
+
+
+def put_flags(members: dict[str, Any], flags: Mapping[str, Any]) -> None:
+    """Put the value of each flag that was given in its place."""
+    for name, value in flags.items():
+        if value is not None:
+            _put(members, PLACES[name].split("."), _wire(PLACES[name], value))
+
+
+def spec_of(job: Mapping[str, Any]) -> JobSpec:
+    """Raises InvalidInput with every flaw, as the server would."""
+    spec: JobSpec = _read_spec.decode(msgspec.json.encode(job))
+    return spec
+
+
+def in_flags(refused: InvalidInput) -> InvalidInput:
+    """The same, naming the flag beside each place in the job."""
+    flags = {"/" + place.replace(".", "/"): f"--{name.replace('_', '-')}" for name, place in PLACES.items()}
+    flaws = [
+        msgspec.structs.replace(flaw, pointer=f"{flaw.pointer} ({flags[flaw.pointer]})")
+        if flaw.pointer in flags
+        else flaw
+        for flaw in refused.flaws
+    ]
+    return InvalidInput(refused.detail, flaws, **refused.context)
+
+
+def pool_of(handler: str, pools: list[PoolView]) -> str:
+    """The only pool that has the handler. Raises InvalidInput."""
+    having = [pool.name for pool in pools if any(known.name == handler for known in pool.handlers)]
+    if len(having) == 1:
+        return having[0]
+    if having:
+        raise InvalidInput.of("/target/pool", f"several pools have {handler}: say one with --pool", allowed=having)
+    known = sorted({known.name for pool in pools for known in pool.handlers})
+    raise InvalidInput.of(
+        "/target/handler",
+        f"no worker has a handler {handler}; for one that is not running yet, say its --pool",
+        handler,
+        allowed=known,
+        nearest=nearest(handler, known),
+    )
+
+
+def read_json(text: str, name: str) -> Any:
+    """JSON from the text, from @FILE, or from standard input if it is `-`."""
+    raw: bytes | str = text
+    try:
+        if text == "-":
+            raw = sys.stdin.buffer.read()
+        elif text.startswith("@"):
+            raw = Path(text[1:]).read_bytes()
+        return msgspec.json.decode(raw)
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {text[1:]}: {error.strerror}", param_hint=name) from error
+    except (msgspec.DecodeError, UnicodeError) as bad:
+        hint = f""" To send a text, quote it twice: '"{text}"'.""" if text.isalnum() else ""
+        raise click.BadParameter(f"not JSON: {bad}.{hint}", param_hint=name) from bad
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    job = read_json("-" if str(file) == "-" else f"@{file}", "--file")
+    if not isinstance(job, dict):
+        raise click.BadParameter("expected one job: a JSON object", param_hint="--file")
+    return job
+
+
+def _payload(text: str) -> Any:
+    # Wrapped, because null is a payload too and None is no flag.
+    return msgspec.Raw(msgspec.json.encode(read_json(text, "--payload")))
+
+
+def _delays(text: str) -> list[timedelta]:
+    try:
+        return [read_duration(part) for part in text.split(",")]
+    except ValueError as bad:
+        raise click.BadParameter(str(bad)) from bad
+
+
+def _key_and_limit(text: str) -> dict[str, Any]:
+    key, _, limit = text.rpartition("=")
+    if not key or not limit.isdigit():
+        raise click.BadParameter(f"{text!r} is not KEY=LIMIT, such as reports=2")
+    return {"key": key, "limit": int(limit)}
+
+
+def _put(job: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        job = job.setdefault(name, {})
+    job[path[-1]] = value
+
+
+def _wire(place: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return _span(value, in_ms=place.endswith("Ms"))
+    if place == "retryPolicy.delaysMs":
+        return [_span(one, in_ms=True) for one in value]
+    return value
+
+
+def _span(value: timedelta, *, in_ms: bool) -> float:
+    seconds = value.total_seconds()
+    if in_ms:
+        return round(seconds * 1000)
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+_OPTIONS = (
+    click.option("--handler", help="What runs it, such as demo.echo."),
+    click.option("--pool", help="Where it runs; not needed if only one pool has the handler."),
+    click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help="Handed to the handler."),
+    click.option("--name", help="For people, and to find it by."),
+    click.option("--at", type=instant, help="Run once, at this time; without any timing, now."),
+    click.option("--delay", type=duration, help="Run once, after this long."),
+    click.option("--cron", metavar="EXPR", help="Run by a cron expression of 5 fields, or 6 with seconds first."),
+    click.option("--every", type=duration, help="Run again and again, this long apart."),
+    click.option("--tz", metavar="ZONE", help="Zone of --cron, such as Europe/Berlin. [default: UTC]"),
+    click.option(
+        "--gap",
+        type=choice(Gap),
+        metavar=names_of(Gap),
+        help="With --cron: a time that the clocks skip. [default: SHIFT]",
+    ),
+    click.option(
+        "--repeat",
+        type=choice(Repeat),
+        metavar=names_of(Repeat),
+        help="With --cron: a time shown twice. [default: FIRST]",
+    ),
+    click.option("--phase", type=duration, help="With --every: offset from multiples since 1970."),
+    click.option("--start", type=instant, help="Not before this time."),
+    click.option("--end", type=instant, help="Not after this time."),
+    click.option("--max-runs", type=int, help="No more than so many executions."),
+    click.option(
+        "--overlap",
+        type=choice(Overlap),
+        metavar=names_of(Overlap),
+        help="When the last one still runs. [default: ALLOW]",
+    ),
+    click.option(
+        "--catch-up",
+        type=choice(CatchUpPolicy),
+        metavar=names_of(CatchUpPolicy),
+        help="What of the missed ones to make up. [default: LATEST]",
+    ),
+    click.option("--window", type=duration, help="How far back to catch up. [default: 1d]"),
+    click.option("--while-paused/--not-while-paused", default=None, help="Catch up on a pause as well."),
+    click.option("--start-deadline", type=duration, help="Do not start later than this after its time."),
+    click.option("--spread", type=duration, help="Start up to this long after its time, always by the same amount."),
+    click.option("--unique-key", metavar="KEY", help="Replace the job that has this key, if there is one."),
+    click.option("--concurrency", type=_key_and_limit, metavar="KEY=LIMIT", help="At most LIMIT of that KEY at once."),
+    click.option("--priority", type=choice(Priority), metavar=names_of(Priority), help="[default: NORMAL]"),
+    click.option("--timeout", type=duration, help="How long an attempt may take. [default: 1h]"),
+    click.option("--heartbeat-timeout", type=duration, help="How long the handler may be silent."),
+    click.option("--tag", multiple=True, help="For finding it; may be given several times."),
+)
+_RETRY_OPTIONS = (
+    click.option("--max-attempts", type=int, help="[default: 5]"),
+    click.option(
+        "--backoff",
+        type=choice(Backoff),
+        metavar=names_of(Backoff),
+        help="How waits between attempts grow. [default: LIST]",
+    ),
+    click.option("--retry-delays", type=_delays, metavar="A,B,..", help="LIST: the waits. [default: 30s,2m,10m,1h]"),
+    click.option("--initial-delay", type=duration, help="EXPONENTIAL, FIXED: the first wait. [default: 30s]"),
+    click.option("--multiplier", type=float, help="EXPONENTIAL: growth of the wait. [default: 2]"),
+    click.option("--max-delay", type=duration, help="EXPONENTIAL: the longest wait. [default: 1h]"),
+)

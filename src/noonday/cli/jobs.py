@@ -1,0 +1,382 @@
+"""`noonday job`: what people ask for."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from noonday.cli.asking import asks
+from noonday.cli.choices import choice, names_of
+from noonday.cli.finding import find_job
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, instant, length, whole
+from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
+from noonday.cli.screen import compact, console, done, facts, json_option, patience, said, show, show_json, state, table
+from noonday.model.errors import InvalidInput
+from noonday.model.job import CatchUp, Dst, JobType
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
+from noonday.sdk.sync import SyncClient
+
+T = TypeVar("T")
+PAGE = 500
+STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELLED")
+RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
+
+EXAMPLES = """
+JOB is an id, the beginning of one, or a name.
+
+Examples:
+  noonday job create --handler demo.echo --payload '{"hello": 1}'          now
+  noonday job create --handler demo.echo --at 09:00                        once, at nine o'clock local time
+  noonday job create --handler demo.fail --cron '0 3 * * *' --tz Europe/Berlin --name nightly --max-attempts 3
+  noonday job create --file job.json
+  noonday job list --state PAUSED
+  noonday job list --json | jq -r '.jobs[].jobId'
+  noonday job pause nightly
+  noonday job trigger nightly
+  noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def job() -> None:
+    """Create jobs, look at them, and change them."""
+
+
+@job.command(epilog="A time is 2030-01-31T09:00:00Z, or in local time '2030-01-31 09:00' or 09:00; or +10m.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE|-",
+    help="The job as JSON, as the API takes it; flags beat it.",
+)
+@job_options
+@click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key creates one job.")
+@json_option
+@asks
+def create(client: SyncClient, file: Path | None, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
+    """Create a job.
+
+    With --unique-key, the job that has the key is replaced, if there is one.
+    """
+    members = members_of(flags, file)
+    target = members.get("target", {})
+    if not isinstance(target, dict) or "handler" not in target:
+        raise click.UsageError("a job needs --handler (see: noonday pool list), or --file")
+    try:
+        if "pool" not in target:
+            target["pool"] = pool_of(target["handler"], client.pools())
+        made = client.create(spec_of(members), idempotency_key=idempotency_key)
+    except InvalidInput as refused:
+        raise in_flags(refused) from refused
+    if as_json:
+        return show_json(made)
+    for warning in made.warnings:
+        console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at)}" if made.next_fire_at else ""))
+    return None
+
+
+@job.command("list")
+@click.option("--state", type=choice(STATES), metavar="|".join(STATES))
+@click.option("--type", "kind", type=choice(JobType), metavar=names_of(JobType))
+@click.option("--pool")
+@click.option("--handler")
+@click.option("--tag")
+@click.option("--name", help="Exactly this name.")
+@click.option("--unique-key", metavar="KEY")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@json_option
+@asks
+def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
+    """List jobs, newest first."""
+    with patience("reading jobs"):
+        listing = client.list_jobs(type=kind, limit=page_size(limit, no_limit), **where)
+        jobs, more = first_of(listing.items(), None if no_limit else limit)
+    if as_json:
+        return show_json({"jobs": jobs, "more": more})
+    grid = table("ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", fold=("NAME", "RUNS", "HANDLER"))
+    for one in jobs:
+        grid.add_row(
+            one.job_id, said(one.name), state(one.state), schedule_of(one), one.target.handler, brief(one.next_fire_at)
+        )
+    return show_list(grid, len(jobs), "jobs", more)
+
+
+@job.command("show")
+@click.argument("job_id", metavar="JOB")
+@click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Of the latest.")
+@json_option
+@asks
+def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> None:
+    """Show a job and its latest executions."""
+    found = client.get_job(find_job(client, job_id), executions=executions)
+    if as_json:
+        return show_json(found)
+    show(facts(_facts_of(found)))
+    for warning in found.warnings:
+        show(Text(f"warning: {warning}", style="yellow"))
+    if found.executions:
+        show("", executions_table(found.executions))
+    return None
+
+
+@job.command()
+@click.argument("job_id", metavar="JOB")
+@json_option
+@asks
+def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
+    """Stop a job from firing until it is resumed. What runs goes on."""
+    _report(client.pause(find_job(client, job_id)), "paused", as_json)
+
+
+@job.command()
+@click.argument("job_id", metavar="JOB")
+@json_option
+@asks
+def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
+    """Let a paused job fire again. What it missed is made up only if it says so (--while-paused)."""
+    _report(client.resume(find_job(client, job_id)), "resumed", as_json)
+
+
+@job.command()
+@click.argument("job_id", metavar="JOB")
+@json_option
+@asks
+def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
+    """End a job for good: it fires no more. It can still be looked at."""
+    _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
+
+
+@job.command()
+@click.argument("job_id", metavar="JOB")
+@click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key runs it once.")
+@json_option
+@asks
+def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
+    """Run a job now, besides its schedule."""
+    made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
+    if as_json:
+        return show_json(made)
+    done(f"triggered: execution {made.execution_id}")
+    return None
+
+
+@job.command("executions")
+@click.argument("job_id", metavar="JOB")
+@click.option("--state", type=choice(RUN_STATES), metavar="|".join(RUN_STATES))
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@json_option
+@asks
+def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, no_limit: bool, as_json: bool) -> None:
+    """List the executions of a job, newest first."""
+    with patience("reading executions"):
+        listing = client.list_executions(find_job(client, job_id), state=state, limit=page_size(limit, no_limit))
+        found, more = first_of(listing.items(), None if no_limit else limit)
+    if as_json:
+        return show_json({"executions": found, "more": more})
+    return show_list(executions_table(found), len(found), "executions", more)
+
+
+@job.command("occurrences")
+@click.argument("job_id", metavar="JOB")
+@click.option("--from", "from_", type=instant, help="[default: a day ago]")
+@click.option("--to", type=instant, help="[default: a day ahead]")
+@click.option("--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True)
+@json_option
+@asks
+def occurrences_(
+    client: SyncClient, job_id: str, from_: datetime | None, to: datetime | None, limit: int, as_json: bool
+) -> None:
+    """List what a schedule meant in a span of time.
+
+    That is what fired, what did not and why, and what is planned.
+    """
+    page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
+    if as_json:
+        return show_json(page)
+    grid = table("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), fold=("WHY",))
+    for one in page.occurrences:
+        grid.add_row(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
+    return show_list(grid, len(page.occurrences), "occurrences", len(page.occurrences) == limit)
+
+
+@job.command()
+@click.argument("job_id", metavar="JOB")
+@click.option("--from", "from_", type=instant, required=True, help="The first time to run.")
+@click.option("--to", type=instant, required=True, help="The last time to run; in the past.")
+@click.option("--id", "backfill_id", metavar="ID", help="Repeating a backfill of the same id makes what is missing.")
+@click.option("--preview", is_flag=True, help="Only say what would be run.")
+@json_option
+@asks
+def backfill(
+    client: SyncClient,
+    job_id: str,
+    from_: datetime,
+    to: datetime,
+    backfill_id: str | None,
+    preview: bool,
+    as_json: bool,
+) -> None:
+    """Run what a job's schedule meant in a past span of time."""
+    job = find_job(client, job_id)
+    answer = client.backfill(job, from_, to, backfill_id=backfill_id, preview=True)
+    if not preview:
+        with patience(f"creating {answer.total} executions"):
+            answer = _fill(client, job, from_, to, backfill_id)
+    if as_json:
+        return show_json(answer)
+    times = ", ".join(brief(one) for one in answer.first) + (", ..." if answer.total > len(answer.first) else "")
+    if preview:
+        done(f"would run {answer.total} occurrences: {times or 'none'}")
+    else:
+        done(f"created {answer.created} executions for {answer.total} occurrences (backfill {answer.backfill_id})")
+    return None
+
+
+def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_id: str | None) -> BackfillView:
+    """Page by page, until a call makes nothing new."""
+    created = 0
+    while True:
+        answer = client.backfill(job, from_, to, backfill_id=backfill_id)
+        created += answer.created
+        if not answer.created or created >= answer.total:
+            return msgspec.structs.replace(answer, created=created)
+
+
+def first_of(items: Iterator[T], limit: int | None) -> tuple[list[T], bool]:
+    """So many of them, and whether there are more."""
+    taken = list(islice(items, limit))
+    return taken, limit is not None and next(items, None) is not None
+
+
+def page_size(limit: int, no_limit: bool) -> int:
+    return PAGE if no_limit else min(PAGE, limit + 1)
+
+
+def show_list(grid: Table, count: int, what: str, more: bool) -> None:
+    if not count:
+        return console(err=True).print(f"no {what}", style="dim")
+    show(grid)
+    if more:
+        console(err=True).print(f"and more {what}: --limit shows more of them", style="dim")
+    return None
+
+
+def executions_table(executions: Iterable[ExecutionView]) -> Table:
+    grid = table(
+        "EXECUTION", "STATE", "SCHEDULED", "ATTEMPT", "TOOK", "CAUSE", "ERROR", right=("ATTEMPT",), fold=("ERROR",)
+    )
+    for one in executions:
+        grid.add_row(
+            one.execution_id,
+            state(one.state),
+            brief(one.scheduled_at),
+            str(one.attempt),
+            took(one.started_at, one.finished_at),
+            one.cause,
+            said(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
+        )
+    return grid
+
+
+def took(started: datetime | None, finished: datetime | None) -> str:
+    return length((finished - started).total_seconds()) if started and finished else "-"
+
+
+def schedule_of(one: JobView) -> str:
+    """When it runs, in a few words."""
+    if one.type is JobType.CRON:
+        return f"{one.schedule} in {one.timezone or 'UTC'}"
+    if one.type is JobType.INTERVAL:
+        return f"every {length(one.every_sec or 0)}"
+    return "once"
+
+
+def _label(one: JobView) -> str:
+    return f"{one.name} ({one.job_id})" if one.name else one.job_id
+
+
+def _report(changed: JobView, verb: str, as_json: bool) -> None:
+    if as_json:
+        return show_json(changed)
+    following = f", next {brief(changed.next_fire_at)}" if changed.next_fire_at else ""
+    done(f"{verb} {_label(changed)}{following}")
+    return None
+
+
+def _span(one: OccurrenceView) -> str:
+    return brief(one.scheduled_at) if one.count == 1 else f"{brief(one.scheduled_at)} to {brief(one.until)}"
+
+
+def _facts_of(one: JobView) -> list[tuple[str, Any]]:
+    return [
+        ("job", one.job_id),
+        ("name", said(one.name) if one.name else None),
+        ("state", state(one.state)),
+        ("runs", schedule_of(one)),
+        ("next", _next(one)),
+        ("target", f"{one.target.handler} in pool {one.target.pool}"),
+        ("payload", compact(one.payload) if one.payload is not None else None),
+        ("overlap", one.overlap.value),
+        ("retries", _retries(one.retry_policy) if one.retry_policy else None),
+        ("timeout", length(one.timeout_sec) if one.timeout_sec else None),
+        ("priority", one.priority.value),
+        ("tags", ", ".join(one.tags) or None),
+        ("unique key", one.unique_key),
+        ("runs left", str(one.runs_left) if one.runs_left is not None else None),
+        *_rarer(one),
+        ("created", whole(one.created_at)),
+        ("updated", whole(one.updated_at) if one.version > 1 else None),
+        ("version", str(one.version)),
+    ]
+
+
+def _rarer(one: JobView) -> list[tuple[str, Any]]:
+    """What most jobs leave as it is."""
+    return [
+        ("from", whole(one.start_at) if one.start_at else None),
+        ("until", whole(one.end_at) if one.end_at else None),
+        ("catch-up", compact(one.catch_up) if one.catch_up != CatchUp() else None),
+        ("dst", compact(one.dst) if one.dst != Dst() else None),
+        ("start deadline", length(one.start_deadline_sec) if one.start_deadline_sec else None),
+        ("spread", length(one.spread_sec) if one.spread_sec else None),
+        ("concurrency", f"{one.concurrency.limit} of {one.concurrency.key}" if one.concurrency else None),
+        ("heartbeat", f"every {length(one.heartbeat_timeout_sec)}" if one.heartbeat_timeout_sec else None),
+    ]
+
+
+def _next(one: JobView) -> str | None:
+    if one.next_fire_at is None:
+        return None
+    return whole(one.next_fire_at) + in_its_zone(one.next_fire_at_local, one)
+
+
+def in_its_zone(local: str | None, one: JobView) -> str:
+    """`, 09:00:00+01:00 in Europe/Berlin`: only where that is not what a clock here shows."""
+    if local is None or one.timezone is None:
+        return ""
+    at = datetime.fromisoformat(local)
+    if at.utcoffset() == at.astimezone().utcoffset():
+        return ""
+    return f", {at.isoformat(' ')} in {one.timezone}"
+
+
+def _retries(policy: RetryPolicy) -> str:
+    if policy.backoff is Backoff.LIST:
+        waits = ", ".join(length(ms / 1000) for ms in policy.delays_ms)
+    elif policy.backoff is Backoff.FIXED:
+        waits = f"always {length(policy.initial_delay_ms / 1000)}"
+    else:
+        first, most = length(policy.initial_delay_ms / 1000), length(policy.max_delay_ms / 1000)
+        waits = f"{first}, times {policy.multiplier:g} each, at most {most}"
+    return f"{policy.max_attempts} attempts; waits up to {waits}"

@@ -1,0 +1,69 @@
+"""The command line: which commands there are, and how each of them ends."""
+
+from typing import Any
+
+import click
+
+from noonday import __version__
+from noonday.cli import exits, logs
+from noonday.cli.group import LazyGroup
+from noonday.model.errors import NoondayError
+
+COMMANDS = {
+    "up": "noonday.cli.up:up",
+    "job": "noonday.cli.jobs:job",
+    "execution": "noonday.cli.executions:execution",
+    "why": "noonday.cli.why:why",
+    "cron": "noonday.cli.cron:cron",
+    "dead": "noonday.cli.dead:dead",
+    "pool": "noonday.cli.pools:pool",
+    "worker": "noonday.cli.workers:worker",
+    "top": "noonday.cli.top:top",
+    "audit": "noonday.cli.audit:audit",
+    "token": "noonday.cli.tokens:token",
+    "keys": "noonday.cli.keys:keys",
+    "settings": "noonday.cli.settings:settings",
+    "doctor": "noonday.cli.doctor:doctor",
+}
+"""Where each command is, in the order they are listed."""
+
+EXAMPLES = """
+Begin:
+  noonday up                                             a server with a demo pool, on http://127.0.0.1:8080
+  noonday job create --handler demo.echo --delay 5s      in another terminal: a first job
+  noonday why JOB                                        what became of it
+  noonday cron '30 2 * * *' --tz Europe/Berlin           what a schedule means; needs no server
+
+Exit codes:
+""" + "\n".join(f"  {code}  {meaning}" for code, meaning in exits.MEANINGS.items())
+
+
+class Root(LazyGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NoondayError as error:
+            exits.tell(error)
+            ctx.exit(exits.code_of(error))
+        except KeyboardInterrupt:
+            ctx.exit(exits.INTERRUPTED)
+
+
+@click.group(
+    cls=Root,
+    places=COMMANDS,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, prog_name="noonday")
+def main() -> None:
+    """Noonday fires jobs on time, once, and can always say what it did and why.
+
+    Settings come from flags, then from NOONDAY_* variables, then from noonday.toml. Commands that talk to a server find
+    it at --url (NOONDAY_URL) and use --token (NOONDAY_TOKEN); on the server's own machine they make themselves a token.
+    """
+    logs.set_up("WARNING", "text")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`noonday pool`: named worker capacity."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from noonday.api.decoding import BodyDecoder
+from noonday.cli.asking import asks
+from noonday.cli.group import Group
+from noonday.cli.instants import duration
+from noonday.cli.job_flags import in_flags, put_flags, retry_options
+from noonday.cli.jobs import show_list
+from noonday.cli.screen import done, json_option, said, show_json, table
+from noonday.model.errors import InvalidInput, NotFound
+from noonday.model.view import PoolSettings
+from noonday.sdk.sync import SyncClient
+
+_read_settings = BodyDecoder(PoolSettings)
+
+EXAMPLES = """
+A pool exists once a worker has registered it, or once it was set here.
+
+Examples:
+  noonday pool list
+  noonday pool set mail --timeout 5m --max-attempts 3 --description 'sends mail'
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def pool() -> None:
+    """Named worker capacity: what runs where, and how much waits."""
+
+
+@pool.command("list")
+@json_option
+@asks
+def list_(client: SyncClient, as_json: bool) -> None:
+    """List the pools, with their handlers, workers and backlog."""
+    pools = client.pools()
+    if as_json:
+        return show_json({"pools": pools})
+    numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
+    grid = table("POOL", *numbers, "HANDLERS", "NOTE", right=numbers, fold=("HANDLERS", "NOTE"))
+    for one in pools:
+        running = f"{one.running}/{one.capacity}" if one.capacity else str(one.running)
+        handlers = ", ".join(sorted(handler.name for handler in one.handlers))
+        note = said(one.note or one.settings.description)
+        grid.add_row(one.name, str(one.workers), running, str(one.queued), str(one.due), handlers or "-", note)
+    return show_list(grid, len(pools), "pools", False)
+
+
+@pool.command("set")
+@click.argument("name", metavar="POOL")
+@click.option("--timeout", type=duration, help="How long an attempt may take, unless job or handler say otherwise.")
+@click.option("--description", help="For people.")
+@retry_options
+@json_option
+@asks
+def set_(
+    client: SyncClient, name: str, timeout: timedelta | None, description: str | None, as_json: bool, **retry: Any
+) -> None:
+    """Create a pool, or change the defaults of its jobs. What is not given stays as it is."""
+    settings: dict[str, Any] = _present(client, name)
+    put_flags(settings, {"timeout": timeout, **retry})
+    if description is not None:
+        settings["description"] = description
+    try:
+        changed = client.put_pool(name, _read_settings.decode(msgspec.json.encode(settings)))
+    except InvalidInput as refused:
+        raise in_flags(refused) from refused
+    if as_json:
+        return show_json(changed)
+    done(f"set {changed.name}: {msgspec.json.encode(changed.settings).decode()}")
+    return None
+
+
+def _present(client: SyncClient, name: str) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = msgspec.to_builtins(client.get_pool(name).settings)
+    except NotFound:
+        return {}
+    return settings

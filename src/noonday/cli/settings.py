@@ -1,0 +1,99 @@
+"""`noonday settings`: everything that can be set, and where its value comes from."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noonday.cli.asking import read_settings
+from noonday.cli.group import Command
+from noonday.cli.screen import json_option, show, show_json, table
+from noonday.wiring.settings import (
+    CONFIG_VARIABLE,
+    DEFAULT_FILE,
+    SHORT_VARIABLES,
+    SettingDoc,
+    Settings,
+    describe_settings,
+)
+
+EXAMPLES = """
+A value comes from a flag, else from the environment, else from noonday.toml, else it is the default. In the file, what
+has a dot is in a section:
+
+  port = 9000
+  [worker]
+  concurrency = 50
+
+Examples:
+  noonday settings
+  noonday settings worker                    those that have `worker` in their name
+  NOONDAY_WORKER_CONCURRENCY=50 noonday up
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("part", required=False)
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="[default: noonday.toml]")
+@json_option
+def settings(part: str | None, config: Path | None, as_json: bool) -> None:
+    """List all settings.
+
+    With their values, where those come from, and what they mean.
+    """
+    values = read_settings(config)
+    sources = _Sources(os.environ, config)
+    docs = [doc for doc in describe_settings() if part is None or part.lower() in doc.key]
+    if as_json:
+        return show_json([_as_json(doc, values, sources) for doc in docs])
+    grid = table("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))
+    for doc in docs:
+        grid.add_row(doc.key, _shown(doc, values), sources.of(doc), doc.help)
+    return show(grid)
+
+
+class _Sources:
+    """Where values come from."""
+
+    def __init__(self, environ: Mapping[str, str], config: Path | None) -> None:
+        self._environ = environ
+        named = config or environ.get(CONFIG_VARIABLE)
+        self._file = Path(named) if named else DEFAULT_FILE
+        self._in_file = tomllib.loads(self._file.read_text("utf-8")) if named or self._file.is_file() else {}
+
+    def of(self, doc: SettingDoc) -> str:
+        short = [name for name, key in SHORT_VARIABLES.items() if key == doc.key]
+        for name in (doc.env, *short):
+            if self._environ.get(name, "").strip():
+                return name
+        section, _, name = doc.key.rpartition(".")
+        members = self._in_file.get(section, {}) if section else self._in_file
+        return str(self._file) if name in members else "default"
+
+
+def _value(doc: SettingDoc, values: Settings) -> Any:
+    section, _, name = doc.key.rpartition(".")
+    value = getattr(getattr(values, section) if section else values, name)
+    return "(hidden)" if doc.secret and value is not None else value
+
+
+def _shown(doc: SettingDoc, values: Settings) -> str:
+    value = _value(doc, values)
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_json(doc: SettingDoc, values: Settings, sources: _Sources) -> dict[str, Any]:
+    return {
+        "key": doc.key,
+        "value": _value(doc, values),
+        "source": sources.of(doc),
+        "env": doc.env,
+        "type": doc.type,
+        "default": doc.default,
+        "help": doc.help,
+    }

@@ -1,0 +1,152 @@
+"""`noonday top`: how it goes, live."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Group as Lines
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from noonday.cli.asking import asks
+from noonday.cli.group import Command
+from noonday.cli.instants import length, now
+from noonday.cli.screen import console, show, show_json, table
+from noonday.cli.workers import running_of
+from noonday.model.view import PoolView, WorkerView
+from noonday.runtime.clock import SystemClock
+from noonday.sdk.sync import SyncClient
+from noonday.sdk.transport import ServerUnreachable
+
+BARS = " ▁▂▃▄▅▆▇█"
+HISTORY = 60
+ROWS = 15
+
+EXAMPLES = """
+Examples:
+  noonday top                 live, until Ctrl-C
+  noonday top --once
+  noonday top --json          one frame, for scripts
+"""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the server says at one moment."""
+
+    overview: dict[str, Any]
+    pools: list[PoolView]
+    workers: list[WorkerView]
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option(
+    "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between frames."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON, for scripts.")
+@asks
+def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
+    """Show live how it goes.
+
+    Rate, lateness, backlog, pools and workers, once a second.
+    """
+    if as_json:
+        frame = read_frame(client)
+        return show_json({"overview": frame.overview, "pools": frame.pools, "workers": frame.workers})
+    if once or not console().is_terminal:
+        frame = read_frame(client)
+        return show(*screen(frame, [frame.overview["ratePerSec"]]))
+    return _live(client, every)
+
+
+def read_frame(client: SyncClient) -> Frame:
+    alive = [one for one in client.workers() if one.state == "ALIVE"]
+    return Frame(client.overview(), client.pools(), alive)
+
+
+def _live(client: SyncClient, every: float) -> None:
+    clock = SystemClock()
+    rates: deque[float] = deque(maxlen=HISTORY)
+    frame = read_frame(client)
+    with Live(console=console(), screen=True, auto_refresh=False) as live:
+        while True:
+            trouble = ""
+            try:
+                frame = read_frame(client)
+                rates.append(frame.overview["ratePerSec"])
+            except ServerUnreachable as away:
+                trouble = away.detail
+            live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
+            client.portal.run(clock.sleep(every))
+
+
+def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | Table | str]:
+    """One frame, from top to bottom."""
+    seen = frame.overview
+    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
+    yield ""
+    yield _figures(seen)
+    if len(rates) > 1:
+        yield Text.assemble("rate  ", (spark(list(rates)), "cyan"))
+    yield ""
+    yield _pools(frame.pools)
+    yield ""
+    yield _workers(frame.workers)
+
+
+def spark(values: list[float]) -> str:
+    """A row of bars, the highest one full."""
+    most = max(values, default=0) or 1
+    return "".join(BARS[round(value / most * (len(BARS) - 1))] for value in values)
+
+
+def _figures(seen: dict[str, Any]) -> Table:
+    late = seen["latenessMs"]
+    grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    values = {
+        "rate": f"{seen['ratePerSec']:g}/s",
+        "late p50": _ms(late["p50"]),
+        "late p95": _ms(late["p95"]),
+        "late p99": _ms(late["p99"]),
+        "due": str(seen["due"]),
+        "oldest due": length(seen["oldestDueAgeMs"] / 1000) if seen["oldestDueAgeMs"] else "-",
+        "queued": str(seen["queued"]),
+        "running": str(seen["running"]),
+        "dead letters": str(seen["deadLetters"]),
+        "tick": f"{_ms(seen['tickAgeMs'])} ago",
+    }
+    for name in values:
+        grid.add_column(name, no_wrap=True)
+    grid.add_row(
+        *(
+            Text(value, "bold red" if name == "dead letters" and value != "0" else "bold")
+            for name, value in values.items()
+        )
+    )
+    return grid
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else length(value / 1000)
+
+
+def _pools(pools: list[PoolView]) -> Table:
+    numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
+    grid = table("POOL", *numbers, "NOTE", right=numbers, fold=("NOTE",))
+    busy_first = sorted(pools, key=lambda one: (-one.running - one.queued - one.due, one.name))
+    for one in busy_first[:ROWS]:
+        running = f"{one.running}/{one.capacity}"
+        grid.add_row(one.name, str(one.workers), running, str(one.queued), str(one.due), Text(one.note or "", "yellow"))
+    return grid
+
+
+def _workers(workers: list[WorkerView]) -> Table:
+    grid = table("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
+    for one in workers[:ROWS]:
+        age = length((now() - one.started_at).total_seconds())
+        grid.add_row(one.worker_id, one.host, str(one.pid), age, running_of(one))
+    return grid

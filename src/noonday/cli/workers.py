@@ -1,0 +1,59 @@
+"""`noonday worker`: who does the work."""
+
+import click
+
+from noonday.cli.asking import asks
+from noonday.cli.group import Group
+from noonday.cli.instants import brief
+from noonday.cli.jobs import show_list
+from noonday.cli.screen import json_option, show_json, state, table
+from noonday.model.view import WorkerView
+from noonday.sdk.sync import SyncClient
+
+EXAMPLES = """
+Examples:
+  noonday worker list
+  noonday worker list --json | jq '.workers[] | select(.stuck != [])'
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def worker() -> None:
+    """Those who run handlers."""
+
+
+@worker.command("list")
+@click.option("--all", "everybody", is_flag=True, help="Those that are gone as well.")
+@json_option
+@asks
+def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
+    """List the workers, with what each runs now."""
+    workers = [one for one in client.workers() if everybody or one.state == "ALIVE"]
+    if as_json:
+        return show_json({"workers": workers})
+    grid = table(
+        "WORKER", "STATE", "HOST", "PID", "STARTED", "SEEN", "POOLS", "RUNS", right=("PID",), fold=("POOLS", "RUNS")
+    )
+    for one in workers:
+        pools = ", ".join(f"{name} ({slots})" for name, slots in sorted(one.pools.items()))
+        grid.add_row(
+            one.worker_id,
+            state(one.state),
+            one.host,
+            str(one.pid),
+            brief(one.started_at),
+            brief(one.last_seen_at),
+            pools,
+            running_of(one),
+        )
+    return show_list(grid, len(workers), "workers", False)
+
+
+def running_of(one: WorkerView) -> str:
+    """What it runs, by handler, and what does not stop."""
+    counts: dict[str, int] = {}
+    for run in one.running:
+        counts[run.handler] = counts.get(run.handler, 0) + 1
+    shown = ", ".join(f"{handler} x{count}" if count > 1 else handler for handler, count in sorted(counts.items()))
+    stuck = f"{len(one.stuck)} stuck: {', '.join(one.stuck)}" if one.stuck else ""
+    return "; ".join(part for part in (shown, stuck) if part) or "-"

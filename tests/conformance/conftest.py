@@ -1,0 +1,100 @@
+"""Each test of a port runs once for every driver in `tests/support/drivers.py`."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonday.ports.archive import Archive
+from noonday.ports.bus import Bus
+from noonday.ports.executions import Executions
+from noonday.ports.firing import Firing
+from noonday.ports.hot_index import HotIndex
+from noonday.ports.jobs import Jobs
+from noonday.ports.leases import Leases
+from noonday.ports.signals import Signals
+from tests.support.clock import ManualClock
+from tests.support.crank import Crank
+from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, Driver, Store
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*capabilities): skipped, visibly, for a driver that cannot do this")
+
+
+def each(drivers: list[Driver[Any]]) -> Any:
+    return pytest.fixture(params=drivers, ids=lambda driver: driver.name)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@each(STORES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def crank(store: Store) -> Crank:
+    crank = Crank(store)
+    await crank.own()
+    return crank
+
+
+@pytest.fixture
+def jobs(store: Store) -> Jobs:
+    return store.jobs
+
+
+@pytest.fixture
+def firing(store: Store) -> Firing:
+    return store.firing
+
+
+@pytest.fixture
+def executions(store: Store) -> Executions:
+    return store.executions
+
+
+@pytest.fixture
+def archive(store: Store) -> Archive:
+    return store.archive
+
+
+@each(HOT_INDEXES)
+async def index(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[HotIndex]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@each(BUSES)
+async def bus(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Bus]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@each(SIGNALS)
+async def signals(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Signals]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@each(LEASES)
+async def new_leases(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Callable[[], Leases]]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+def chosen(request: pytest.FixtureRequest) -> Driver[Any]:
+    """The driver of this run, unless it lacks what the test needs."""
+    driver: Driver[Any] = request.param
+    for mark in request.node.iter_markers("needs"):
+        for capability in set(mark.args) - driver.capabilities:
+            pytest.skip(f"{driver.name}: not so that {capability.value}")
+    return driver

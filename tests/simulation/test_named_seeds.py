@@ -1,0 +1,378 @@
+"""Ways to lose or repeat work that were found once, each played again. The names are those of docs/invariants.md."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from noonday.drivers.memory.hot_index import MemoryHotIndex
+from noonday.drivers.memory.signals import MemorySignals
+from noonday.model.execution import State
+from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap
+from noonday.model.view import JobView
+from tests.simulation.embedded import USER, Simulation
+
+Director = Callable[[Simulation], Awaitable[None]]
+
+
+def play(director: Director, seed: int = 1, **options: Any) -> Simulation:
+    """Play a story to its quiet end; no promise may be broken in it."""
+    simulation = Simulation(seed, **options)
+    try:
+        problems = simulation.run(lambda: director(simulation))
+        assert problems == []
+    except BaseException:
+        simulation.world.close()
+        raise
+    return simulation
+
+
+def once(simulation: Simulation, delay: float = 0.0, **fields: Any) -> JobSpec:
+    return simulation.spec(type=JobType.DELAYED, delay_sec=delay, **fields)
+
+
+def each_second(simulation: Simulation, seconds: float, **fields: Any) -> JobSpec:
+    end = simulation.instant() + timedelta(seconds=seconds)
+    return simulation.spec(type=JobType.CRON, schedule="* * * * * *", end_at=end, **fields)
+
+
+def states(simulation: Simulation) -> list[str]:
+    rows = simulation.disk.conn.execute("SELECT state FROM executions ORDER BY id").fetchall()
+    return [State(row[0]).name for row in rows]
+
+
+def one(simulation: Simulation, query: str, *parameters: Any) -> Any:
+    return simulation.disk.conn.execute(query, parameters).fetchone()
+
+
+async def created(simulation: Simulation, spec: JobSpec) -> JobView:
+    job = await simulation.create(spec)
+    assert job is not None
+    return job
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    for _ in range(int(seconds * 100)):
+        found = condition()
+        if found:
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+def flush(simulation: Simulation) -> None:
+    """The hot index loses its memory."""
+    assert simulation.engine is not None
+    index = simulation.engine.drivers.index
+    assert isinstance(index, MemoryHotIndex)
+    index.__init__(simulation.settings.scheduler.lead_ms)  # type: ignore[misc]
+
+
+def flush_signals(simulation: Simulation) -> None:
+    assert simulation.engine is not None
+    signals = simulation.engine.drivers.signals
+    assert isinstance(signals, MemorySignals)
+    signals._flags.clear()
+    signals._eras.clear()
+    signals._claims.clear()
+
+
+async def kill(simulation: Simulation) -> None:
+    assert simulation.process is not None
+    simulation.process.kill()
+    await asyncio.sleep(0.1)
+
+
+def test_retry_then_flush() -> None:
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 1}))
+        await until(lambda: one(simulation, "SELECT 1 FROM timeline WHERE kind = 1"))
+        flush(simulation)
+
+    assert states(play(story)) == ["SUCCEEDED"]
+
+
+def test_flush_while_running() -> None:
+    async def story(simulation: Simulation) -> None:
+        for _ in range(20):
+            await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 40}))
+        await until(lambda: len(simulation.history.effects) == 8)
+        flush(simulation)
+        flush_signals(simulation)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"] * 20
+    assert len(simulation.history.effects) == 20
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 5, 10, 50, 400, 900])
+def test_dead_before_report(after_ms: int) -> None:
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 0.5}))
+        await until(lambda: simulation.history.effects)
+        await asyncio.sleep(after_ms / 1000)
+        await kill(simulation)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert len(simulation.history.effects) in (1, 2)
+
+
+def test_drain_interrupt() -> None:
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 100}))
+        await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE state = 1"))
+        assert simulation.process is not None
+        assert simulation.engine is not None
+        stopped = simulation.process.spawn(simulation.engine.stop())
+        await until(stopped.done)
+        await kill(simulation)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert one(simulation, "SELECT attempt, dispatch FROM executions") == (1, 2)
+
+
+@pytest.mark.parametrize("before_ms", [0, 1, 3, 10, 100, 150, 199])
+def test_edit_in_the_staged_moment(before_ms: int) -> None:
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, once(simulation, 5.0))
+        assert job.next_fire_at is not None
+        due_ms = round(job.next_fire_at.timestamp() * 1000)
+        await asyncio.sleep((due_ms - before_ms - simulation.world.now_ms()) / 1000)
+        spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
+        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+
+    simulation = play(story, seed=before_ms)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert len(simulation.history.effects) == 1
+
+
+def test_edit_same_next() -> None:
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, simulation.spec(type=JobType.CRON, schedule="0 0 * * * *", max_runs=2))
+        spec = simulation.spec(type=JobType.CRON, schedule="0 0,30 * * * *", max_runs=2)
+        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 1)
+        await asyncio.sleep(2 * 3600)
+
+    simulation = play(story)
+    rows = simulation.disk.conn.execute("SELECT nominal_ms FROM executions ORDER BY id").fetchall()
+    assert rows[1][0] - rows[0][0] == 30 * 60_000
+
+
+def test_skip_every_second() -> None:
+    async def story(simulation: Simulation) -> None:
+        payload = {"v": 1, "do": "sleep", "sec": 0.8}
+        await created(simulation, each_second(simulation, 20.5, payload=payload, overlap=Overlap.SKIP))
+
+    simulation = play(story)
+    assert one(simulation, "SELECT count(*) FROM decisions WHERE outcome = 'SKIPPED'") == (0,)
+    assert len(states(simulation)) == 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_buffer_lost_wake_up(seed: int) -> None:
+    """The run ends at the very moment the next one is fired."""
+
+    async def story(simulation: Simulation) -> None:
+        payload = {"v": 1, "do": "sleep", "sec": 1.0}
+        await created(simulation, each_second(simulation, 8.5, payload=payload, overlap=Overlap.BUFFER_ONE))
+
+    assert set(states(play(story, seed))) == {"SUCCEEDED"}
+
+
+def test_cancel_then_lost() -> None:
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 50}))
+        (execution,) = await until(lambda: one(simulation, "SELECT id FROM executions WHERE state = 1"))
+        await simulation.ask("cancel", execution, lambda e: e.desk.cancel_execution(USER, execution))
+        await kill(simulation)
+
+    assert states(play(story)) == ["CANCELLED"]
+
+
+def test_republished_batch() -> None:
+    """The owner dies after publish and before seal, when everything has finished."""
+
+    async def story(simulation: Simulation) -> None:
+        for _ in range(5):
+            await created(simulation, once(simulation))
+        await until(lambda: len(simulation.history.effects) == 5)
+        conn = simulation.disk.conn
+        ids = [row[0] for row in conn.execute("SELECT id FROM executions")]
+        members = msgspec.json.encode([[id_, 0] for id_ in ids]).decode()
+        conn.execute("INSERT INTO batches (owner, fired_ms, members) VALUES ('dead', 0, ?)", (members,))
+        await asyncio.sleep(15)
+
+    simulation = play(story)
+    assert len(simulation.history.effects) == 5
+    assert one(simulation, "SELECT count(*) FROM batches") == (0,)
+
+
+def test_capped_head() -> None:
+    """A backlog behind a full key is the head of the timeline; another job's entry is lost from the index."""
+
+    async def story(simulation: Simulation) -> None:
+        key = Concurrency("narrow", 1)
+        for _ in range(10):
+            await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 20}, concurrency=key))
+        await asyncio.sleep(3)
+        job = await created(simulation, once(simulation, 2.0))
+        flush(simulation)
+        await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE job_id = ? AND state = 5", job.job_id), 15)
+
+    assert states(play(story)) == ["SUCCEEDED"] * 11
+
+
+def test_poison() -> None:
+    """One entry cannot be planned; the others of its batch fire."""
+
+    async def story(simulation: Simulation) -> None:
+        bad = await created(simulation, each_second(simulation, 30))
+        for _ in range(5):
+            await created(simulation, once(simulation, 3.0))
+        text = """UPDATE jobs SET spec = json_set(spec, '$.timezone', 'Mars/Olympus') WHERE id = ?"""
+        simulation.disk.conn.execute(text, (bad.job_id,))
+
+    simulation = Simulation(1)
+    with simulation:
+        simulation.direct(lambda: story(simulation))
+        outcome, reason = one(simulation, "SELECT outcome, reason FROM decisions WHERE outcome = 'ERROR'")
+        assert "Mars/Olympus" in reason
+        assert states(simulation).count("SUCCEEDED") >= 5
+
+
+def test_edit_finished_one_shot() -> None:
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 3}))
+        await until(lambda: simulation.history.effects)
+        later = simulation.instant() + timedelta(seconds=60)
+        spec = simulation.spec(type=JobType.ONE_TIME, run_at=later, payload={"v": 2})
+        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED", "SUCCEEDED"]
+    assert [effect.payload["v"] for effect in simulation.history.effects] == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_replay_after_retry(seed: int) -> None:
+    """The process dies around the settling of a failure: attempts neither vanish nor count twice."""
+
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 2}))
+        await until(lambda: simulation.history.effects)
+        await asyncio.sleep(0.05 + seed * 0.002)
+        await kill(simulation)
+
+    assert states(play(story, seed)) == ["SUCCEEDED"]
+
+
+def test_store_away_10min() -> None:
+    async def story(simulation: Simulation) -> None:
+        for _ in range(5):
+            await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 2}))
+        await until(lambda: len(simulation.history.effects) == 5)
+        simulation.disk.full = True
+        await asyncio.sleep(600)
+        simulation.disk.full = False
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"] * 5
+    assert len(simulation.history.effects) == 5
+
+
+def test_cancel_then_flush() -> None:
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, once(simulation, 5.0))
+        assert job.next_fire_at is not None
+        execution = await until(
+            lambda: one(simulation, "SELECT id FROM executions WHERE job_id = ? AND fired_ms IS NOT NULL", job.job_id)
+        )
+        await simulation.ask("cancel", execution[0], lambda e: e.desk.cancel_execution(USER, execution[0]))
+        flush_signals(simulation)
+
+    simulation = play(story)
+    assert states(simulation) == ["CANCELLED"]
+    assert simulation.history.effects == []
+
+
+def test_flush_during_capped_fire() -> None:
+    async def story(simulation: Simulation) -> None:
+        key = Concurrency("narrow", 2)
+        for _ in range(12):
+            await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 1}, concurrency=key))
+            flush(simulation)
+            await asyncio.sleep(0.02)
+
+    assert states(play(story)) == ["SUCCEEDED"] * 12
+
+
+def test_cancel_last_open() -> None:
+    async def story(simulation: Simulation) -> None:
+        payload = {"v": 1, "do": "sleep", "sec": 300}
+        job = await created(simulation, each_second(simulation, 2.2, payload=payload, overlap=Overlap.BUFFER_ONE))
+        await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE buffered = 1"))
+        query = "SELECT id FROM executions WHERE job_id = ? AND buffered = 0 AND state < 2"
+        (first,) = one(simulation, query, job.job_id)
+        await simulation.ask("cancel", first, lambda e: e.desk.cancel_execution(USER, first))
+        await until(lambda: len(simulation.history.effects) == 2, 20)
+        (second,) = one(simulation, query, job.job_id)
+        await simulation.ask("cancel", second, lambda e: e.desk.cancel_execution(USER, second))
+
+    simulation = play(story)
+    assert set(states(simulation)) == {"CANCELLED"}
+
+
+def test_nul_in_error() -> None:
+    async def story(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 99}))
+        await created(simulation, once(simulation, 1.0))
+
+    simulation = play(story)
+    assert states(simulation) == ["DEAD", "SUCCEEDED"]
+    (failure,) = one(simulation, "SELECT failure FROM executions WHERE state = 8")
+    assert "told to" in failure
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_trigger_races_delete(seed: int) -> None:
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, once(simulation, 1000.0))
+        await asyncio.gather(
+            simulation.ask("trigger", job.job_id, lambda e: e.desk.trigger(USER, job.job_id)),
+            simulation.ask("delete", job.job_id, lambda e: e.desk.delete(USER, job.job_id)),
+        )
+
+    play(story, seed)
+
+
+def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
+    async def story(simulation: Simulation) -> None:
+        for policy in CatchUpPolicy:
+            spec = simulation.spec(
+                type=JobType.CRON,
+                schedule="0 * * * * *",
+                name=policy.value,
+                catch_up=CatchUp(policy, 7200),
+                end_at=simulation.instant() + timedelta(minutes=61, seconds=30),
+            )
+            await created(simulation, spec)
+        await asyncio.sleep(30)
+        simulation.random.choice = lambda options: 3600.0  # type: ignore[method-assign,assignment]
+        await kill(simulation)
+        await asyncio.sleep(3700)
+
+    simulation = play(story)
+    rows = simulation.disk.conn.execute(
+        """SELECT j.name, count(x.id), (SELECT coalesce(sum(count), 0) FROM decisions d WHERE d.job_id = j.id)
+           FROM jobs j LEFT JOIN executions x ON x.job_id = j.id GROUP BY j.name ORDER BY j.name"""
+    ).fetchall()
+    assert [row[1] + row[2] for row in rows] == [61, 61, 61]
+    fired = {name: count for name, count, _ in rows}
+    assert fired["ALL"] == 61
+    assert fired["LATEST"] == 2
+    assert fired["NONE"] == 1
