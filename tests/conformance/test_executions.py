@@ -27,6 +27,7 @@ from tests.support.factories import (
     TENANT,
     WORKER,
     audit,
+    dispatch,
     every,
     failure,
     hello,
@@ -906,19 +907,13 @@ async def test_whatever_is_reported_the_moves_form_a_legal_path(crank: Crank, ki
 async def clear(crank: Crank, found: Execution) -> None:
     """End what is left, so that the next one finds its slot free."""
     if found.fired_ms is None and found.state is State.PENDING:
-        (dispatch,) = (await crank.fire(at_ms=crank.now_ms + 10 * SECOND)).dispatches
+        (held,) = (await crank.fire(at_ms=crank.now_ms + 10 * SECOND)).dispatches
     elif found.state in (State.PENDING, State.RUNNING):
-        dispatch = _again(found)
+        held = dispatch(found.id, found.dispatch)
     else:
         return
-    settled = await crank.settle(report(dispatch))
+    settled = await crank.settle(report(held))
     assert settled.by_state == {"SUCCEEDED": 1}
-
-
-def _again(found: Execution) -> Dispatch:
-    from tests.support.factories import dispatch
-
-    return dispatch(found.id, found.dispatch)
 
 
 async def test_a_report_says_nothing_about_other_executions(crank: Crank) -> None:

@@ -36,7 +36,7 @@ def audit(
     entries, more = first_of(listing.items(), limit)
     if as_json:
         return show_json({"entries": entries, "more": more})
-    grid = table("TIME", "WHO", "DID", "TO", "DETAIL", fold=("DETAIL",))
+    grid = table("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",))
     for one in entries:
         detail = compact(one.detail) if one.detail else "-"
         grid.add_row(brief(one.at), said(one.subject), one.action, said(one.target), detail)

@@ -64,7 +64,7 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
         letters, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"deadLetters": letters, "more": more})
-    grid = table("EXECUTION", "DIED", "HANDLER", "JOB", "ATTEMPTS", "ERROR", right=("ATTEMPTS",), fold=("JOB", "ERROR"))
+    grid = table("EXECUTION", "DIED", "HANDLER", "JOB", "ATTEMPTS", "ERROR", right=("ATTEMPTS",), cut=("JOB", "ERROR"))
     for one in letters:
         it = one.execution
         error = f"{it.error.type}: {it.error.message}" if it.error else None

@@ -103,7 +103,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
         jobs, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"jobs": jobs, "more": more})
-    grid = table("ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", fold=("NAME", "RUNS", "HANDLER"))
+    grid = table("ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", fold=("NAME",), cut=("RUNS", "HANDLER"))
     for one in jobs:
         grid.add_row(
             one.job_id, said(one.name), state(one.state), schedule_of(one), one.target.handler, brief(one.next_fire_at)
@@ -204,7 +204,7 @@ def occurrences_(
     page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
     if as_json:
         return show_json(page)
-    grid = table("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), fold=("WHY",))
+    grid = table("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",))
     for one in page.occurrences:
         grid.add_row(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
     return show_list(grid, len(page.occurrences), "occurrences", len(page.occurrences) == limit)
@@ -274,7 +274,7 @@ def show_list(grid: Table, count: int, what: str, more: bool) -> None:
 
 def executions_table(executions: Iterable[ExecutionView]) -> Table:
     grid = table(
-        "EXECUTION", "STATE", "SCHEDULED", "ATTEMPT", "TOOK", "CAUSE", "ERROR", right=("ATTEMPT",), fold=("ERROR",)
+        "EXECUTION", "STATE", "SCHEDULED", "ATTEMPT", "TOOK", "CAUSE", "ERROR", right=("ATTEMPT",), cut=("ERROR",)
     )
     for one in executions:
         grid.add_row(

@@ -55,12 +55,15 @@ def show_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table(*headers: str, right: Sequence[str] = (), fold: Sequence[str] = ()) -> Table:
-    """Columns as wide as their content; those in `fold` give way when the terminal is too narrow."""
+def table(*headers: str, right: Sequence[str] = (), fold: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
+    """Columns as wide as their content. When the terminal is too narrow those in `fold` and `cut` give way."""
     grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         justify: Any = "right" if header in right else "left"
-        grid.add_column(header, justify=justify, no_wrap=header not in fold, overflow="fold")
+        # A width of its own keeps the others whole: only what may be cut is ever made smaller.
+        grid.add_column(
+            header, justify=justify, no_wrap=header not in fold, overflow="ellipsis" if header in cut else "fold"
+        )
     return grid
 
 
@@ -90,7 +93,7 @@ def said(text: str | None) -> str:
 
 def done(text: str) -> None:
     """Say what was done, where a person looks for it."""
-    console().print(Text(text), soft_wrap=True)
+    console().print(Text(text))
 
 
 @contextmanager

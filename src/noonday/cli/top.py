@@ -89,9 +89,9 @@ def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "")
     seen = frame.overview
     yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
     yield ""
-    yield _figures(seen)
+    yield from _figures(seen)
     if len(rates) > 1:
-        yield Text.assemble("rate  ", (spark(list(rates)), "cyan"))
+        yield Text.assemble(("rate ", "dim"), (spark(list(rates)), "cyan"))
     yield ""
     yield _pools(frame.pools)
     yield ""
@@ -104,30 +104,27 @@ def spark(values: list[float]) -> str:
     return "".join(BARS[round(value / most * (len(BARS) - 1))] for value in values)
 
 
-def _figures(seen: dict[str, Any]) -> Table:
+def _figures(seen: dict[str, Any]) -> Iterator[Text]:
     late = seen["latenessMs"]
-    grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    values = {
-        "rate": f"{seen['ratePerSec']:g}/s",
-        "late p50": _ms(late["p50"]),
-        "late p95": _ms(late["p95"]),
-        "late p99": _ms(late["p99"]),
-        "due": str(seen["due"]),
-        "oldest due": length(seen["oldestDueAgeMs"] / 1000) if seen["oldestDueAgeMs"] else "-",
-        "queued": str(seen["queued"]),
-        "running": str(seen["running"]),
-        "dead letters": str(seen["deadLetters"]),
-        "tick": f"{_ms(seen['tickAgeMs'])} ago",
-    }
-    for name in values:
-        grid.add_column(name, no_wrap=True)
-    grid.add_row(
-        *(
-            Text(value, "bold red" if name == "dead letters" and value != "0" else "bold")
-            for name, value in values.items()
-        )
+    oldest = f" (oldest {length(seen['oldestDueAgeMs'] / 1000)})" if seen["oldestDueAgeMs"] else ""
+    yield _line(
+        ("rate", f"{seen['ratePerSec']:g}/s", ""),
+        *((f"late {each}", _ms(late[each]), "") for each in ("p50", "p95", "p99")),
+        ("tick", _ms(seen["tickAgeMs"]), ""),
     )
-    return grid
+    yield _line(
+        ("due", f"{seen['due']}{oldest}", ""),
+        ("queued", str(seen["queued"]), ""),
+        ("running", str(seen["running"]), ""),
+        ("workers", str(seen["workers"]), "" if seen["workers"] else "red"),
+        ("dead letters", str(seen["deadLetters"]), "red" if seen["deadLetters"] else ""),
+    )
+
+
+def _line(*figures: tuple[str, str, str]) -> Text:
+    return Text("   ").join(
+        Text.assemble((name, "dim"), " ", (value, f"bold {style}")) for name, value, style in figures
+    )
 
 
 def _ms(value: float | None) -> str:

@@ -174,7 +174,8 @@ def _rest(one: ExecutionView) -> Iterator[str]:
     if one.cancel_requested:
         yield f"It was asked to stop: {WISHES.get(one.cancel_requested) or printable(one.cancel_requested)}."
     if one.state == "DEAD":
-        yield f"It was given up after attempt {one.attempt}. To run it again: noonday dead retry {one.execution_id}"
+        yield f"It was given up after attempt {one.attempt}. To run it again:"
+        yield f"  noonday dead retry {one.execution_id}"
 
 
 # Which occurrence is meant

@@ -32,7 +32,7 @@ def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
     if as_json:
         return show_json({"workers": workers})
     grid = table(
-        "WORKER", "STATE", "HOST", "PID", "STARTED", "SEEN", "POOLS", "RUNS", right=("PID",), fold=("POOLS", "RUNS")
+        "WORKER", "STATE", "HOST", "PID", "STARTED", "SEEN", "POOLS", "RUNS", right=("PID",), cut=("POOLS", "RUNS")
     )
     for one in workers:
         pools = ", ".join(f"{name} ({slots})" for name, slots in sorted(one.pools.items()))

@@ -7,8 +7,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from noonday.model.errors import NoondayError
+from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.message import Dispatch, Token
+
+
+_LONGEST_SNOOZE_SEC = 366 * 86_400
 
 
 class Snooze(NoondayError):
@@ -17,6 +20,8 @@ class Snooze(NoondayError):
     code = "snooze"
 
     def __init__(self, seconds: float) -> None:
+        if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
+            raise InvalidInput.of("", f"a snooze lasts from 0 to {_LONGEST_SNOOZE_SEC} s", seconds)
         super().__init__(f"come back in {seconds:g} s")
         self.seconds = seconds
 

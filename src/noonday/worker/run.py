@@ -14,6 +14,7 @@ from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, Report, Token
 from noonday.worker.context import Cancelled, Context, Snooze
 from noonday.worker.handler import Handler
+from noonday.worker.process import RemoteError
 
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
@@ -102,7 +103,7 @@ class Run:
             self._cancel()
         else:
             self.outcome = Outcome.FAILED
-            self.failure = failure_of(error)
+            self.failure = error.failure if isinstance(error, RemoteError) else failure_of(error)
 
     def _keep(self, value: Any, limit: int) -> None:
         assert self.handler is not None
@@ -164,10 +165,17 @@ def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return Failure(
         type=type(error).__name__,
-        message=clean(str(error), _TEXT),
+        message=clean(_text_of(error), _TEXT),
         traceback=clean("".join(lines)[-_TRACEBACK:], _TRACEBACK),
         retryable=retryable and not isinstance(error, DoNotRetry | BadKey),
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as worse:
+        return f"(its text cannot be made: {type(worse).__name__})"
 
 
 def clean(text: str, limit: int) -> str:

@@ -23,6 +23,7 @@ from noonday.ports.jobs import (
     Execution,
     Fire,
     Jobs,
+    NewExecution,
     NewJob,
     Receipt,
     Snapshot,
@@ -79,18 +80,21 @@ def _add(
     seal: Callable[[Sequence[Applied | None]], Receipt] | None,
 ) -> list[Applied | None]:
     answers: list[Applied | None] = [None] * len(jobs)
-    fresh = _without_taken_keys(conn, jobs, upsert, answers)
-    conn.execute(SQL.add_jobs, (as_json([job_columns(new.job) for new in fresh]),))
-    ledger = Ledger(conn, 0)
-    for new in fresh:
-        if new.fire:
-            _put_fire(ledger, new.job, new.fire)
-    ledger.flush()
+    _insert(conn, _without_taken_keys(conn, jobs, upsert, answers))
     if audit:
         add_audit(conn, audit)
     if seal:
         _keep(conn, seal(answers))
     return answers
+
+
+def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
+    conn.execute(SQL.add_jobs, (as_json([job_columns(new.job) for new in jobs]),))
+    ledger = Ledger(conn, 0)
+    for new in jobs:
+        if new.fire:
+            _put_fire(ledger, new.job, new.fire)
+    ledger.flush()
 
 
 def _without_taken_keys(
@@ -102,12 +106,18 @@ def _without_taken_keys(
         return list(jobs)
     tenant = keyed[0].job.tenant
     taken = dict(rows_of(conn, SQL.unique_keys, tenant, as_json([new.job.spec.unique_key for new in keyed])))
-    fresh = []
+    fresh: list[NewJob] = []
     for at, new in enumerate(jobs):
-        owner = taken.get(new.job.spec.unique_key)
+        key = new.job.spec.unique_key
+        owner = taken.get(key)
         if owner is None:
             fresh.append(new)
+            if key is not None:
+                taken[key] = new.job.id
         else:
+            # The one that has the key may be an earlier one of this very call.
+            _insert(conn, fresh)
+            fresh = []
             answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), new.job.updated_ms)  # type: ignore[misc]
     return fresh
 
@@ -115,7 +125,7 @@ def _without_taken_keys(
 def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
     before = snapshot(conn, tenant, job_id, since_ms)
     change = decide(before)
-    ledger = Ledger(conn, max(since_ms, before.job.updated_ms))
+    ledger = Ledger(conn, _moment(before, change))
     job = change.job or before.job
     if change.job:
         if change.job.revision != before.job.revision:
@@ -128,7 +138,7 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
     ledger.decide(change.decisions)
     _end(ledger, before, change.cancel)
     _rebase(ledger, before, job, change.rebase)
-    created = _start(ledger, job, change, before)
+    created = _start(ledger, job, change)
     if change.release:
         conn.execute(SQL.release, (as_json(change.release),))
         released = {e.id: e for e in before.executions}
@@ -139,6 +149,16 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
         add_audit(conn, change.audit)
     after = snapshot(conn, tenant, job_id, since_ms)
     return Applied(after, tuple(ledger.entries), tuple(ledger.flags), created)
+
+
+def _moment(before: Snapshot, change: Change) -> int:
+    """When a change was decided, as far as it says so."""
+    said = [before.job.updated_ms, *(new.due_ms for new in change.executions)]
+    if change.job:
+        said.append(change.job.updated_ms)
+    if change.audit:
+        said.append(change.audit.at_ms)
+    return max(said)
 
 
 def _end(ledger: Ledger, before: Snapshot, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
@@ -167,8 +187,8 @@ def _rebase(ledger: Ledger, before: Snapshot, job: Job, rebased: Sequence[Execut
             ledger.wait(now, row.waits_until_ms)
 
 
-def _start(ledger: Ledger, job: Job, change: Change, before: Snapshot) -> int:
-    known = {e.id for e in before.executions}
+def _start(ledger: Ledger, job: Job, change: Change) -> int:
+    known = _existing(ledger.conn, change.executions) if change.executions else set()
     for new in change.executions:
         if new.id in known:
             continue
@@ -185,6 +205,10 @@ def _start(ledger: Ledger, job: Job, change: Change, before: Snapshot) -> int:
         if not new.buffered:
             ledger.wait(_as_row(job, new.id, new.nominal_ms, new.due_ms), new.due_ms)
     return ledger.flush()
+
+
+def _existing(conn: sqlite3.Connection, wanted: Sequence[NewExecution]) -> set[str]:
+    return {row[0] for row in rows_of(conn, SQL.existing, as_json([new.id for new in wanted]))}
 
 
 def _as_row(job: Job, execution: ExecutionId, nominal_ms: int, due_ms: int) -> Execution:

@@ -50,6 +50,10 @@ FROM (SELECT * FROM executions WHERE job_id = ?1 AND state < 2
       SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2
       ORDER BY id) x LEFT JOIN timeline t ON t.key = x.id;
 
+-- name: existing
+-- Which of some executions exist.
+SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+
 -- name: wish
 -- Ask executions to end.
 UPDATE executions SET cancel = e.value ->> 1 FROM json_each(?1) e WHERE executions.id = e.value ->> 0;

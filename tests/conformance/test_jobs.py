@@ -1,0 +1,544 @@
+import asyncio
+import json
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from noonday.model.errors import Conflict, NotFound
+from noonday.model.execution import Cause, Outcome, State, is_path
+from noonday.model.firing import Decided, Decision, Kind
+from noonday.model.ids import JobId, TenantId, execution_id
+from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.ports.archive import Archive
+from noonday.ports.firing import Firing
+from noonday.ports.jobs import Applied, Change, Fire, Jobs, NewExecution, NewJob, Receipt, Snapshot
+from tests.support.crank import Crank, first_fire, moves_of
+from tests.support.factories import (
+    HOUR,
+    MINUTE,
+    NOW_MS,
+    POOL,
+    SECOND,
+    TENANT,
+    audit,
+    every,
+    failure,
+    instant,
+    job,
+    report,
+    spec,
+)
+
+OTHER = TenantId("other")
+
+
+def refuse(before: Snapshot, wanted: Job) -> Change:
+    raise Conflict("the key is taken")
+
+
+def take_over(before: Snapshot, wanted: Job) -> Change:
+    """The present job gets the wanted definition."""
+    revision = before.job.revision + 1
+    return Change(job=msgspec.structs.replace(before.job, spec=wanted.spec, payload=wanted.payload, revision=revision))
+
+
+def new(*jobs: Job) -> list[NewJob]:
+    return [NewJob(one, first_fire(one, NOW_MS)) for one in jobs]
+
+
+def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **said: object) -> NewExecution:
+    made = NewExecution(execution_id(one.id, at_ms, f"trigger:{key}"), at_ms, at_ms, Cause.TRIGGER)
+    return msgspec.structs.replace(made, **said)
+
+
+# Adding
+
+
+async def test_a_job_is_kept_whole(crank: Crank, archive: Archive) -> None:
+    one = job(
+        every(
+            30,
+            name="näme",
+            phase_sec=7,
+            start_at=instant(NOW_MS),
+            end_at=instant(NOW_MS + HOUR),
+            max_runs=9,
+            overlap=Overlap.BUFFER_ONE,
+            concurrency=Concurrency("db", 3),
+            priority=Priority.HIGH,
+            retry_policy=RetryPolicy(backoff=Backoff.EXPONENTIAL),
+            timeout_sec=1.5,
+            heartbeat_timeout_sec=9,
+            start_deadline_sec=8,
+            spread_sec=3,
+            unique_key="the key",
+            tags=("a", "b"),
+        ),
+        payload=bytes(range(256)),
+    )
+    await crank.add(one)
+    row = await archive.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job == one
+    assert row.fire == first_fire(one, NOW_MS)
+    assert not row.open
+
+
+async def test_a_job_without_a_payload_is_kept_without_one(crank: Crank, archive: Archive) -> None:
+    one = job(payload=None, trace=None)
+    await crank.add(one)
+    row = await archive.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job == one
+
+
+async def test_many_jobs_are_added_at_once_and_each_waits_for_its_time(jobs: Jobs, firing: Firing) -> None:
+    many = [job(now_ms=NOW_MS + at) for at in range(200)]
+    answers = await jobs.add(new(*many), upsert=refuse, audit=None, seal=None)
+    assert answers == [None] * 200
+    assert [e.key for e in await firing.walk(None, NOW_MS + 1000, 1000)] == [one.id for one in many]
+
+
+async def test_a_job_may_have_nothing_to_wait_for(jobs: Jobs, archive: Archive, firing: Firing) -> None:
+    one = job()
+    await jobs.add([NewJob(one, None)], upsert=refuse, audit=None, seal=None)
+    row = await archive.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.fire is None
+    assert await firing.walk(None, 2**60, 10) == []
+
+
+async def test_adding_nothing_is_nothing(jobs: Jobs) -> None:
+    assert await jobs.add([], upsert=refuse, audit=None, seal=None) == []
+
+
+async def test_who_added_jobs_is_written_down(jobs: Jobs, archive: Archive) -> None:
+    entry = audit("job.create", target="a job", detail={"jobs": 2})
+    await jobs.add(new(job(), job()), upsert=refuse, audit=entry, seal=None)
+    ((_, kept),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
+    assert kept == entry
+
+
+# Unique keys
+
+
+async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, archive: Archive) -> None:
+    first = job(spec(unique_key="nightly"), payload=b"old")
+    await jobs.add(new(first), upsert=refuse, audit=None, seal=None)
+    beside, second = job(), job(spec(unique_key="nightly", name="renamed"), payload=b"new")
+    answers = await jobs.add(new(beside, second), upsert=take_over, audit=None, seal=None)
+    assert answers[0] is None
+    assert answers[1] is not None
+    assert answers[1].after.job.id == first.id
+    row = await archive.find_job(TENANT, first.id)
+    assert row is not None
+    assert (row.job.revision, row.job.payload, row.job.spec.name) == (2, b"new", "renamed")
+    assert await archive.find_job(TENANT, second.id) is None
+    assert await archive.find_job(TENANT, beside.id) is not None
+
+
+async def test_the_decision_about_a_taken_key_sees_the_job_as_it_is(crank: Crank, jobs: Jobs) -> None:
+    first = job(every(unique_key="nightly"))
+    await crank.add(first)
+    await crank.fire()
+    seen: list[tuple[Snapshot, Job]] = []
+
+    def look(before: Snapshot, wanted: Job) -> Change:
+        seen.append((before, wanted))
+        return Change()
+
+    second = job(every(unique_key="nightly"))
+    (answer,) = await jobs.add(new(second), upsert=look, audit=None, seal=None)
+    ((before, wanted),) = seen
+    assert (before.job, wanted) == (first, second)
+    assert before.fire == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)
+    assert [e.id for e in before.open] == [execution_id(first.id, NOW_MS)]
+    assert answer is not None
+    assert answer.after == before
+
+
+async def test_a_key_that_comes_twice_in_one_call_is_added_and_then_changed(jobs: Jobs, archive: Archive) -> None:
+    first, second = job(spec(unique_key="nightly")), job(spec(unique_key="nightly", name="second"))
+    answers = await jobs.add(new(first, second), upsert=take_over, audit=None, seal=None)
+    assert answers[0] is None
+    assert answers[1] is not None
+    assert (answers[1].after.job.id, answers[1].after.job.spec.name) == (first.id, "second")
+    assert len(await archive.declared_keys(TENANT, "")) == 1
+
+
+async def test_another_tenant_may_use_the_same_key(jobs: Jobs, archive: Archive) -> None:
+    for tenant in (TENANT, OTHER):
+        await jobs.add(new(job(spec(unique_key="nightly"), tenant=tenant)), upsert=refuse, audit=None, seal=None)
+    assert len(await archive.declared_keys(OTHER, "nightly")) == 1
+
+
+async def test_a_cancelled_job_gives_its_key_back(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+    first, second = job(spec(unique_key="nightly")), job(spec(unique_key="nightly"))
+    await crank.add(first)
+    await crank.change(first, Change(job=msgspec.structs.replace(first, state=JobState.CANCELLED)))
+    assert await jobs.add(new(second), upsert=refuse, audit=None, seal=None) == [None]
+    assert await archive.declared_keys(TENANT, "nightly") == [("nightly", second.id)]
+
+
+async def test_an_upsert_that_raises_adds_nothing_of_the_call(jobs: Jobs, archive: Archive) -> None:
+    await jobs.add(new(job(spec(unique_key="nightly"))), upsert=refuse, audit=None, seal=None)
+    beside = job()
+    with pytest.raises(Conflict):
+        await jobs.add(new(beside, job(spec(unique_key="nightly"))), upsert=refuse, audit=audit(), seal=None)
+    assert await archive.find_job(TENANT, beside.id) is None
+    assert await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10) == []
+
+
+# Editing
+
+
+async def test_a_decision_sees_the_job_what_it_waits_for_and_its_executions(crank: Crank) -> None:
+    one = job(every(10, retry_policy=RetryPolicy(max_attempts=1)))
+    await crank.add(one)
+    closed, still_open, recent = [(await crank.fire_one(at_ms=NOW_MS + at * SECOND)) for at in (0, 10, 20)]
+    await crank.settle(report(closed), report(recent))
+    seen: list[Snapshot] = []
+
+    def look(before: Snapshot) -> Change:
+        seen.append(before)
+        return Change()
+
+    applied = await crank.change(one, look, since_ms=NOW_MS + 20 * SECOND)
+    (before,) = seen
+    assert before.job == one
+    assert before.fire == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND)
+    assert [e.id for e in before.executions] == [still_open.execution_id, recent.execution_id]
+    assert [e.id for e in before.open] == [still_open.execution_id]
+    assert [e.staged for e in before.executions] == [True, False]
+    assert applied.after == before
+    assert (applied.entries, applied.flags, applied.created) == ((), (), 0)
+
+
+async def test_a_job_of_another_tenant_or_none_at_all_is_not_found(crank: Crank, jobs: Jobs) -> None:
+    one = job()
+    await crank.add(one)
+    with pytest.raises(NotFound):
+        await jobs.edit(OTHER, one.id, lambda _: Change(), since_ms=0)
+    with pytest.raises(NotFound):
+        await jobs.edit(TENANT, JobId("01900000-0000-7000-8000-ffffffffffff"), lambda _: Change(), since_ms=0)
+
+
+async def test_a_change_is_applied_whole(crank: Crank, archive: Archive) -> None:
+    one = job(every())
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    replaced = msgspec.structs.replace(one, revision=2, payload=b"new", updated_ms=NOW_MS + 5)
+    decision = Decision(one.id, NOW_MS + MINUTE, NOW_MS + HOUR, 60, Decided.EDITED, "the job was replaced")
+    applied = await crank.change(
+        one,
+        Change(
+            job=replaced,
+            fire=Fire(NOW_MS + 2 * HOUR, NOW_MS + 2 * HOUR, 4),
+            decisions=(decision,),
+            executions=(trigger(one, at_ms=NOW_MS + 5),),
+            cancel=((dispatch.execution_id, "EDITED"),),
+            audit=audit("job.replace", NOW_MS + 5),
+        ),
+    )
+    assert applied.after.job == replaced
+    assert applied.after.fire == Fire(NOW_MS + 2 * HOUR, NOW_MS + 2 * HOUR, 4)
+    assert applied.created == 1
+    assert {(e.kind, e.key, e.number) for e in applied.entries} == {
+        (Kind.FIRE, one.id, 2),
+        (Kind.DISPATCH, trigger(one, at_ms=NOW_MS + 5).id, 1),
+    }
+    assert applied.flags == ((POOL, dispatch.execution_id, 1, "EDITED"),)
+    assert await archive.decisions_between(one.id, 0, 2**60, 10) == [decision]
+    assert {e.key for e in await crank.timeline()} == {e.key for e in applied.entries}
+    ((_, entry),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
+    assert entry.action == "job.replace"
+
+
+async def test_a_decision_that_raises_changes_nothing(crank: Crank, archive: Archive, jobs: Jobs) -> None:
+    one = job(every())
+    await crank.add(one)
+    before = await archive.find_job(TENANT, one.id)
+
+    def decide(_: Snapshot) -> Change:
+        raise Conflict("not now")
+
+    with pytest.raises(Conflict, match="not now"):
+        await jobs.edit(TENANT, one.id, decide, since_ms=0)
+    assert await archive.find_job(TENANT, one.id) == before
+
+
+async def test_a_seal_that_raises_undoes_the_change(crank: Crank, archive: Archive, jobs: Jobs) -> None:
+    one = job(every())
+    await crank.add(one)
+    before = await archive.find_job(TENANT, one.id)
+
+    def seal(_: Applied) -> Receipt:
+        raise Conflict("no receipt")
+
+    paused = Change(job=msgspec.structs.replace(one, state=JobState.PAUSED), fire=Fire(NOW_MS, None))
+    with pytest.raises(Conflict, match="no receipt"):
+        await jobs.edit(TENANT, one.id, lambda _: paused, since_ms=0, seal=seal)
+    assert await archive.find_job(TENANT, one.id) == before
+    assert len(await crank.due()) == 1
+
+
+async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+    one = job(every())
+    await crank.add(one)
+
+    def count_up(before: Snapshot) -> Change:
+        return Change(job=msgspec.structs.replace(before.job, revision=before.job.revision + 1))
+
+    await asyncio.gather(*[jobs.edit(TENANT, one.id, count_up, since_ms=0) for _ in range(50)])
+    row = await archive.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job.revision == 51
+
+
+async def test_what_a_former_revision_said_is_kept(crank: Crank, archive: Archive) -> None:
+    one = job(every(), payload=b"one")
+    await crank.add(one)
+    for revision, payload in ((2, b"two"), (3, None), (4, b"four")):
+        await crank.change(one, Change(job=msgspec.structs.replace(one, revision=revision, payload=payload)))
+    kept = [await archive.payload_of(TENANT, one.id, revision) for revision in (1, 2, 3, 4, 5)]
+    assert kept == [b"one", b"two", None, b"four", None]
+
+
+async def test_without_a_time_the_fire_row_stays_off_the_timeline(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    applied = await crank.change(one, Change(fire=Fire(NOW_MS, None, 3)))
+    assert (applied.after.fire, applied.entries) == (Fire(NOW_MS, None, 3), ())
+    assert await crank.timeline() == []
+    back = await crank.change(one, Change(fire=Fire(NOW_MS, NOW_MS, 3)))
+    assert [(e.key, e.due_ms) for e in back.entries] == [(one.id, NOW_MS)]
+
+
+async def test_a_new_target_and_priority_show_on_the_timeline(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    moved = msgspec.structs.replace(
+        one, revision=2, spec=every(target=Target("mail", "send"), priority=Priority.LOW, overlap=Overlap.SKIP)
+    )
+    await crank.change(one, Change(job=moved, fire=Fire(NOW_MS, NOW_MS)))
+    (entry,) = await crank.due()
+    assert (entry.pool, entry.lane, entry.staged, entry.number) == ("mail", 2, 0, 2)
+
+
+# Executions that a decision makes
+
+
+async def test_a_new_execution_waits_on_the_timeline(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    made = trigger(one, at_ms=NOW_MS + 5)
+    await crank.change(one, Change(executions=(made,), audit=audit("job.trigger", NOW_MS + 5)))
+    found = await crank.look(made.id)
+    assert (found.state, found.cause, found.attempt, found.dispatch) == (State.PENDING, Cause.TRIGGER, 1, 1)
+    assert (found.nominal_ms, found.due_ms, found.waits_until_ms) == (NOW_MS + 5, NOW_MS + 5, NOW_MS + 5)
+    assert (found.fired_ms, found.created_ms, found.revision) == (None, NOW_MS + 5, 1)
+
+
+async def test_a_new_execution_that_exists_is_left_alone(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    made = trigger(one)
+    assert (await crank.change(one, Change(executions=(made,)))).created == 1
+    again = await crank.change(one, Change(executions=(made, trigger(one, "2"))))
+    assert again.created == 1
+    assert [e.key for e in again.entries] == [trigger(one, "2").id]
+
+
+@pytest.mark.parametrize("said", [{}, {"concurrency": Concurrency("db", 1)}], ids=["plain", "key"])
+async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, said: dict[str, object]) -> None:
+    one = job(every(**said))
+    await crank.add(one)
+    await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
+    await crank.settle(report(await crank.fire_one()))
+    applied = await crank.change(one, Change(executions=(trigger(one),)), since_ms=NOW_MS + HOUR)
+    assert (applied.created, applied.entries) == (0, ())
+    assert await crank.timeline() == []
+
+
+async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None:
+    one = job(every(overlap=Overlap.BUFFER_ALL))
+    await crank.add(one)
+    await crank.change(one, Change(fire=Fire(NOW_MS, None)))
+    applied = await crank.change(one, Change(executions=(trigger(one), trigger(one, "2", buffered=True))))
+    assert [e.key for e in applied.entries] == [trigger(one).id]
+    settled = await crank.settle(report(await crank.fire_one()))
+    assert [e.key for e in settled.entries] == [trigger(one, "2").id]
+
+
+async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Crank, archive: Archive) -> None:
+    one = job(spec(retry_policy=RetryPolicy(max_attempts=1)))
+    await crank.add(one)
+    dead = await crank.fire_one()
+    await crank.settle(report(dead, Outcome.FAILED, failure=failure()))
+    again = NewExecution(
+        execution_id(one.id, NOW_MS, "retry:1"), NOW_MS, NOW_MS + HOUR, Cause.RETRY_OF, False, dead.execution_id
+    )
+    await crank.change(one, Change(executions=(again,), dead=((dead.execution_id, again.id),)))
+    found = await crank.look(again.id)
+    assert (found.retry_of, found.cause) == (dead.execution_id, Cause.RETRY_OF)
+    letter = await archive.find_dead(TENANT, dead.execution_id)
+    assert letter is not None
+    assert letter[1:] == (False, again.id)
+
+
+async def test_a_dead_letter_is_archived(crank: Crank, archive: Archive) -> None:
+    one = job(spec(retry_policy=RetryPolicy(max_attempts=1)))
+    await crank.add(one)
+    dead = await crank.fire_one()
+    await crank.settle(report(dead, Outcome.FAILED, failure=failure()))
+    await crank.change(one, Change(dead=((dead.execution_id, None),)))
+    letter = await archive.find_dead(TENANT, dead.execution_id)
+    assert letter is not None
+    assert letter[1:] == (True, None)
+
+
+# Cancelling
+
+
+async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
+    one = job(every(retry_policy=RetryPolicy(backoff=Backoff.FIXED)))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
+    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", NOW_MS + HOUR))
+    applied = await crank.change(one, asked)
+    assert applied.flags == ()
+    found = await crank.look(dispatch)
+    assert (found.state, found.cancel, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
+    assert found.finished_ms == NOW_MS + HOUR
+    assert is_path(moves_of(found))
+    assert [e.kind for e in await crank.timeline()] == [Kind.FIRE]
+
+
+async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
+    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", crank.now_ms + 1))
+    await crank.change(one, asked, since_ms=0)
+    times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).moves}]")]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) -> None:
+    one = job(every())
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    if started:
+        await crank.settle(report(dispatch, Outcome.STARTED))
+    before = await crank.look(dispatch)
+    applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
+    assert applied.flags == ((POOL, dispatch.execution_id, 1, "by ann"),)
+    assert await crank.look(dispatch) == msgspec.structs.replace(before, cancel="by ann")
+
+
+async def test_what_was_cancelled_before_it_was_handed_out_is_not_handed_out(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
+    entries = await crank.due()
+    await crank.change(one, Change(cancel=((trigger(one).id, "by ann"),)))
+    fired = await crank.fire(entries)
+    assert (fired.dispatches, fired.refused) == ((), 1)
+
+
+async def test_a_cancel_frees_no_slot_that_was_not_held(crank: Crank) -> None:
+    one, rival, third = [job(spec(concurrency=Concurrency("db", 1))) for _ in range(3)]
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
+    await crank.add(rival, third)
+    assert len((await crank.fire()).dispatches) == 1
+    await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
+    assert (await crank.fire()).dispatches == ()
+
+
+# Going on under a new definition
+
+
+async def test_what_waits_and_has_not_started_can_go_on_under_the_new_definition(crank: Crank) -> None:
+    one = job(every(), payload=b"old")
+    await crank.add(one)
+    await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
+    replaced = msgspec.structs.replace(one, revision=2, payload=b"new", spec=every(target=Target("mail", "send")))
+    applied = await crank.change(one, Change(job=replaced, rebase=(trigger(one).id,)))
+    assert [(e.key, e.number, e.pool, e.due_ms) for e in applied.entries] == [(trigger(one).id, 1, "mail", NOW_MS)]
+    dispatch = await crank.fire_one()
+    assert (dispatch.pool, dispatch.handler, dispatch.payload, dispatch.revision) == ("mail", "send", b"new", 2)
+
+
+async def test_a_job_that_learns_of_overlap_looks_after_what_is_open(crank: Crank) -> None:
+    one = job(every(overlap=Overlap.ALLOW))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    careful = msgspec.structs.replace(one, revision=2, spec=every(overlap=Overlap.BUFFER_ONE))
+    await crank.change(one, Change(job=careful, fire=Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)))
+    assert (await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches == ()
+    settled = await crank.settle(report(dispatch))
+    assert [e.key for e in settled.entries] == [execution_id(one.id, NOW_MS + MINUTE)]
+
+
+# Receipts
+
+
+RECEIPT = Receipt(TENANT, "key-1", "fingerprint", NOW_MS, 201, b'{"jobId": "1"}\x00\xff')
+
+
+async def test_a_receipt_is_kept_with_what_it_answers(jobs: Jobs) -> None:
+    assert await jobs.find_receipt(TENANT, "key-1") is None
+    seen: list[Sequence[Applied | None]] = []
+
+    def seal(answers: Sequence[Applied | None]) -> Receipt:
+        seen.append(list(answers))
+        return RECEIPT
+
+    answers = await jobs.add(new(job()), upsert=refuse, audit=None, seal=seal)
+    assert seen == [answers]
+    assert await jobs.find_receipt(TENANT, "key-1") == RECEIPT
+    assert await jobs.find_receipt(OTHER, "key-1") is None
+
+
+async def test_a_second_receipt_with_the_same_key_is_a_conflict_and_nothing_is_added(
+    jobs: Jobs, archive: Archive
+) -> None:
+    await jobs.add(new(job()), upsert=refuse, audit=None, seal=lambda _: RECEIPT)
+    second = job()
+    with pytest.raises(Conflict):
+        await jobs.add(new(second), upsert=refuse, audit=None, seal=lambda _: RECEIPT)
+    assert await archive.find_job(TENANT, second.id) is None
+
+
+async def test_a_second_receipt_with_the_same_key_undoes_an_edit(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+    one = job(every())
+    await crank.add(one)
+
+    def seal(applied: Applied) -> Receipt:
+        return msgspec.structs.replace(RECEIPT, body=str(applied.after.job.revision).encode())
+
+    def count_up(before: Snapshot) -> Change:
+        return Change(job=msgspec.structs.replace(before.job, revision=before.job.revision + 1))
+
+    await jobs.edit(TENANT, one.id, count_up, since_ms=0, seal=seal)
+    with pytest.raises(Conflict):
+        await jobs.edit(TENANT, one.id, count_up, since_ms=0, seal=seal)
+    row = await archive.find_job(TENANT, one.id)
+    receipt = await jobs.find_receipt(TENANT, "key-1")
+    assert row is not None
+    assert receipt is not None
+    assert (row.job.revision, receipt.body) == (2, b"2")
+
+
+async def test_of_many_calls_with_one_key_exactly_one_does_something(jobs: Jobs, firing: Firing) -> None:
+    calls = [jobs.add(new(job()), upsert=refuse, audit=None, seal=lambda _: RECEIPT) for _ in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(answer, Conflict) for answer in answers) == 19
+    assert len(await firing.walk(None, 2**60, 100)) == 1
