@@ -21,6 +21,7 @@ from noonday.model.ids import TenantId
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry
+from noonday.runtime.tracing import Tracing
 
 NOON_MS = 1_893_499_200_000
 """2030-01-01T12:00:00Z"""
@@ -95,6 +96,7 @@ class Backstage:
             viewer=viewer,
             limits=Limits(),
             hint_ahead_ms=0,
+            tracing=Tracing(None),
         )
         return cls(store, desk, reading)
 

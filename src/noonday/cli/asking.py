@@ -46,7 +46,8 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         except ServerUnreachable as away:
             raise _plainly(away) from away
         except Unauthorized as refused:
-            raise Unauthorized(f"{refused.detail}\n{reach.hint}") from refused
+            said = refused.detail if reach.token else "the server asks for a token"
+            raise Unauthorized(f"{said}\n  {reach.hint}") from refused
 
     wrapped: Callable[..., None] = ask
     for option in (_config_option, _data_option, _token_option, _url_option):

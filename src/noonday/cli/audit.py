@@ -6,8 +6,9 @@ from noonday.cli.asking import asks
 from noonday.cli.finding import find_job
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
-from noonday.cli.jobs import first_of, page_size, show_list
-from noonday.cli.screen import compact, json_option, said, show_json, table
+from noonday.cli.jobs import first_of, page_size
+from noonday.cli.screen import compact, json_option, said, show_json, show_list
+from noonday.cli.tables import Listing
 from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
@@ -36,8 +37,8 @@ def audit(
     entries, more = first_of(listing.items(), limit)
     if as_json:
         return show_json({"entries": entries, "more": more})
-    grid = table("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",))
+    grid = Listing("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",), spare=("DETAIL",))
     for one in entries:
         detail = compact(one.detail) if one.detail else "-"
-        grid.add_row(brief(one.at), said(one.subject), one.action, said(one.target), detail)
-    return show_list(grid, len(entries), "entries", more)
+        grid.add(brief(one.at), said(one.subject), one.action, said(one.target), detail)
+    return show_list(grid, "entries", more)

@@ -243,9 +243,8 @@ def check_clock(patient: Patient) -> Iterator[Finding]:
             Level.WARN, "clock", detail, "set the clock by NTP; what is due by the present clock fires as usual"
         )
     else:
-        yield Finding(
-            Level.OK, "clock", f"it is {exact(instant_of(patient.now_ms))}, not before the last use of the file"
-        )
+        use = ", after the last use of the file" if latest else ""
+        yield Finding(Level.OK, "clock", f"it is {exact(instant_of(patient.now_ms))}{use}")
 
 
 def _latest_ms(conn: sqlite3.Connection) -> int:

@@ -9,7 +9,8 @@ from rich.text import Text
 from noonday.cli.choices import choice, names_of
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now, relative
-from noonday.cli.screen import facts, json_option, show, show_json, table
+from noonday.cli.screen import json_option, show, show_json
+from noonday.cli.tables import Listing, facts
 from noonday.model import schedule
 from noonday.model.cron import explain, parse
 from noonday.model.errors import InvalidInput
@@ -98,11 +99,11 @@ def _preview(rule: CronRule, after: datetime, count: int) -> Preview:
 def _show_times(preview: Preview) -> None:
     if not preview.times:
         return show("It does not fire within the next 50 years.")
-    grid = table("LOCAL", "UTC", "", "CLOCKS")
+    grid = Listing("LOCAL", "UTC", "WHEN", "CLOCKS", cut=("CLOCKS",), spare=("WHEN",))
     for one in preview.times:
         local = datetime.fromisoformat(one.local)
         mark = MARKS[DstMark(one.dst)] if one.dst else ""
-        grid.add_row(
+        grid.add(
             f"{local:%a} {local.isoformat(' ')}",
             f"{one.utc:%Y-%m-%d %H:%M:%SZ}",
             relative(one.utc),

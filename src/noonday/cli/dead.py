@@ -12,8 +12,9 @@ from noonday.cli.executions import checked
 from noonday.cli.finding import find_job
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
-from noonday.cli.jobs import first_of, page_size, show_list
-from noonday.cli.screen import console, done, json_option, patience, said, show_json, table
+from noonday.cli.jobs import first_of, page_size
+from noonday.cli.screen import console, done, json_option, patience, said, show_json, show_list
+from noonday.cli.tables import Listing
 from noonday.intake.filters import DeadFilter
 from noonday.model.view import BulkView
 from noonday.sdk.sync import SyncClient
@@ -64,13 +65,23 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
         letters, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"deadLetters": letters, "more": more})
-    grid = table("EXECUTION", "DIED", "HANDLER", "JOB", "ATTEMPTS", "ERROR", right=("ATTEMPTS",), cut=("JOB", "ERROR"))
+    grid = Listing(
+        "EXECUTION",
+        "DIED",
+        "HANDLER",
+        "JOB",
+        "ATTEMPTS",
+        "ERROR",
+        right=("ATTEMPTS",),
+        cut=("JOB", "ERROR"),
+        spare=("HANDLER", "ATTEMPTS", "JOB"),
+    )
     for one in letters:
         it = one.execution
         error = f"{it.error.type}: {it.error.message}" if it.error else None
         name = said(it.job_name) if it.job_name else it.job_id
-        grid.add_row(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), said(error))
-    return show_list(grid, len(letters), "dead letters", more)
+        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), said(error))
+    return show_list(grid, "dead letters", more)
 
 
 @dead.command()

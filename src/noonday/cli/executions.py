@@ -11,7 +11,8 @@ from noonday.cli.finding import find_job, is_id, is_job_id
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
 from noonday.cli.jobs import took
-from noonday.cli.screen import compact, done, facts, json_option, patience, said, show, show_json, state, table
+from noonday.cli.screen import compact, done, json_option, patience, said, show, show_json, state
+from noonday.cli.tables import Listing, facts
 from noonday.model.errors import NotFound
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
@@ -116,11 +117,11 @@ def _started(one: ExecutionView) -> str | None:
     return f"{exact(one.started_at)}, {length(late)} after it was due" if late > 0 else exact(one.started_at)
 
 
-def _attempts(one: ExecutionView) -> Any:
-    grid = table("ATTEMPT", "STATE", "STARTED", "TOOK", "WORKER", "ERROR", right=("ATTEMPT",), fold=("ERROR",))
+def _attempts(one: ExecutionView) -> Listing:
+    grid = Listing("ATTEMPT", "STATE", "STARTED", "TOOK", "WORKER", "ERROR", right=("ATTEMPT",), fold=("ERROR",))
     for each in one.attempts:
         error = f"{each.error.type}: {each.error.message}" if each.error else None
-        grid.add_row(
+        grid.add(
             str(each.attempt),
             state(each.state),
             brief(each.started_at),

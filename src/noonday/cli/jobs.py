@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
 from noonday.cli.asking import asks
@@ -17,7 +16,8 @@ from noonday.cli.finding import find_job
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, length, whole
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
-from noonday.cli.screen import compact, console, done, facts, json_option, patience, said, show, show_json, state, table
+from noonday.cli.screen import compact, console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.tables import Listing, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import CatchUp, Dst, JobType
 from noonday.model.retry import Backoff, RetryPolicy
@@ -103,12 +103,14 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
         jobs, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"jobs": jobs, "more": more})
-    grid = table("ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", fold=("NAME",), cut=("RUNS", "HANDLER"))
+    grid = Listing(
+        "ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", cut=("NAME", "RUNS", "HANDLER"), spare=("HANDLER", "RUNS")
+    )
     for one in jobs:
-        grid.add_row(
+        grid.add(
             one.job_id, said(one.name), state(one.state), schedule_of(one), one.target.handler, brief(one.next_fire_at)
         )
-    return show_list(grid, len(jobs), "jobs", more)
+    return show_list(grid, "jobs", more)
 
 
 @job.command("show")
@@ -184,7 +186,7 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
         found, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"executions": found, "more": more})
-    return show_list(executions_table(found), len(found), "executions", more)
+    return show_list(executions_table(found), "executions", more)
 
 
 @job.command("occurrences")
@@ -204,10 +206,10 @@ def occurrences_(
     page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
     if as_json:
         return show_json(page)
-    grid = table("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",))
+    grid = Listing("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
-        grid.add_row(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
-    return show_list(grid, len(page.occurrences), "occurrences", len(page.occurrences) == limit)
+        grid.add(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
+    return show_list(grid, "occurrences", len(page.occurrences) == limit)
 
 
 @job.command()
@@ -263,21 +265,21 @@ def page_size(limit: int, no_limit: bool) -> int:
     return PAGE if no_limit else min(PAGE, limit + 1)
 
 
-def show_list(grid: Table, count: int, what: str, more: bool) -> None:
-    if not count:
-        return console(err=True).print(f"no {what}", style="dim")
-    show(grid)
-    if more:
-        console(err=True).print(f"and more {what}: --limit shows more of them", style="dim")
-    return None
-
-
-def executions_table(executions: Iterable[ExecutionView]) -> Table:
-    grid = table(
-        "EXECUTION", "STATE", "SCHEDULED", "ATTEMPT", "TOOK", "CAUSE", "ERROR", right=("ATTEMPT",), cut=("ERROR",)
+def executions_table(executions: Iterable[ExecutionView]) -> Listing:
+    grid = Listing(
+        "EXECUTION",
+        "STATE",
+        "SCHEDULED",
+        "ATTEMPT",
+        "TOOK",
+        "CAUSE",
+        "ERROR",
+        right=("ATTEMPT",),
+        cut=("ERROR",),
+        spare=("ATTEMPT", "TOOK", "CAUSE"),
     )
     for one in executions:
-        grid.add_row(
+        grid.add(
             one.execution_id,
             state(one.state),
             brief(one.scheduled_at),

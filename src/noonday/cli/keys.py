@@ -7,7 +7,8 @@ from rich.text import Text
 
 from noonday.cli.asking import read_settings, settings_options
 from noonday.cli.group import Group
-from noonday.cli.screen import done, json_option, show, show_json, table
+from noonday.cli.screen import done, json_option, show, show_json
+from noonday.cli.tables import Listing
 from noonday.crypto.keyring import Keyring, load_or_create
 from noonday.crypto.keyring import rotate as add_key
 from noonday.model.errors import BadSettings, NotFound
@@ -37,10 +38,10 @@ def list_(as_json: bool, data: str | None, config: Path | None) -> None:
     ring = keyring_of(settings)
     if as_json:
         return show_json({"current": ring.current, "keys": ring.key_ids})
-    grid = table("KEY", "USE")
+    grid = Listing("KEY", "USE")
     for key_id in ring.key_ids:
         current = key_id == ring.current
-        grid.add_row(key_id, Text("encrypts and decrypts", "green") if current else "decrypts what it encrypted")
+        grid.add(key_id, Text("encrypts and decrypts", "green") if current else "decrypts what it encrypted")
     return show(grid)
 
 

@@ -11,8 +11,8 @@ from noonday.cli.asking import asks
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
-from noonday.cli.jobs import show_list
-from noonday.cli.screen import done, json_option, said, show_json, table
+from noonday.cli.screen import done, json_option, said, show_json, show_list
+from noonday.cli.tables import Listing
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.view import PoolSettings
 from noonday.sdk.sync import SyncClient
@@ -42,13 +42,13 @@ def list_(client: SyncClient, as_json: bool) -> None:
     if as_json:
         return show_json({"pools": pools})
     numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
-    grid = table("POOL", *numbers, "HANDLERS", "NOTE", right=numbers, fold=("HANDLERS", "NOTE"))
+    grid = Listing("POOL", *numbers, "HANDLERS", "NOTE", right=numbers, fold=("HANDLERS", "NOTE"))
     for one in pools:
         running = f"{one.running}/{one.capacity}" if one.capacity else str(one.running)
         handlers = ", ".join(sorted(handler.name for handler in one.handlers))
         note = said(one.note or one.settings.description)
-        grid.add_row(one.name, str(one.workers), running, str(one.queued), str(one.due), handlers or "-", note)
-    return show_list(grid, len(pools), "pools", False)
+        grid.add(one.name, str(one.workers), running, str(one.queued), str(one.due), handlers or "-", note)
+    return show_list(grid, "pools")
 
 
 @pool.command("set")

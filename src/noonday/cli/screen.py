@@ -2,17 +2,17 @@
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from noonday.cli.instants import printable
+from noonday.cli.tables import Listing
 
 WIDE = 10_000
 """Columns of an output that is not a terminal: whoever reads it cuts the lines, not us."""
@@ -47,35 +47,26 @@ def console(*, err: bool = False) -> Console:
 
 def show(*parts: RenderableType) -> None:
     out = console()
-    for part in parts:
-        out.print(part)
+    if out.is_terminal:
+        return out.print(*parts, sep="\n")
+    with out.capture() as written:
+        out.print(*parts, sep="\n")
+    # The blanks that fill the last column are of no use to a program, and make lines of a pager wrap.
+    return click.echo("\n".join(line.rstrip() for line in written.get().splitlines()))
 
 
 def show_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table(*headers: str, right: Sequence[str] = (), fold: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
-    """Columns as wide as their content. When the terminal is too narrow those in `fold` and `cut` give way."""
-    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for header in headers:
-        justify: Any = "right" if header in right else "left"
-        # A width of its own keeps the others whole: only what may be cut is ever made smaller.
-        grid.add_column(
-            header, justify=justify, no_wrap=header not in fold, overflow="ellipsis" if header in cut else "fold"
-        )
-    return grid
-
-
-def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:
-    """Names and values, one below the other; what is None is left out."""
-    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in pairs:
-        if value is not None:
-            grid.add_row(name, value)
-    return grid
+def show_list(rows: Listing, what: str, more: bool = False) -> None:
+    """The rows; on stderr that there are none, or that there are more."""
+    if not len(rows):
+        return console(err=True).print(f"no {what}", style="dim")
+    show(rows)
+    if more:
+        console(err=True).print(f"and more {what}: --limit shows more of them", style="dim")
+    return None
 
 
 def state(name: str | None) -> Text:

@@ -10,7 +10,8 @@ import click
 
 from noonday.cli.asking import read_settings
 from noonday.cli.group import Command
-from noonday.cli.screen import json_option, show, show_json, table
+from noonday.cli.screen import json_option, show, show_json
+from noonday.cli.tables import Listing
 from noonday.wiring.settings import (
     CONFIG_VARIABLE,
     DEFAULT_FILE,
@@ -49,9 +50,9 @@ def settings(part: str | None, config: Path | None, as_json: bool) -> None:
     docs = [doc for doc in describe_settings() if part is None or part.lower() in doc.key]
     if as_json:
         return show_json([_as_json(doc, values, sources) for doc in docs])
-    grid = table("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))
+    grid = Listing("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))
     for doc in docs:
-        grid.add_row(doc.key, _shown(doc, values), sources.of(doc), doc.help)
+        grid.add(doc.key, _shown(doc, values), sources.of(doc), doc.help)
     return show(grid)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import click
 from rich.console import Group as Lines
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.instants import length, now
-from noonday.cli.screen import console, show, show_json, table
+from noonday.cli.screen import console, show, show_json
+from noonday.cli.tables import Listing
 from noonday.cli.workers import running_of
 from noonday.model.view import PoolView, WorkerView
 from noonday.runtime.clock import SystemClock
@@ -84,7 +84,7 @@ def _live(client: SyncClient, every: float) -> None:
             client.portal.run(clock.sleep(every))
 
 
-def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | Table | str]:
+def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | Listing | str]:
     """One frame, from top to bottom."""
     seen = frame.overview
     yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
@@ -131,19 +131,19 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else length(value / 1000)
 
 
-def _pools(pools: list[PoolView]) -> Table:
+def _pools(pools: list[PoolView]) -> Listing:
     numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
-    grid = table("POOL", *numbers, "NOTE", right=numbers, fold=("NOTE",))
+    grid = Listing("POOL", *numbers, "NOTE", right=numbers, fold=("NOTE",))
     busy_first = sorted(pools, key=lambda one: (-one.running - one.queued - one.due, one.name))
     for one in busy_first[:ROWS]:
         running = f"{one.running}/{one.capacity}"
-        grid.add_row(one.name, str(one.workers), running, str(one.queued), str(one.due), Text(one.note or "", "yellow"))
+        grid.add(one.name, str(one.workers), running, str(one.queued), str(one.due), Text(one.note or "", "yellow"))
     return grid
 
 
-def _workers(workers: list[WorkerView]) -> Table:
-    grid = table("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
+def _workers(workers: list[WorkerView]) -> Listing:
+    grid = Listing("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
     for one in workers[:ROWS]:
         age = length((now() - one.started_at).total_seconds())
-        grid.add_row(one.worker_id, one.host, str(one.pid), age, running_of(one))
+        grid.add(one.worker_id, one.host, str(one.pid), age, running_of(one))
     return grid

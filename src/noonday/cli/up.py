@@ -14,7 +14,8 @@ from noonday.cli import logs
 from noonday.cli.asking import TENANT, read_settings, user
 from noonday.cli.group import Command
 from noonday.cli.instants import now
-from noonday.cli.screen import console, facts
+from noonday.cli.screen import console
+from noonday.cli.tables import facts
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.wiring.application import new_event_loop

@@ -5,8 +5,8 @@ import click
 from noonday.cli.asking import asks
 from noonday.cli.group import Group
 from noonday.cli.instants import brief
-from noonday.cli.jobs import show_list
-from noonday.cli.screen import json_option, show_json, state, table
+from noonday.cli.screen import json_option, show_json, show_list, state
+from noonday.cli.tables import Listing
 from noonday.model.view import WorkerView
 from noonday.sdk.sync import SyncClient
 
@@ -31,12 +31,22 @@ def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
     workers = [one for one in client.workers() if everybody or one.state == "ALIVE"]
     if as_json:
         return show_json({"workers": workers})
-    grid = table(
-        "WORKER", "STATE", "HOST", "PID", "STARTED", "SEEN", "POOLS", "RUNS", right=("PID",), cut=("POOLS", "RUNS")
+    grid = Listing(
+        "WORKER",
+        "STATE",
+        "HOST",
+        "PID",
+        "STARTED",
+        "SEEN",
+        "POOLS",
+        "RUNS",
+        right=("PID",),
+        cut=("POOLS", "RUNS"),
+        spare=("SEEN", "HOST", "STARTED"),
     )
     for one in workers:
         pools = ", ".join(f"{name} ({slots})" for name, slots in sorted(one.pools.items()))
-        grid.add_row(
+        grid.add(
             one.worker_id,
             state(one.state),
             one.host,
@@ -46,7 +56,7 @@ def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
             pools,
             running_of(one),
         )
-    return show_list(grid, len(workers), "workers", False)
+    return show_list(grid, "workers")
 
 
 def running_of(one: WorkerView) -> str:

@@ -1,6 +1,5 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -50,6 +49,7 @@ from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Receipt, Snapshot
 from noonday.ports.signals import Signals
+from noonday.runtime.tracing import Tracing
 
 BACKFILL_PAGE = 500
 BACKFILL_MOST = 100_000
@@ -77,6 +77,7 @@ class Desk:
         viewer: Viewer,
         limits: Limits,
         hint_ahead_ms: int,
+        tracing: Tracing,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         self._jobs = jobs
@@ -90,6 +91,7 @@ class Desk:
         self._viewer = viewer
         self._limits = limits
         self._hint_ahead_ms = hint_ahead_ms
+        self._tracing = tracing
         self._new_id = new_id
         self._in_progress: set[tuple[TenantId, str]] = set()
         self.on_placed: Callable[[], None] = lambda: None
@@ -102,7 +104,8 @@ class Desk:
         """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date."""
         async with self._once(caller, idem):
             now_ms = self._clock.now_ms()
-            draft = await self._draft(caller, spec, now_ms, traceparent)
+            with self._tracing.creating(1, traceparent) as trace:
+                draft = await self._draft(caller, spec, now_ms, trace)
             if isinstance(draft, NoondayError):
                 raise draft
             answers = await self._add(caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0]))
@@ -120,7 +123,8 @@ class Desk:
         """Store the valid ones in one transaction, and answer each in its place. `atomic`: all of them, or none."""
         async with self._once(caller, idem):
             now_ms = self._clock.now_ms()
-            drafts = [await self._draft(caller, spec, now_ms, traceparent) for spec in specs]
+            with self._tracing.creating(len(specs), traceparent) as trace:
+                drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
             good = [draft for draft in drafts if isinstance(draft, _Draft)]
             if atomic and len(good) < len(drafts):
                 raise _all_flaws(drafts)
@@ -136,8 +140,8 @@ class Desk:
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
         """Store many jobs in one transaction, all or none, and answer just their ids."""
         now_ms = self._clock.now_ms()
-        trace = _new_trace()
-        drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
+        with self._tracing.creating(len(specs), None) as trace:
+            drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
         good = [draft for draft in drafts if isinstance(draft, _Draft)]
         if len(good) < len(drafts):
             raise _all_flaws(drafts)
@@ -166,7 +170,7 @@ class Desk:
                 payload=self._seal(spec.payload, caller.tenant, job_id),
                 created_ms=now_ms,
                 updated_ms=now_ms,
-                trace=traceparent or _new_trace(),
+                trace=traceparent,
             )
             return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload)
         except NoondayError as error:
@@ -550,12 +554,6 @@ def _without_payload(spec: JobSpec) -> JobSpec:
 
 def _row(snapshot: Snapshot) -> JobRow:
     return JobRow(snapshot.job, snapshot.fire, bool(snapshot.open))
-
-
-def _new_trace() -> str:
-    """A trace of its own for a job that came without one."""
-    text = os.urandom(24).hex()
-    return f"00-{text[:32]}-{text[32:]}-00"
 
 
 def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:

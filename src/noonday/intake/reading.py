@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.views import Viewer
 from noonday.model import cron
@@ -90,9 +88,7 @@ class Reading:
         row = await self.execution_row(caller, execution_id)
         job = await self._archive.find_job(caller.tenant, row.job_id)
         name = job.job.spec.name if job else None
-        view = self._viewer.execution(row, name, await self._waiting_for(row))
-        trace = job.job.trace if job else None
-        return view if not trace else _with_trace(view, trace)
+        return self._viewer.execution(row, name, await self._waiting_for(row))
 
     async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
         row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
@@ -272,10 +268,6 @@ def dead_query(where: DeadFilter) -> DeadFilterQuery:
     return DeadFilterQuery(
         where.job_id, where.pool, where.handler, ms_of(where.since), ms_of(where.until), where.archived
     )
-
-
-def _with_trace(view: ExecutionView, trace: str) -> ExecutionView:
-    return msgspec.structs.replace(view, trace_id=trace.split("-")[1])
 
 
 def _local(job: Job, ms: int) -> str | None:

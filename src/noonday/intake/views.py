@@ -14,6 +14,7 @@ from noonday.model.schedule import local_text
 from noonday.model.view import AttemptView, DeadLetterView, ExecutionView, JobView, TransitionView
 from noonday.ports.archive import JobRow
 from noonday.ports.jobs import Execution, Fire
+from noonday.runtime.tracing import trace_id_of
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
 _move = msgspec.json.Decoder(list[list[Any]])
@@ -75,7 +76,7 @@ class Viewer:
             error=msgspec.json.decode(row.failure, type=Failure) if row.failure else None,
             progress=self.open(row.progress, row.tenant, row.job_id),
             result=self.open(row.result, row.tenant, row.job_id),
-            trace_id=None,
+            trace_id=trace_id_of(row.id),
             logs_url=self._logs_url.replace("{executionId}", row.id) if self._logs_url else None,
             cancel_requested=row.cancel,
             retry_of=row.retry_of,

@@ -35,6 +35,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     name: str | None = None
     pool_timeout_sec: float | None = None
     """What the pool says, for a handler that says nothing."""
+    created_trace: str | None = None
+    """The `traceparent` of the creation, once `trace` is that of the dispatch."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):

@@ -14,6 +14,7 @@ from noonday.ports.firing import Fired, Firing, Held, Planned, Shot
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
+from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
 
 log = structlog.get_logger("noonday.dispatcher")
@@ -35,6 +36,7 @@ class Dispatcher:
         signals: Signals,
         clock: Clock,
         metrics: Metrics,
+        tracing: Tracing,
         batch: int,
         hint_ahead_ms: int,
     ) -> None:
@@ -45,6 +47,7 @@ class Dispatcher:
         self._signals = signals
         self._clock = clock
         self._metrics = metrics
+        self._tracing = tracing
         self._batch = batch
         self._hint_ahead_ms = hint_ahead_ms
         self._flights: set[asyncio.Task[None]] = set()
@@ -132,7 +135,7 @@ class Dispatcher:
 
     async def _follow_up(self, fired: Fired) -> None:
         if fired.dispatches:
-            await self._bus.publish(fired.dispatches)
+            await self._bus.publish(self._tracing.dispatched(fired.dispatches))
             self.on_published()
         if fired.batch is not None:
             await self._firing.seal([fired.batch])

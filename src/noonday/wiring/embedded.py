@@ -17,6 +17,7 @@ from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
 from noonday.wiring.engine import Drivers, Engine
 from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
 
 
@@ -49,7 +50,14 @@ class Embedded:
             await leases.join(InstanceId(""), 1.0)
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
             drivers = drivers_on(store, leases, keyring_of(settings), clock or SystemClock(), settings)
-            engine = Engine(drivers, settings, handlers, handlers_loop=handlers_loop, concurrency=concurrency)
+            engine = Engine(
+                drivers,
+                settings,
+                handlers,
+                handlers_loop=handlers_loop,
+                concurrency=concurrency,
+                tracing=tracing_of(settings),
+            )
             await engine.open()
             if run:
                 engine.run()

@@ -27,6 +27,7 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, every, stop
+from noonday.runtime.tracing import Tracing
 from noonday.scheduler.dispatcher import Dispatcher
 from noonday.scheduler.hydrator import Hydrator
 from noonday.scheduler.ownership import Ownership
@@ -66,6 +67,7 @@ class Engine:
         *,
         handlers_loop: asyncio.AbstractEventLoop | None = None,
         concurrency: Mapping[str, int] | None = None,
+        tracing: Tracing | None = None,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         """Must be made on the loop it will run on. Handlers run on `handlers_loop`, or on the same loop."""
@@ -73,6 +75,7 @@ class Engine:
         self.settings = settings
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
         self.metrics = Metrics()
+        self.tracing = tracing or Tracing(None)
         self._tasks: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completed with the error of a loop that ended; everything else stops then."""
@@ -176,6 +179,7 @@ class Engine:
             signals=self.drivers.signals,
             clock=self.drivers.clock,
             metrics=self.metrics,
+            tracing=self.tracing,
             batch=self.settings.scheduler.batch,
             hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
         )
@@ -219,6 +223,7 @@ class Engine:
             clock=self.drivers.clock,
             keyring=self.drivers.keyring,
             metrics=self.metrics,
+            tracing=self.tracing,
             options=options,
             handlers_loop=loop,
         )
@@ -237,6 +242,7 @@ class Engine:
             viewer=viewer,
             limits=Limits(limits.payload_bytes, limits.batch_jobs),
             hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
+            tracing=self.tracing,
             new_id=new_id,
         )
         desk.on_placed = lambda: self.loops["dispatcher"].wake.set()

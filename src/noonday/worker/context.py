@@ -10,7 +10,6 @@ import structlog
 from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.message import Dispatch, Token
 
-
 _LONGEST_SNOOZE_SEC = 366 * 86_400
 
 
@@ -97,8 +96,12 @@ class Context:
         return datetime.fromtimestamp(self._dispatch.nominal_ms / 1000, UTC)
 
     @property
-    def traceparent(self) -> str | None:
-        return self._dispatch.trace
+    def traceparent(self) -> str:
+        """To hand on to whom the handler calls."""
+        if self._dispatch.created_trace is not None and self._dispatch.trace is not None:
+            return self._dispatch.trace
+        name = self.execution_id.replace("-", "")
+        return f"00-{name}-{name[-16:]}-00"
 
     @property
     def progress(self) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from noonday.crypto.keyring import Keyring
 from noonday.model.execution import Outcome
 from noonday.ports.clock import Clock
+from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Mode
 from noonday.worker.process import ProcessHost
 from noonday.worker.run import Run, failure_of
@@ -31,6 +32,7 @@ class Host:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         keyring: Keyring,
+        tracing: Tracing,
         concurrency: dict[str, int],
         threads: int,
         processes: int,
@@ -40,6 +42,7 @@ class Host:
         self._loop = loop
         self._clock = clock
         self._keyring = keyring
+        self._tracing = tracing
         self._free = dict(concurrency)
         self._waiting: dict[str, deque[Run]] = {pool: deque() for pool in concurrency}
         self._threads = (
@@ -112,6 +115,7 @@ class Host:
         """Enter the handler. Answers what is left to wait for, or None if the run has ended."""
         run.started_ms = self._clock.now_ms()
         run.begun_at = run.beat_at = self._clock.monotonic()
+        run.span = self._tracing.begin(run.dispatch)
         handler = run.handler
         assert handler is not None
         try:
@@ -126,7 +130,7 @@ class Host:
         return self._first_step(run, handler.call, arguments)
 
     def _first_step(self, run: Run, call: Callable[..., Any], arguments: tuple[Any, ...]) -> "_Suspended | None":
-        variables = contextvars.copy_context()
+        variables = self._variables(run)
         try:
             coroutine = call(*arguments)
             awaited = variables.run(coroutine.send, None)
@@ -153,7 +157,7 @@ class Host:
         assert run.handler is not None
         if self._threads is None:
             raise RuntimeError("this worker has no threads for plain functions: raise worker.threads")
-        work = contextvars.copy_context().run
+        work = self._variables(run).run
         future = self._loop.run_in_executor(self._threads, work, run.handler.call, *arguments)
         # A thread cannot be cancelled: its end is awaited, whatever was asked of it.
         while True:
@@ -178,8 +182,16 @@ class Host:
             if run.task is not None:
                 run.task.cancel()
 
+    def _variables(self, run: Run) -> contextvars.Context:
+        variables = contextvars.copy_context()
+        if run.span is not None:
+            variables.run(self._tracing.activate, run.span)
+        return variables
+
     def _end(self, run: Run) -> None:
         run.ended_ms = self._clock.now_ms()
+        if run.span is not None:
+            self._tracing.end(run.span, run.outcome, run.failure.type if run.failure else None)
         self._on_ended(run)
 
 

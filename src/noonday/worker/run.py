@@ -5,6 +5,7 @@ import traceback
 from typing import Any
 
 import msgspec
+from opentelemetry.trace import Span
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -37,6 +38,7 @@ class Run:
         "outcome",
         "result",
         "snooze_ms",
+        "span",
         "started_ms",
         "stop",
         "stop_at",
@@ -67,6 +69,7 @@ class Run:
         self.failure: Failure | None = None
         self.result: bytes | None = None
         self.snooze_ms = 0
+        self.span: Span | None = None
 
     def open_payload(self, keyring: Keyring) -> tuple[Any, ...]:
         """The arguments of the handler: its context, and its payload if it takes one."""

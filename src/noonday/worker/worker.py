@@ -22,6 +22,7 @@ from noonday.ports.clock import Clock
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event
+from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import Host
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
@@ -62,6 +63,7 @@ class Worker:
         clock: Clock,
         keyring: Keyring,
         metrics: Metrics,
+        tracing: Tracing,
         options: WorkerOptions,
         handlers_loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -72,6 +74,7 @@ class Worker:
         self._clock = clock
         self._keyring = keyring
         self._metrics = metrics
+        self._tracing = tracing
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._host = self._make_host(handlers_loop)
@@ -438,6 +441,7 @@ class Worker:
             loop=loop,
             clock=self._clock,
             keyring=self._keyring,
+            tracing=self._tracing,
             concurrency=dict(self._options.concurrency),
             threads=self._options.threads if Mode.THREAD in modes else 0,
             processes=self._options.processes if Mode.PROCESS in modes else 0,

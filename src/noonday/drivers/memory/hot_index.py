@@ -33,6 +33,8 @@ class MemoryHotIndex(HotIndex):
         self._awake: dict[str, deque[str]] = {}
         """For each pool the tenants that have something ready, in turn."""
         self._ready: dict[tuple[str, str], set[int]] = {}
+        self._left: dict[tuple[str, str], list[int]] = {}
+        """What is left of each lane's share in a round that may take many claims."""
         self._serial = 0
 
     async def place(self, entries: Sequence[Entry]) -> None:
@@ -78,6 +80,7 @@ class MemoryHotIndex(HotIndex):
         self._asleep.clear()
         self._awake.clear()
         self._ready.clear()
+        self._left.clear()
         await self.place(kept)
 
     def __len__(self) -> int:
@@ -109,24 +112,29 @@ class MemoryHotIndex(HotIndex):
         turns = self._awake[pool]
         while room > 0 and turns:
             share = max(1, room // len(turns))
-            tenant = turns.popleft()
-            taken = self._claim_tenant(pool, tenant, now_ms, share, claimed)
-            room -= taken
-            if self._ready[pool, tenant]:
-                turns.append(tenant)
-            else:
-                del self._ready[pool, tenant]
+            for _ in range(min(len(turns), room)):
+                tenant = turns.popleft()
+                room -= self._claim_tenant(pool, tenant, now_ms, share, claimed)
+                if self._ready[pool, tenant]:
+                    turns.append(tenant)
+                else:
+                    del self._ready[pool, tenant], self._left[pool, tenant]
         if not turns:
             del self._awake[pool]
 
     def _claim_tenant(self, pool: str, tenant: str, now_ms: int, room: int, claimed: list[Entry]) -> int:
         lanes = self._ready[pool, tenant]
+        left = self._left.setdefault((pool, tenant), list(SHARES))
         start = len(claimed)
         while lanes and room > 0:
+            if not any(left[lane] for lane in lanes):
+                left[:] = SHARES
             only = len(lanes) == 1
             for lane in sorted(lanes):
-                quota = room if only else min(room, SHARES[lane])
-                room -= self._drain((pool, tenant, lane), now_ms, quota, claimed)
+                quota = room if only else min(room, left[lane])
+                taken = self._drain((pool, tenant, lane), now_ms, quota, claimed)
+                left[lane] = max(0, left[lane] - taken)
+                room -= taken
                 if room <= 0:
                     break
         return len(claimed) - start

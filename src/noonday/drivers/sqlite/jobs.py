@@ -115,9 +115,10 @@ def _without_taken_keys(
             if key is not None:
                 taken[key] = new.job.id
         else:
-            # The one that has the key may be an earlier one of this very call.
-            _insert(conn, fresh)
-            fresh = []
+            if fresh:
+                # The one that has the key may be an earlier one of this very call.
+                _insert(conn, fresh)
+                fresh = []
             answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), new.job.updated_ms)  # type: ignore[misc]
     return fresh
 
