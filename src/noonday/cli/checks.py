@@ -184,7 +184,7 @@ def check_payloads(patient: Patient) -> Iterator[Finding]:
         if not (patient.settings.encryption.keys or Path(f"{patient.settings.data}.keys").exists()):
             return
         ring, closed = keyring_of(patient.settings), list[str]()
-        samples = list(_samples(conn))
+        samples = set(_samples(conn))
         for tenant, job_id, sealed in samples:
             try:
                 ring.open(b64decode(sealed), context_of(tenant, job_id))

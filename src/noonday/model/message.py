@@ -54,6 +54,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     progress: bytes | None = None
     snooze_ms: int = 0
     pool: str = ""
+    job_id: JobId = JobId("")
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -156,6 +156,7 @@ class Run:
             keyring.seal(said, context) if said is not None else None,
             self.snooze_ms,
             self.dispatch.pool,
+            self.dispatch.job_id,
         )
 
     def start_report(self, worker: WorkerId) -> Report:

@@ -170,7 +170,8 @@ class MemoryBus(Bus):
             self._log.popleft()
             self._log_start += 1
         entries = tuple(islice(self._log, limit))
-        return LogBatch(offset, offset + len(entries), entries)
+        first = max(offset, self._log_start)
+        return LogBatch(first, first + len(entries), entries)
 
     async def _wait(self, event: asyncio.Event, wait_sec: float) -> None:
         sleeper = asyncio.ensure_future(self._clock.sleep(wait_sec))

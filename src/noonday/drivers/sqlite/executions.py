@@ -141,15 +141,29 @@ def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
 
 def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
     plain, others = _sort(reports)
-    succeeded = 0
-    if plain:
-        succeeded = conn.execute(SQL.succeed, (as_json([_success(report) for report in plain]),)).rowcount
-        if succeeded < len(plain):
-            others += _not_applied(conn, plain)
+    succeeded = _succeed(conn, plain) if plain else 0
+    if succeeded < len(plain):
+        others += _not_applied(conn, plain)
     answer = _settle_each(conn, others, now_ms)
     if succeeded:
         answer.by_state["SUCCEEDED"] = answer.by_state.get("SUCCEEDED", 0) + succeeded
     return answer
+
+
+def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:
+    """Settle successes, those of one worker that returned nothing in the cheapest way. Answers how many there were."""
+    bare: dict[str, list[tuple[object, ...]]] = {}
+    full = []
+    for report in reports:
+        if report.result is None and report.progress is None and report.started_ms:
+            row = (report.job_id, report.execution_id, report.dispatch, report.started_ms, report.ended_ms)
+            bare.setdefault(report.worker_id, []).append(row)
+        else:
+            full.append(_success(report))
+    succeeded = conn.execute(SQL.succeed, (as_json(full),)).rowcount if full else 0
+    for worker, rows in bare.items():
+        succeeded += conn.execute(SQL.succeed_without_result, (as_json(rows), worker)).rowcount
+    return succeeded
 
 
 def _sort(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:

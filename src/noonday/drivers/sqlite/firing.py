@@ -14,6 +14,7 @@ from noonday.drivers.sqlite.ledger import (
     as_json,
     executions_of,
     limits_of,
+    move,
     open_executions,
     rows_of,
     set_slots,
@@ -84,7 +85,7 @@ class SqliteFiring(Firing):
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
         def work(conn: sqlite3.Connection) -> list[Dispatch]:
             row = conn.execute(SQL.batch_members, (batch.id,)).fetchone()
-            return _dispatches_of(conn, row[0], batch.fired_ms) if row else []
+            return list(_with_pool_timeouts(conn, _dispatches_of(conn, row[0], batch.fired_ms))) if row else []
 
         return await self._database.read(work)
 
@@ -121,11 +122,14 @@ class _Volley:
         self.decided: Counter[str] = Counter()
         self.handed_out_again: list[tuple[str, str | None]] = []
         self.refused = 0
+        self.dispatches: list[Dispatch] = []
+        self.plain_members: list[tuple[ExecutionId, int]] = []
 
     def fire(self, shots: Sequence[Shot]) -> Fired:
         epochs = _epochs(self.conn)
         lost = {p for p in {shot.entry.partition for shot in shots} if epochs[p] != self.owner.epochs.get(p)}
-        sound = self._drop_stale([shot for shot in shots if shot.entry.partition not in lost])
+        owned = shots if not lost else [shot for shot in shots if shot.entry.partition not in lost]
+        sound = self._drop_stale(self._fire_plain(owned))
         careful = [shot for shot, _ in sound if not shot.entry.staged]
         limits = _Limits(self.conn, careful) if careful else None
         for shot, runs_left in sound:
@@ -138,6 +142,27 @@ class _Volley:
         if limits:
             limits.write()
         return self._finish(tuple(sorted(lost)))
+
+    def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
+        """One-shots that nothing can stand in the way of are fired at once, if not one of them is stale. Answers the rest."""
+        plain = [shot.entry for shot in shots if _is_plain(shot)]
+        if not plain:
+            return shots
+        rows = [(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms) for e in plain]
+        named = as_json(rows)
+        self.conn.execute("SAVEPOINT plain")
+        moves = move(State.PENDING, self.now_ms)
+        fired = self.conn.execute(SQL.fire_plain, (named, self.now_ms, moves, self.latest_due_ms)).rowcount
+        if fired < len(rows):
+            self.conn.execute("ROLLBACK TO plain")
+            self.conn.execute("RELEASE plain")
+            return shots
+        self.conn.execute("RELEASE plain")
+        answer = self.conn.execute(SQL.plain_dispatches, (named, self.now_ms)).fetchone()[0]
+        self.dispatches += _dispatches.decode(answer)
+        self.plain_members = [(row[0], entry.due_ms) for row, entry in zip(rows, plain, strict=True)]
+        self.ledger.drop([entry.key for entry in plain])
+        return [shot for shot in shots if not _is_plain(shot)]
 
     def _drop_stale(self, shots: Sequence[Shot]) -> list[tuple[Shot, int | None]]:
         """Compare each entry with the row that is on the timeline now."""
@@ -253,14 +278,15 @@ class _Volley:
         if self.handed_out_again:
             self.conn.execute(SQL.hand_out, (as_json(self.handed_out_again), self.now_ms))
         self.ledger.flush()
-        batch, dispatches = None, []
+        batch = None
         if self.members:
-            members = as_json(self.members)
-            dispatches = _dispatches_of(self.conn, members, self.now_ms)
+            self.dispatches += _dispatches_of(self.conn, as_json(self.members), self.now_ms)
+        if self.dispatches:
+            members = as_json([*self.members, *self.plain_members])
             batch = self.conn.execute(SQL.add_batch, (self.owner.instance, self.now_ms, members)).lastrowid
         return Fired(
             batch=batch,
-            dispatches=tuple(dispatches),
+            dispatches=tuple(_with_pool_timeouts(self.conn, self.dispatches)),
             entries=tuple(self.ledger.entries),
             flags=tuple(self.ledger.flags),
             refused=self.refused,
@@ -341,6 +367,18 @@ class _Limits:
         if limit.key and limit.limit is not None and self.used.get((tenant, limit.key), 0) >= limit.limit:
             return f"concurrency key {limit.key!r} is at its limit of {limit.limit}"
         return None
+
+
+def _is_plain(shot: Shot) -> bool:
+    entry = shot.entry
+    return bool(entry.staged) and not entry.planned and entry.kind == Kind.FIRE and shot.plan is None
+
+
+def _with_pool_timeouts(conn: sqlite3.Connection, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
+    timeouts = dict(rows_of(conn, SQL.pool_timeouts))
+    if not timeouts:
+        return dispatches
+    return [msgspec.structs.replace(d, pool_timeout_sec=timeouts.get(d.pool)) for d in dispatches]
 
 
 def _epochs(conn: sqlite3.Connection) -> dict[int, int]:

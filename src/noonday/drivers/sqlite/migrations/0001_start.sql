@@ -66,8 +66,8 @@ CREATE INDEX timeline_due ON timeline (due_ms, key) WHERE due_ms IS NOT NULL;
 -- watch: 1 overlap is not ALLOW, 2 a concurrency key. Whoever closes a watched execution looks for what waits on it.
 -- slot: the concurrency key of which a handed-out execution holds a slot.
 CREATE TABLE executions (
-    id          TEXT PRIMARY KEY,
     job_id      TEXT NOT NULL,
+    id          TEXT NOT NULL,
     tenant      TEXT NOT NULL,
     nominal_ms  INTEGER NOT NULL,
     due_ms      INTEGER NOT NULL,
@@ -92,9 +92,10 @@ CREATE TABLE executions (
     progress    TEXT,
     result      TEXT,
     retry_of    TEXT,
-    moves       TEXT NOT NULL
-);
-CREATE INDEX executions_of_job ON executions (job_id, id);
+    moves       TEXT NOT NULL,
+    PRIMARY KEY (job_id, id)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX executions_id ON executions (id);
 CREATE INDEX executions_open ON executions (job_id, id) WHERE state < 2;
 CREATE INDEX executions_running ON executions (worker_id) WHERE state = 1;
 

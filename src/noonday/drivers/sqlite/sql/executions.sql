@@ -10,6 +10,16 @@ INSERT INTO places (partition, era, next, tick_ms) VALUES (?1, ?2, ?3, ?4) ON CO
 -- Compare and set: nobody else has recorded in between.
 UPDATE places SET era = ?4, next = ?5, tick_ms = ?6 WHERE partition = ?1 AND era = ?2 AND next = ?3;
 
+-- name: succeed_without_result
+-- The plainest case, of one worker: nothing was returned, nothing was said.
+UPDATE executions
+SET state = 5, worker_id = ?2, started_ms = iif(state = 0, e.value ->> 3, started_ms), finished_ms = e.value ->> 4, failure = NULL,
+    result = NULL,
+    moves = moves || iif(state = 0, ',[1,' || (e.value ->> 3) || ',"' || ?2 || '"]', '') || ',[5,' || (e.value ->> 4) || ']'
+FROM json_each(?1) e
+WHERE executions.job_id = e.value ->> 0 AND executions.id = e.value ->> 1 AND dispatch = e.value ->> 2 AND state < 2
+      AND fired_ms IS NOT NULL AND watch = 0 AND (worker_id IS NULL OR worker_id = ?2);
+
 -- name: succeed
 -- The plain case, all at once: handed out, nobody waits on it, this worker has it or nobody does.
 UPDATE executions

@@ -27,6 +27,25 @@ SELECT json_group_array(json_array(
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1
      CROSS JOIN timeline t ON t.key = j.id;
 
+-- name: fire_plain
+-- One-shots that nothing can stand in the way of, all at once. The row must be the one the entry names.
+INSERT INTO executions (job_id, id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
+                        watch, created_ms, fired_ms, moves)
+SELECT j.id, e.value ->> 0, j.tenant, t.nominal_ms, t.due_ms, 0, 1, 1, j.revision, 0, j.pool, j.handler, j.lane, 0, ?2, ?2, ?3
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
+WHERE t.number = e.value ->> 2 AND t.nominal_ms = e.value ->> 3 AND t.due_ms <= ?4
+ON CONFLICT DO NOTHING;
+
+-- name: plain_dispatches
+-- What workers need to run one-shots that are being fired, in the order of the fields of a Dispatch.
+SELECT json_group_array(json_array(e.value ->> 0, 1, t.key, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1, ?2, j.revision,
+                                   j.timeout_sec, j.heartbeat_sec, j.deadline_sec, j.payload, NULL, j.trace, j.name))
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
+
+-- name: pool_timeouts
+-- Pools that say how long their handlers may run.
+SELECT json_group_array(json_array(name, settings ->> '$.timeoutSec')) FROM pools WHERE settings ->> '$.timeoutSec' IS NOT NULL;
+
 -- name: hand_out
 -- Executions whose dispatch row was taken off the timeline.
 UPDATE executions SET fired_ms = ?2, slot = e.value ->> 1
@@ -45,8 +64,7 @@ SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool,
                                    iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec'),
                                    iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec'),
                                    iif(r.revision IS NULL, j.payload, r.payload),
-                                   x.progress, j.trace, j.name,
-                                   (SELECT p.settings ->> '$.timeoutSec' FROM pools p WHERE p.name = x.pool)))
+                                   x.progress, j.trace, j.name))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision

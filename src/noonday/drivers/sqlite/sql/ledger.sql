@@ -6,7 +6,7 @@ SELECT e.value ->> 0, j.id, j.tenant, e.value ->> 3, e.value ->> 4, 0, 1, 1, j.r
        j.lane, j.watch, ?2, e.value ->> 6, e.value ->> 7, e.value ->> 8, e.value ->> 9, ?3
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 1 AND j.id = e.value ->> 2
 WHERE true
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT DO NOTHING;
 
 -- name: set_executions
 -- Where settled executions rest now.

@@ -1,0 +1,123 @@
+"""What a measurement says, and how it follows from what was seen."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+PERCENTILES = (50, 95, 99)
+
+
+class Lateness(msgspec.Struct, frozen=True):
+    """In milliseconds. None where nothing was to start."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, tag="figures"):
+    """One work, measured once."""
+
+    work: str
+    rung: str
+    jobs: int
+    expected: int
+    """Executions that were asked for."""
+    fired: int
+    """Those of them that are recorded as SUCCEEDED."""
+    recorded_per_s: float
+    """All that were recorded, by the time from the first instant until the last of them was recorded."""
+    drain_sec: float
+    """How long recording went on after the last of them was due."""
+    lateness_ms: Lateness
+    """From the due time to the start of the handler."""
+    lost: int
+    duplicated: int
+    early: int
+    cpu_us_per_job: float
+    """Of the whole process, by execution, from before the first hand-out until the last was recorded."""
+    rss_mb: float | None
+    rss_peak_mb: float | None
+    """The whole life of the process, creating the jobs included."""
+    created_per_s: float
+    settings: dict[str, Any]
+
+    @property
+    def flawless(self) -> bool:
+        return not (self.lost or self.duplicated or self.early)
+
+
+class Created(msgspec.Struct, frozen=True, kw_only=True, tag="created"):
+    """Jobs stored in one way."""
+
+    way: str
+    jobs: int
+    """What was acknowledged."""
+    created_per_s: float
+    lost: int
+    """Acknowledged, and not in the data file."""
+    duplicated: int
+    """In the data file, and not acknowledged."""
+    cpu_us_per_job: float
+    """Of the process that has the engine."""
+    rss_mb: float | None
+    callers: int | None = None
+    """For calls over HTTP."""
+    call_ms: Lateness | None = None
+    callers_cpu: float | None = None
+    """What share of a core the callers used themselves."""
+
+    @property
+    def flawless(self) -> bool:
+        return not (self.lost or self.duplicated)
+
+
+class Tally(msgspec.Struct, frozen=True):
+    fired: int
+    lost: int
+    duplicated: int
+    early: int
+    lateness_ms: Lateness
+
+
+def tally(due_ms: Mapping[str, int], starts: Sequence[tuple[str, int]], recorded: Collection[str]) -> Tally:
+    """Compare the executions that were asked for (with their due times), the handler's notes (execution, time in ns),
+    and those the store has as SUCCEEDED."""
+    seen = {execution for execution, _ in starts}
+    asked = due_ms.keys()
+    done = asked & recorded
+    late_ns = [at_ns - due_ms[execution] * 1_000_000 for execution, at_ns in starts if execution in due_ms]
+    unasked = (seen | set(recorded)) - asked
+    return Tally(
+        fired=len(done),
+        lost=len(due_ms) - len(done & seen),
+        duplicated=len(starts) - len(seen) + len(unasked),
+        early=sum(late < 0 for late in late_ns),
+        lateness_ms=lateness([late / 1e6 for late in late_ns]),
+    )
+
+
+def lateness(values_ms: Sequence[float]) -> Lateness:
+    if not values_ms:
+        return Lateness()
+    ranked = sorted(values_ms)
+    p50, p95, p99 = (round(_percentile(ranked, percent), 3) for percent in PERCENTILES)
+    return Lateness(p50, p95, p99, round(ranked[-1], 3))
+
+
+def _percentile(ranked: Sequence[float], percent: int) -> float:
+    """The smallest value that so many of a hundred do not exceed."""
+    return ranked[max(0, -(-len(ranked) * percent // 100) - 1)]
+
+
+def middle(rounds: Sequence[Figures]) -> Figures:
+    """The round whose rate is the median; of an even number the slower of the two."""
+    return sorted(rounds, key=lambda figures: figures.recorded_per_s)[(len(rounds) - 1) // 2]
+
+
+def change_percent(before: float | None, after: float | None) -> float | None:
+    if not before or after is None:
+        return None
+    return round((after - before) / before * 100, 1)

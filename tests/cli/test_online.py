@@ -1,0 +1,392 @@
+"""Commands that talk to a server."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonday.cli import exits
+from tests.cli.conftest import Run
+from tests.cli.serving import Up, eventually
+
+Answer = Callable[..., Any]
+FAR = "2099-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return str(request.node.name)
+
+
+def create(ask_json: Answer, name: str, *flags: str, handler: str = "demo.echo") -> str:
+    job_id: str = ask_json("job", "create", "--handler", handler, "--name", name, "--json", *flags)["jobId"]
+    return job_id
+
+
+def ended(ask_json: Answer, job: str) -> Any:
+    """The latest execution of a job, once it has come to rest."""
+
+    def look() -> Any:
+        executions = ask_json("job", "executions", job, "--json")["executions"]
+        return executions and executions[0]["state"] not in ("PENDING", "RUNNING") and executions[0]
+
+    return eventually(look)
+
+
+# Jobs
+
+
+def test_a_job_is_created_and_shown(ask: Run, name: str) -> None:
+    result = ask("job", "create", "--handler", "demo.echo", "--name", name, "--at", FAR, "--payload", '{"a": 1}')
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"created {name} (")
+    shown = ask("job", "show", name).stdout
+    assert "demo.echo in pool demo" in shown
+    assert '{"a":1}' in shown
+    assert "2099-01-01 00:00:00+00:00 (in 7" in shown
+
+
+def test_what_flags_say_is_what_the_job_has(ask_json: Answer, name: str) -> None:
+    job = create(
+        ask_json, name, "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--overlap", "skip", "--catch-up", "all",
+        "--window", "2h", "--max-runs", "7", "--start", FAR, "--spread", "30s", "--tag", "a", "--tag", "b",
+        "--priority", "high", "--timeout", "5m", "--max-attempts", "2", "--backoff", "fixed", "--initial-delay", "1s",
+    )  # fmt: skip
+    shown = ask_json("job", "show", job, "--json")
+    assert (shown["schedule"], shown["timezone"], shown["overlap"]) == ("0 3 * * *", "Europe/Berlin", "SKIP")
+    assert shown["catchUp"] == {"policy": "ALL", "windowSec": 7200}
+    assert (shown["maxRuns"], shown["spreadSec"], shown["tags"]) == (7, 30, ["a", "b"])
+    assert (shown["priority"], shown["timeoutSec"]) == ("HIGH", 300)
+    assert shown["retryPolicy"] == {"maxAttempts": 2, "backoff": "FIXED", "initialDelayMs": 1000}
+
+
+def test_a_job_can_come_from_a_file_or_from_standard_input(ask: Run, tmp_path: Path, name: str) -> None:
+    job = {"type": "ONE_TIME", "runAt": FAR, "target": {"pool": "demo", "handler": "demo.echo"}, "name": name}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert ask("job", "create", "--file", "job.json").exit_code == 0
+    assert ask("job", "create", "--file", "-", "--name", f"{name}-2", input=json.dumps(job)).exit_code == 0
+    assert ask("job", "show", f"{name}-2").exit_code == 0
+
+
+def test_the_same_idempotency_key_creates_one_job(ask_json: Answer, name: str) -> None:
+    flags = ("--at", FAR, "--idempotency-key", name)
+    assert create(ask_json, name, *flags) == create(ask_json, name, *flags)
+
+
+def test_every_wrong_value_is_told_with_its_flag(ask: Run) -> None:
+    result = ask("job", "create", "--handler", "demo.echo", "--cron", "61 * * * *", "--tz", "Europe/Berln")
+    assert (result.exit_code, result.stdout) == (exits.FAILED, "")
+    assert '/schedule (--cron): minute "61"' in result.stderr
+    assert "/timezone (--tz): " in result.stderr
+    assert "did you mean Europe/Berlin?" in result.stderr
+
+
+def test_an_unknown_handler_or_pool_names_the_nearest(ask: Run) -> None:
+    assert "did you mean demo.echo?" in ask("job", "create", "--handler", "demo.ecko").stderr
+    assert "did you mean demo?" in ask("job", "create", "--handler", "demo.echo", "--pool", "demmo").stderr
+
+
+def test_a_handler_that_no_worker_has_is_accepted_with_a_warning(ask: Run, name: str) -> None:
+    result = ask("job", "create", "--handler", "demo.later", "--pool", "demo", "--name", name, "--at", FAR)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: ")
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(ask_json: Answer, ask: Run, name: str) -> None:
+    job = create(ask_json, name, "--at", FAR)
+    assert ask_json("job", "show", job[:23], "--json")["jobId"] == job
+    assert ask("job", "show", job[:23].upper()).exit_code == 0
+
+
+def test_a_name_that_several_jobs_have_is_refused_with_their_ids(ask_json: Answer, ask: Run, name: str) -> None:
+    jobs = [create(ask_json, name, "--at", FAR) for _ in range(2)]
+    result = ask("job", "show", name)
+    assert result.exit_code == exits.FAILED
+    assert all(job in result.stderr for job in jobs)
+
+
+def test_of_several_jobs_of_a_name_the_one_that_lives_is_meant(ask_json: Answer, name: str) -> None:
+    jobs = [create(ask_json, name, "--at", FAR) for _ in range(2)]
+    ask_json("job", "cancel", jobs[0], "--json")
+    assert ask_json("job", "show", name, "--json")["jobId"] == jobs[1]
+
+
+def test_an_unknown_job_names_the_nearest(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    result = ask("job", "show", f"{name}x")
+    assert result.exit_code == exits.NOT_FOUND
+    assert f"did you mean {name}?" in result.stderr
+
+
+def test_an_id_that_nothing_has_is_not_found(ask: Run) -> None:
+    assert ask("job", "show", "01900000-0000-7000-8000-000000000000").exit_code == exits.NOT_FOUND
+
+
+def test_a_paused_job_can_be_resumed_and_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "@yearly")
+    assert ask("job", "pause", name).stdout.startswith(f"paused {name}")
+    assert ask_json("job", "show", name, "--json")["state"] == "PAUSED"
+    assert ", next " in ask("job", "resume", name).stdout
+    assert ask_json("job", "cancel", name, "--json")["state"] == "CANCELLED"
+
+
+def test_a_triggered_job_runs_besides_its_schedule(ask_json: Answer, name: str) -> None:
+    create(ask_json, name, "--cron", "@yearly", "--payload", "42")
+    made = ask_json("job", "trigger", name, "--json")
+    assert made["cause"] == "TRIGGER"
+    assert ended(ask_json, name)["executionId"] == made["executionId"]
+
+
+def test_jobs_are_listed_by_condition_newest_first(ask_json: Answer, ask: Run, name: str) -> None:
+    jobs = [create(ask_json, f"{name}-{i}", "--at", FAR, "--tag", name) for i in range(3)]
+    listed = ask_json("job", "list", "--tag", name, "--json")
+    assert ([job["jobId"] for job in listed["jobs"]], listed["more"]) == (jobs[::-1], False)
+    part = ask("job", "list", "--tag", name, "--limit", "2")
+    assert len(part.stdout.splitlines()) == 3
+    assert "more jobs" in part.stderr
+    assert ask_json("job", "list", "--tag", name, "--limit", "2", "--json")["more"] is True
+    assert len(ask_json("job", "list", "--tag", name, "--limit", "1", "--all", "--json")["jobs"]) == 3
+
+
+def test_nothing_to_list_says_so_and_is_no_error(ask: Run, name: str) -> None:
+    result = ask("job", "list", "--tag", name)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs\n")
+
+
+def test_a_past_span_is_previewed_and_filled_once(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "@daily", "--start", "2026-01-01T00:00:00Z")
+    span = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-03T00:00:00Z")
+    assert ask("job", "backfill", name, *span, "--preview").stdout.startswith("would run 3 occurrences")
+    assert ask_json("job", "backfill", name, *span, "--json")["created"] == 3
+    assert ask("job", "backfill", name, *span).stdout.startswith("created 0 executions for 3")
+
+
+def test_occurrences_are_listed_with_what_is_planned(ask_json: Answer, name: str) -> None:
+    create(ask_json, name, "--cron", "0 0 1 1 *")
+    listed = ask_json("job", "occurrences", name, "--from", "now", "--to", "+750d", "--json")["occurrences"]
+    assert [one["outcome"] for one in listed] == ["PLANNED", "PLANNED"]
+
+
+# Executions
+
+
+def test_an_execution_is_waited_for_and_its_result_printed(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--payload", '{"a": [1]}')
+    assert ask_json("execution", "wait", name, "--timeout", "20s") == {"a": [1]}
+    shown = ask("execution", "show", ended(ask_json, name)["executionId"]).stdout
+    assert "SUCCEEDED" in shown
+    assert '{"a":[1]}' in shown
+
+
+def test_waiting_for_what_fails_says_why_and_exits_with_1(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
+    result = ask("execution", "wait", name, "--timeout", "20s")
+    assert (result.exit_code, result.stdout) == (exits.FAILED, "")
+    assert "DEAD after attempt 1: RuntimeError" in result.stderr
+
+
+def test_waiting_ends_when_told_to(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    result = ask("execution", "wait", name, "--timeout", "100ms")
+    assert result.exit_code == exits.FAILED
+    assert "within 0.1 s" in result.stderr
+
+
+def test_a_running_execution_can_be_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--payload", '{"seconds": 600}', handler="demo.sleep")
+    executions = eventually(lambda: ask_json("job", "executions", name, "--json")["executions"])
+    assert ask("execution", "cancel", executions[0]["executionId"]).exit_code == 0
+    assert ended(ask_json, name)["state"] == "CANCELLED"
+
+
+def test_the_id_of_a_job_is_not_that_of_an_execution(ask_json: Answer, ask: Run, name: str) -> None:
+    job = create(ask_json, name, "--at", FAR)
+    for wrong in (job, "abc"):
+        result = ask("execution", "show", wrong)
+        assert result.exit_code == exits.NOT_FOUND
+        assert "noonday job executions" in result.stderr
+
+
+# Why
+
+
+def test_why_tells_of_every_attempt_and_its_error(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--max-attempts", "2", "--retry-delays", "1ms", handler="demo.fail")
+    execution = ended(ask_json, name)["executionId"]
+    lines = ask("why", name).stdout.splitlines()
+    assert lines[1].endswith(": FIRED.")
+    assert lines[2].endswith("is DEAD.")
+    assert "attempt 1 was told to fail" in lines[3]
+    assert "attempt 2 was told to fail" in lines[4]
+    assert lines[-1].strip() == f"noonday dead retry {execution}"
+
+
+def test_why_says_what_is_planned(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    assert "PLANNED: it fires in 7" in ask("why", name).stdout
+
+
+def test_why_says_that_a_pause_stands_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    ask_json("job", "pause", name, "--json")
+    assert "will not fire as things are: the job is paused" in ask("why", name).stdout
+
+
+def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "* * * * * *", "--start", "+1s")
+    ask_json("job", "pause", name, "--json")
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    eventually(lambda: datetime.now(UTC) > due and "PAUSED: it did not fire" in ask("why", name).stdout)
+    ask_json("job", "resume", name, "--json")
+    listed = ask_json("job", "occurrences", name, "--from", "-1m", "--to", "now", "--json")["occurrences"]
+    ask_json("job", "cancel", name, "--json")
+    assert listed[0]["outcome"] == "PAUSED"
+    told = ask("why", name, "--at", listed[0]["scheduledAt"]).stdout
+    assert "PAUSED: " in told
+
+
+def test_why_says_when_an_earlier_execution_stood_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "* * * * * *", "--overlap", "skip", "--payload", '{"seconds": 600}',
+           handler="demo.sleep")  # fmt: skip
+    eventually(lambda: "SKIPPED: overlap SKIP" in ask("why", name).stdout)
+    ask_json("job", "cancel", name, "--json")
+
+
+def test_why_at_a_time_tells_of_the_nearest_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "0 0 1 * *", "--start", "2098-12-31T00:00:00Z")
+    exactly = ask_json("why", name, "--at", FAR, "--json")["occurrence"]
+    around = ask("why", name, "--at", "2099-01-02T12:00:00Z").stdout
+    assert exactly["scheduledAt"] == FAR
+    assert "It has no occurrence at 2099-01-02 12:00:00+00:00" in around
+    assert "Occurrence 2099-01-01 00:00:00+00:00" in around
+
+
+def test_why_before_a_job_existed_says_so(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    assert "It did not exist at 2020-01-01" in ask("why", name, "--at", "2020-01-01T00:00:00Z").stdout
+
+
+# Dead letters
+
+
+def test_a_dead_letter_is_listed_retried_and_archived(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
+    execution = ended(ask_json, name)["executionId"]
+    listed = ask_json("dead", "list", "--job", name, "--json")["deadLetters"]
+    assert [letter["execution"]["executionId"] for letter in listed] == [execution]
+    again = ask_json("dead", "retry", execution, "--json")["executionId"]
+    eventually(lambda: ask_json("dead", "list", "--job", name, "--json")["deadLetters"])
+    assert ask("dead", "archive", again).stdout == f"archived {again}\n"
+    assert ask("dead", "list", "--job", name).stderr == "no dead letters\n"
+    assert again in ask("dead", "list", "--job", name, "--archived").stdout
+
+
+def test_dead_letters_are_changed_by_condition(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
+    ended(ask_json, name)
+    for _ in range(2):
+        ask_json("job", "trigger", name, "--json")
+    eventually(lambda: len(ask_json("dead", "list", "--job", name, "--json")["deadLetters"]) == 3)
+    assert ask("dead", "archive", "--job", name, "--since", "+1h").stdout == "0 dead letters archived\n"
+    assert ask_json("dead", "archive", "--job", name, "--since", "-1h", "--json") == {"changed": 3}
+
+
+def test_to_change_dead_letters_one_must_say_which(ask: Run) -> None:
+    for words in (["dead", "retry"], ["dead", "archive"], ["dead", "retry", "x", "--all"]):
+        assert ask(*words).exit_code == exits.USAGE
+
+
+# The server
+
+
+def test_pools_are_listed_and_set_without_losing_what_was_set_before(ask_json: Answer, ask: Run) -> None:
+    assert ask("pool", "set", "mail", "--timeout", "5m", "--max-attempts", "3").exit_code == 0
+    changed = ask_json("pool", "set", "mail", "--description", "sends mail", "--json")
+    assert changed["settings"] == {"retryPolicy": {"maxAttempts": 3}, "timeoutSec": 300, "description": "sends mail"}
+    assert "no workers" in ask("pool", "list").stdout
+    assert {"demo", "shop", "mail"} <= {pool["name"] for pool in ask_json("pool", "list", "--json")["pools"]}
+
+
+def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
+    result = ask("pool", "set", "mail", "--max-attempts", "0")
+    assert result.exit_code == exits.FAILED
+    assert "/retryPolicy/maxAttempts (--max-attempts)" in result.stderr
+
+
+def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
+    (worker,) = ask_json("worker", "list", "--json")["workers"]
+    assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop"})
+    assert worker["workerId"] in ask("worker", "list").stdout
+
+
+def test_top_prints_a_frame(ask_json: Answer, ask: Run) -> None:
+    frame = ask_json("top", "--json")
+    assert set(frame) == {"overview", "pools", "workers"}
+    shown = ask("top", "--once").stdout
+    assert "late p99" in shown
+    assert "demo" in shown
+
+
+def test_the_audit_says_who_did_what(ask_json: Answer, ask: Run, name: str) -> None:
+    job = create(ask_json, name, "--at", FAR)
+    ask_json("job", "pause", job, "--json")
+    entries = ask_json("audit", "--job", name, "--json")["entries"]
+    assert [entry["action"] for entry in entries] == ["job.pause", "job.create"]
+    assert entries[0]["subject"].startswith("cli:")
+    assert "job.pause" in ask("audit", "--target", job).stdout
+
+
+# Who asks
+
+
+def test_a_token_given_is_used_instead_of_one_of_its_own(ask: Run, name: str) -> None:
+    reader = ask("token", "--scopes", "read").stdout.strip()
+    assert ask("job", "list", env={"NOONDAY_TOKEN": reader}).exit_code == 0
+    refused = ask("job", "create", "--handler", "demo.echo", "--pool", "demo", "--token", reader)
+    assert refused.exit_code == exits.FAILED
+    assert "needs scope write" in refused.stderr
+
+
+def test_without_the_secret_a_command_says_how_to_get_in(ask: Run) -> None:
+    result = ask("job", "list", "--data", "elsewhere.db")
+    assert result.exit_code == exits.FAILED
+    assert "elsewhere.db.secret" in result.stderr
+    assert "--data" in result.stderr
+
+
+def test_with_another_secret_a_command_says_where_the_token_came_from(ask: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.db.secret").touch(0o600)
+    (tmp_path / "other.db.secret").write_text("x" * 43)
+    result = ask("job", "list", "--data", "other.db")
+    assert result.exit_code == exits.FAILED
+    assert "made from other.db.secret" in result.stderr
+
+
+def test_the_token_of_one_tenant_sees_nothing_of_another(ask: Run, name: str, ask_json: Answer) -> None:
+    job = create(ask_json, name, "--at", FAR)
+    other = ask("token", "--tenant", "acme").stdout.strip()
+    assert ask("job", "show", job, "--token", other).exit_code == exits.NOT_FOUND
+
+
+def test_the_url_follows_from_the_settings(ask: Run, server: Up) -> None:
+    port = server.url.rpartition(":")[2]
+    assert ask("job", "list", env={"NOONDAY_URL": "", "NOONDAY_PORT": port}).exit_code == 0
+
+
+def test_the_doctor_recognises_a_running_server(ask: Run, server: Up) -> None:
+    port = server.url.rpartition(":")[2]
+    result = ask("doctor", env={"NOONDAY_PORT": port})
+    assert result.exit_code == 0
+    assert f"process {server.process.pid}" in result.stdout
+    assert f"a Noonday answers on 127.0.0.1 port {port}" in result.stdout
+
+
+def test_a_command_is_over_in_a_moment(ask: Run) -> None:
+    begun = time.monotonic()
+    ask("pool", "list")
+    assert time.monotonic() - begun < 5

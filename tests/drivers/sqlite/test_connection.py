@@ -1,0 +1,323 @@
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonday.drivers.sqlite.connection import (
+    MEMORY,
+    Database,
+    FileOptions,
+    InlineDatabase,
+    Request,
+    ThreadedDatabase,
+    commit_group,
+    connect,
+    translated,
+)
+from noonday.model.errors import Conflict, StoreUnavailable
+from tests.support.eventually import eventually
+
+QUICK = FileOptions(synchronous="OFF", busy_timeout_ms=1)
+
+
+def prepare(conn: sqlite3.Connection) -> None:
+    conn.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT UNIQUE)")
+
+
+def note(text: str) -> Callable[[sqlite3.Connection], str]:
+    """Work that writes a note and answers it."""
+
+    def work(conn: sqlite3.Connection) -> str:
+        conn.execute("INSERT INTO notes VALUES (?)", (text,))
+        return text
+
+    return work
+
+
+def notes(conn: sqlite3.Connection) -> list[str]:
+    return [text for (text,) in conn.execute("SELECT text FROM notes ORDER BY rowid")]
+
+
+@pytest.fixture
+async def threaded(tmp_path: Path) -> AsyncIterator[ThreadedDatabase]:
+    database = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
+    yield database
+    await database.close()
+
+
+@pytest.fixture(params=["inline", "threaded"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    if request.param == "inline":
+        opened: Database = InlineDatabase(MEMORY, QUICK, prepare)
+    else:
+        opened = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
+    yield opened
+    await opened.close()
+
+
+class Blocked:
+    """The writer held up by a request, so that the following ones gather behind it."""
+
+    def __init__(self, database: ThreadedDatabase) -> None:
+        self.go_on = threading.Event()
+        self.began = threading.Event()
+        self.statements: list[str] = []
+        self.task = asyncio.ensure_future(database.write(self._hold))
+
+    def _hold(self, conn: sqlite3.Connection) -> None:
+        conn.set_trace_callback(self.statements.append)
+        self.began.set()
+        assert self.go_on.wait(5)
+
+    async def group(self, database: ThreadedDatabase, *works: Callable[[sqlite3.Connection], Any]) -> list[Any]:
+        """What the requests are answered when the writer finds them all waiting."""
+        await eventually(self.began.is_set)
+        waiting = [asyncio.ensure_future(database.write(work)) for work in works]
+        await asyncio.sleep(0)
+        self.go_on.set()
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        await self.task
+        return answers
+
+    @property
+    def commits(self) -> int:
+        return self.statements.count("COMMIT")
+
+
+# Either kind
+
+
+async def test_what_is_written_is_answered_and_can_be_read(database: Database) -> None:
+    assert await database.write(note("a")) == "a"
+    assert await database.read(notes) == ["a"]
+
+
+async def test_a_request_that_raises_undoes_itself(database: Database) -> None:
+    def work(conn: sqlite3.Connection) -> None:
+        note("half")(conn)
+        raise Conflict("no")
+
+    with pytest.raises(Conflict, match="no"):
+        await database.write(work)
+    assert await database.read(notes) == []
+    await database.write(note("after"))
+    assert await database.read(notes) == ["after"]
+
+
+async def test_no_error_of_sqlite_crosses_the_edge(database: Database) -> None:
+    await database.write(note("a"))
+    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+        await database.write(note("a"))
+    with pytest.raises(StoreUnavailable, match="no such table"):
+        await database.read(lambda conn: conn.execute("SELECT * FROM nothing"))
+
+
+async def test_a_preparation_that_fails_is_told_in_our_words(tmp_path: Path) -> None:
+    def spoil(conn: sqlite3.Connection) -> None:
+        conn.execute("CREATE nonsense")
+
+    for kind, path in ((InlineDatabase, MEMORY), (ThreadedDatabase, str(tmp_path / "noonday.db"))):
+        with pytest.raises(StoreUnavailable, match="syntax error"):
+            kind(path, QUICK, spoil)
+
+
+# Group commit
+
+
+async def test_requests_that_wait_together_are_committed_together(threaded: ThreadedDatabase) -> None:
+    blocked = Blocked(threaded)
+    answers = await blocked.group(threaded, *[note(str(n)) for n in range(20)])
+    assert answers == [str(n) for n in range(20)]
+    assert blocked.commits == 2
+    assert await threaded.read(notes) == answers
+
+
+async def test_a_bad_request_does_not_harm_its_group(threaded: ThreadedDatabase) -> None:
+    def bad(conn: sqlite3.Connection) -> None:
+        note("half")(conn)
+        raise ValueError("bad")
+
+    before, failed, duplicate, after = await Blocked(threaded).group(
+        threaded, note("before"), bad, note("before"), note("after")
+    )
+    assert (before, after) == ("before", "after")
+    assert isinstance(failed, ValueError)
+    assert isinstance(duplicate, StoreUnavailable)
+    assert await threaded.read(notes) == ["before", "after"]
+
+
+async def test_requests_of_a_group_see_what_came_before_them(threaded: ThreadedDatabase) -> None:
+    answers = await Blocked(threaded).group(threaded, note("a"), notes, note("b"), notes)
+    assert answers == ["a", ["a"], "b", ["a", "b"]]
+
+
+async def test_an_answer_comes_only_after_the_commit(threaded: ThreadedDatabase) -> None:
+    """Somebody else, who sees only what is committed, sees everything that was answered."""
+    other = sqlite3.connect(threaded.path)
+
+    async def write_and_look(text: str) -> bool:
+        await threaded.write(note(text))
+        return text in notes(other)
+
+    assert all(await asyncio.gather(*[write_and_look(str(n)) for n in range(100)]))
+    other.close()
+
+
+async def test_nobody_is_answered_while_the_group_is_under_way(threaded: ThreadedDatabase) -> None:
+    go_on = threading.Event()
+    reached = threading.Event()
+
+    def slow(conn: sqlite3.Connection) -> None:
+        reached.set()
+        assert go_on.wait(5)
+
+    blocked = Blocked(threaded)
+    grouped = asyncio.ensure_future(blocked.group(threaded, note("first"), slow))
+    await eventually(reached.is_set)
+    assert await threaded.read(notes) == []
+    assert not grouped.done()
+    go_on.set()
+    assert await grouped == ["first", None]
+
+
+async def test_a_full_disk_fails_what_it_cannot_keep_and_nothing_else_is_lost(threaded: ThreadedDatabase) -> None:
+    def shrink(conn: sqlite3.Connection) -> None:
+        pages = conn.execute("PRAGMA page_count").fetchone()[0]
+        conn.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+    await threaded.write(note("kept"))
+    await threaded.write(shrink)
+    small, large = await Blocked(threaded).group(threaded, note("small"), note("x" * 1_000_000))
+    assert isinstance(large, StoreUnavailable)
+    assert "full" in large.detail
+    stored = await threaded.read(notes)
+    assert stored == ["kept", *([small] if small == "small" else [])]
+    assert small == "small" or isinstance(small, StoreUnavailable)
+
+
+async def test_a_caller_that_gave_up_harms_nobody(threaded: ThreadedDatabase) -> None:
+    blocked = Blocked(threaded)
+    await eventually(blocked.began.is_set)
+    given_up = asyncio.ensure_future(threaded.write(note("given up")))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    assert await blocked.group(threaded, note("kept")) == ["kept"]
+    assert "kept" in await threaded.read(notes)
+
+
+async def test_loops_in_several_threads_are_each_answered(threaded: ThreadedDatabase) -> None:
+    def work(name: str) -> list[str]:
+        async def write() -> list[str]:
+            return await asyncio.gather(*[threaded.write(note(f"{name}{n}")) for n in range(50)])
+
+        return asyncio.run(write())
+
+    answers = await asyncio.gather(*[asyncio.to_thread(work, name) for name in "abc"])
+    assert answers == [[f"{name}{n}" for n in range(50)] for name in "abc"]
+    assert len(await threaded.read(notes)) == 150
+
+
+async def test_closing_finishes_what_waits_and_refuses_what_follows(tmp_path: Path) -> None:
+    database = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
+    waiting = [asyncio.ensure_future(database.write(note(str(n)))) for n in range(10)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert await asyncio.gather(*waiting) == [str(n) for n in range(10)]
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await database.write(note("late"))
+    await database.close()
+
+
+async def test_a_reader_cannot_write(threaded: ThreadedDatabase) -> None:
+    with pytest.raises(StoreUnavailable):
+        await threaded.read(note("by the back door"))
+    assert await threaded.read(notes) == []
+
+
+async def test_a_commit_that_fails_fails_the_whole_group() -> None:
+    conn = connect(MEMORY, QUICK)
+    conn.execute("PRAGMA foreign_keys = ON")
+    conn.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+    conn.execute("CREATE TABLE children (parent REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)")
+    loop = asyncio.get_running_loop()
+    good = Request(lambda c: c.execute("INSERT INTO parents VALUES (1)").rowcount, loop.create_future())
+    orphan = Request(lambda c: c.execute("INSERT INTO children VALUES (7)").rowcount, loop.create_future())
+    commit_group(conn, [good, orphan], "a file")
+    for request in (good, orphan):
+        request.resolve()
+        with pytest.raises(StoreUnavailable, match="a file"):
+            await request.future
+    assert not conn.in_transaction
+    assert conn.execute("SELECT count(*) FROM parents").fetchone() == (0,)
+    conn.close()
+
+
+# Errors in our words
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("SQLITE_FULL", "disk.*full.*free some space"),
+        ("SQLITE_READONLY", "check the permissions"),
+        ("SQLITE_READONLY_DBMOVED", "check the permissions"),
+        ("SQLITE_CANTOPEN", "check the permissions"),
+        ("SQLITE_CORRUPT", "noonday doctor --data /data/noonday.db"),
+        ("SQLITE_NOTADB", "not a Noonday file"),
+        ("SQLITE_BUSY", "locked by another program"),
+        ("SQLITE_IOERR_WRITE", "check the disk"),
+        ("SQLITE_ERROR", "/data/noonday.db: the text of SQLite"),
+    ],
+)
+def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
+    error = sqlite3.OperationalError("the text of SQLite")
+    error.sqlite_errorname = name
+    with pytest.raises(StoreUnavailable, match=words) as caught, translated("/data/noonday.db"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_an_error_of_ours_is_not_touched() -> None:
+    with pytest.raises(Conflict, match="ours"), translated("a file"):
+        raise Conflict("ours")
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="the folder .*/nowhere does not exist"):
+        connect(str(tmp_path / "nowhere" / "noonday.db"), QUICK)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noonday.db"
+    path.write_bytes(b"certainly not a database, but long enough to look at" * 100)
+    with pytest.raises(StoreUnavailable, match="not a Noonday file"):
+        connect(str(path), QUICK)
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="check the permissions"):
+        connect(str(tmp_path), QUICK)
+
+
+async def test_a_file_that_another_program_has_locked_is_named(threaded: ThreadedDatabase) -> None:
+    other = sqlite3.connect(threaded.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked by another program"):
+        await threaded.write(note("a"))
+    other.execute("ROLLBACK")
+    assert await threaded.write(note("a")) == "a"
+    other.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noonday.db"
+    ThreadedDatabase(str(path), QUICK, prepare)
+    path.chmod(0o400)
+    with pytest.raises(StoreUnavailable, match="check the permissions"):
+        ThreadedDatabase(str(path), QUICK, prepare)

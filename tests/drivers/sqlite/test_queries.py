@@ -1,0 +1,67 @@
+"""Every named statement is prepared against the real schema."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+
+import pytest
+
+from noonday.drivers.sqlite.migrations import migrate
+from noonday.drivers.sqlite.queries import load
+
+FOLDER = files("noonday.drivers.sqlite")
+PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
+NAMED = [(port, name) for port in PORTS for name in load(port).statements]
+GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts")
+"""Tables that grow with the work."""
+READ_WHOLE = {
+    ("archive", "dead"): "read in order of its key, and ends at its limit",
+    ("executions", "drop_audit"): "read in order of its key, and ends at its limit",
+}
+
+each_statement = pytest.mark.parametrize(("port", "name"), NAMED, ids=[f"{port}.{name}" for port, name in NAMED])
+
+
+@pytest.fixture(scope="module")
+def conn() -> Iterator[sqlite3.Connection]:
+    conn = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(conn)
+    yield conn
+    conn.close()
+
+
+def explain(conn: sqlite3.Connection, how: str, statement: str) -> list[str]:
+    parameters = max([int(number) for number in re.findall(r"\?(\d+)", statement)], default=0)
+    return [str(row[3]) for row in conn.execute(f"{how} {statement}", [None] * parameters)]
+
+
+@each_statement
+def test_a_statement_fits_the_schema(conn: sqlite3.Connection, port: str, name: str) -> None:
+    assert explain(conn, "EXPLAIN", getattr(load(port), name))
+
+
+@each_statement
+def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
+    first, *rest = load(port).statements[name].splitlines()
+    assert re.fullmatch(r"-- [A-Z].*[.:].*", first), first
+    assert rest
+
+
+@each_statement
+def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -> None:
+    assert re.search(rf"\bSQL\.{name}\b", FOLDER.joinpath(f"{port}.py").read_text("utf-8"))
+
+
+@each_statement
+def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
+    conn: sqlite3.Connection, port: str, name: str
+) -> None:
+    plan = explain(conn, "EXPLAIN QUERY PLAN", load(port).statements[name])
+    whole = [step for step in plan if re.fullmatch(rf"SCAN ({'|'.join(GROW)})", step)]
+    assert bool(whole) == ((port, name) in READ_WHOLE), plan
+
+
+def test_an_unknown_statement_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_statement"):
+        load(PORTS[0]).no_such_statement  # noqa: B018

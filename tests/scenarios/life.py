@@ -1,0 +1,218 @@
+"""A life of a real process: users who ask for things, a killer, and the history that the checker reads."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+
+from tests.scenarios.process import Server, job_body, until
+from tests.simulation.checker import check_end
+from tests.simulation.history import Answer, Effect, History
+
+LOOK_MS = 300
+"""A worker's last look comes no longer than this before the first line of the handler, on a busy machine."""
+QUIET_SEC = 90.0
+_PAYLOADS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"sec": 0.2},
+    {"sec": 2.5},
+    {"failures": 1},
+    {"failures": 99},
+    {"final": True},
+    {"snoozes": 2},
+)
+
+
+class Life:
+    """One seed. What happens when is up to the machine; what is asked for, and when it is killed, up to the seed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.seed = seed
+        self.server = Server(folder, worker_concurrency=20, worker_threads=8, worker_drain_sec=5)
+        self.answers: list[Answer] = []
+        self.deaths: list[tuple[str, int]] = []
+        self.jobs: list[dict[str, Any]] = []
+        self.over = False
+
+    async def live(self, kills: int, users: int = 3) -> list[str]:
+        """Answers every promise that was broken."""
+        async with self.server:
+            asking = [asyncio.create_task(_User(self, number).ask_on()) for number in range(users)]
+            await self._be_killed(kills)
+            self.over = True
+            await asyncio.gather(*asking)
+            await self.server.up()
+            await self._resume_all()
+            await until(self._is_quiet, QUIET_SEC)
+            self.server.signal()
+            code = await self.server.exit_code()
+            problems = self._check()
+            return problems if code == 0 else [f"exit code {code}: {self.server.err}", *problems]
+
+    async def _be_killed(self, times: int) -> None:
+        random = Random(f"killer/{self.seed}")
+        for _ in range(times):
+            self.server.start()
+            if random.random() < 0.2:
+                await asyncio.sleep(random.random())
+            else:
+                await self.server.answering()
+                await asyncio.sleep(random.choice([0.05, 0.3, 1, 2]) * random.random())
+            pid = self.server.pid
+            self.server.kill()
+            self.deaths.append((str(pid), now_ms()))
+
+    async def _resume_all(self) -> None:
+        """Nothing stays paused for ever."""
+        for (job,) in self.server.query("SELECT id FROM jobs WHERE state = 1"):
+            status, answer = await self.server.ask("POST", f"/v1/jobs/{job}/resume")
+            assert status == 200, answer
+            self.answers.append(Answer("resume", job, now_ms()))
+
+    def _is_quiet(self) -> bool:
+        """Nothing is open, and nothing will be due."""
+        open_ = self.server.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
+        waiting = self.server.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
+        return not open_ and not waiting
+
+    def _check(self) -> list[str]:
+        with closing(sqlite3.connect(self.server.data)) as conn:
+            return check_end(conn, self.history(), now_ms())
+
+    def history(self) -> History:
+        return History(
+            answers=self.answers,
+            effects=effects_of(self.server.lines()),
+            looks={
+                (line["execution"], line["dispatch"]): line["start_ms"] - LOOK_MS for line in self.server.lines("start")
+            },
+            deaths=self.deaths,
+        )
+
+
+def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
+    ends = {(line["execution"], line["dispatch"], line["pid"]): line["end_ms"] for line in lines if "end_ms" in line}
+    return [
+        Effect(
+            line["execution"],
+            line["dispatch"],
+            line["token"],
+            str(line["pid"]),
+            line["start_ms"],
+            line["due_ms"],
+            line["payload"],
+            ends.get((line["execution"], line["dispatch"], line["pid"])),
+        )
+        for line in lines
+        if line["what"] == "start"
+    ]
+
+
+class _User:
+    """Asks for one thing after the other, and notes the answers. What is not answered may have happened, or not."""
+
+    def __init__(self, life: Life, number: int) -> None:
+        self.life = life
+        self.random = Random(f"user/{number}/{life.seed}")
+        self.jobs: list[dict[str, Any]] = []
+        self.edits = 1
+
+    async def ask_on(self) -> None:
+        while not self.life.over:
+            if self.life.server.url is None:
+                await asyncio.sleep(0.01)
+            elif not self.jobs or self.random.random() < 0.6:
+                await self._create()
+            else:
+                await self._meddle(self.random.choice(self.jobs[-40:]))
+            await asyncio.sleep(self.random.random() * 0.06)
+
+    async def _create(self) -> None:
+        answer = await self._ask("create", "", "POST", "/v1/jobs", self._any_job(), lambda job: job["jobId"])
+        if answer is not None:
+            self.jobs.append(answer)
+
+    async def _meddle(self, job: dict[str, Any]) -> None:
+        job_id = job["jobId"]
+        path = f"/v1/jobs/{job_id}"
+        action = self.random.choice(["replace", "pause", "resume", "delete", "trigger", "cancel", "cancel"])
+        if action == "replace":
+            self.edits += 1
+            body = self._any_job() | {"payload": job["payload"] | {"v": self.edits}}
+            await self._ask("replace", job_id, "PUT", path, body, value=self.edits)
+        elif action == "delete":
+            await self._ask("delete", job_id, "DELETE", path)
+        elif action == "cancel":
+            await self._cancel(job_id)
+        else:
+            await self._ask(action, job_id, "POST", f"{path}/{action}")
+
+    async def _cancel(self, job_id: str) -> None:
+        found = self.life.server.query("SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1", job_id)
+        for (execution,) in found:
+            await self._ask("cancel", execution, "POST", f"/v1/executions/{execution}/cancel")
+
+    async def _ask(
+        self,
+        action: str,
+        target: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        named: Callable[[Any], str] | None = None,
+        *,
+        value: Any = None,
+    ) -> Any:
+        try:
+            status, answer = await self.life.server.ask(method, path, body)
+        except (OSError, aiohttp.ClientError):
+            self._note(f"{action}?", target, value)
+            return None
+        if status < 300:
+            self._note(action, named(answer) if named else target, value)
+            return answer
+        assert status in (409, 404), (action, status, answer)
+        return None
+
+    def _note(self, action: str, target: str, value: Any) -> None:
+        self.life.answers.append(Answer(action, target, now_ms(), value))
+
+    def _any_job(self) -> dict[str, Any]:
+        """A job of any kind the seed likes. Each comes to an end."""
+        random = self.random
+        fields: dict[str, Any] = {
+            "priority": random.choice(["HIGH", "NORMAL", "LOW"]),
+            "overlap": random.choice(["ALLOW", "ALLOW", "SKIP", "BUFFER_ONE", "BUFFER_ALL", "CANCEL_OTHER"]),
+        }
+        if random.random() < 0.15:
+            fields["concurrency"] = {"key": "key", "limit": 2}
+        if random.random() < 0.1:
+            fields["timeoutSec"] = 0.5
+        kind = random.random()
+        if kind < 0.75:
+            fields |= {"type": "DELAYED", "delaySec": random.choice([0, 0, 0.05, 0.5, 2, 5])}
+            if random.random() < 0.1:
+                fields["startDeadlineSec"] = 3
+        else:
+            end = datetime.now(UTC) + timedelta(seconds=random.choice([3, 8, 15]))
+            fields |= {"endAt": end.isoformat(), "catchUp": {"policy": random.choice(["ALL", "LATEST", "NONE"])}}
+            fields |= _rhythm(random)
+        return job_body(random.choice(["act", "act", "plod"]), random.choice(_PAYLOADS), **fields)
+
+
+def _rhythm(random: Random) -> dict[str, Any]:
+    if random.random() < 0.6:
+        return {"type": "CRON", "schedule": random.choice(["* * * * * *", "*/3 * * * * *"])}
+    return {"type": "INTERVAL", "everySec": random.choice([1, 2.5])}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

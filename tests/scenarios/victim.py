@@ -1,0 +1,123 @@
+"""An application that writes down what its handlers do, for processes that are killed: a line in a file survives them.
+
+The file is named by VICTIM_LOG. Each line is one JSON object, appended in a single write.
+"""
+
+import asyncio
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from noonday import Context, Noonday
+from noonday.model.errors import DoNotRetry
+from noonday.worker.context import Snooze
+
+app = Noonday()
+_log = os.open(os.environ["VICTIM_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+@app.handler("act", pool="p")
+async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+    """Does what its payload says, on the handlers' loop."""
+    _begin(ctx, payload)
+    try:
+        for step in range(ctx.progress.get("step", 0), round(payload.get("sec", 0) * 10)):
+            ctx.heartbeat({"step": step})
+            await asyncio.sleep(0.1)
+        return _conclude(ctx, payload)
+    finally:
+        _end(ctx)
+
+
+@app.handler("plod", pool="p")
+def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+    """Does what its payload says, in a thread."""
+    _begin(ctx, payload)
+    try:
+        until = time.monotonic() + payload.get("sec", 0)
+        while time.monotonic() < until and not ctx.cancelled:
+            time.sleep(0.02)
+        return _conclude(ctx, payload)
+    finally:
+        _end(ctx)
+
+
+@app.handler("mule", pool="processes", process=True)
+def mule(ctx: Context, payload: dict[str, Any]) -> None:
+    """Says every few milliseconds that it is still there, in a process of its own."""
+    _begin(ctx, payload)
+    until = time.monotonic() + payload["sec"]
+    while time.monotonic() < until:
+        _write("alive", ctx, at_ms=_now_ms())
+        time.sleep(0.02)
+    _end(ctx)
+
+
+@app.handler("block", pool="p")
+async def block(ctx: Context, payload: dict[str, Any]) -> None:
+    """What a coroutine must not do: keeps its loop until a file appears."""
+    _begin(ctx, payload)
+    while not Path(payload["until"]).exists():
+        time.sleep(0.01)  # noqa: ASYNC251
+    _end(ctx)
+
+
+@app.handler("stay", pool="p")
+async def stay(ctx: Context, payload: dict[str, Any]) -> str:
+    """Waits until a file appears, and does not mind being told to end later."""
+    _begin(ctx, payload)
+    try:
+        while not Path(payload["until"]).exists():
+            await asyncio.sleep(0.01)
+    finally:
+        _end(ctx)
+    return "stayed"
+
+
+@app.handler("deaf", pool="p")
+def deaf(ctx: Context, payload: dict[str, Any]) -> str:
+    """Waits in a thread until a file appears, whatever it is told."""
+    _begin(ctx, payload)
+    while not Path(payload["until"]).exists():
+        time.sleep(0.01)
+    _end(ctx)
+    return "never listened"
+
+
+def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+    if ctx.attempt <= payload.get("failures", 0):
+        raise ValueError("told to\x00fail \ud800")
+    if payload.get("final"):
+        raise DoNotRetry("told to")
+    if ctx._dispatch.number <= payload.get("snoozes", 0):
+        raise Snooze(0.3)
+    return {"attempt": ctx.attempt}
+
+
+def _begin(ctx: Context, payload: dict[str, Any]) -> None:
+    _write("start", ctx, start_ms=_now_ms(), due_ms=ctx._dispatch.due_ms, token=ctx.token, payload=payload)
+
+
+def _end(ctx: Context) -> None:
+    _write("end", ctx, end_ms=_now_ms())
+
+
+def _write(what: str, ctx: Context, **facts: Any) -> None:
+    line = {
+        "what": what,
+        "execution": ctx.execution_id,
+        "job": ctx.job_id,
+        "dispatch": ctx._dispatch.number,
+        "attempt": ctx.attempt,
+        "pid": os.getpid(),
+        "thread": threading.current_thread().name,
+        **facts,
+    }
+    os.write(_log, json.dumps(line).encode() + b"\n")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
