@@ -1,6 +1,7 @@
 """`noonday up` as a process of its own, which a scenario starts, asks, stops and kills."""
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -9,16 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 
 from noonday.api.auth import mint
 
-T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for every scenario"
 APP = "tests.scenarios.victim:app"
@@ -90,9 +90,9 @@ class Server:
         """Wait until the process has ended by itself."""
         process = self.process
         assert process is not None
-        code: int = await until(lambda: None if process.poll() is None else (process.returncode,)[0:1])
+        await until(lambda: process.poll() is not None)
         self.url = None
-        return code[0]  # type: ignore[index]
+        return process.returncode
 
     @property
     def out(self) -> str:
@@ -141,6 +141,10 @@ class Server:
         execution = await until(look)
         return (await self.ask("GET", f"/v1/executions/{execution['executionId']}"))[1]  # type: ignore[no-any-return]
 
+    async def started(self, job: dict[str, Any], times: int = 1) -> dict[str, Any]:
+        """Wait until the handler of a job was entered so many times, and answer its last line."""
+        return await until(lambda: len(lines := self.lines("start", job)) >= times and lines[-1])
+
     # -- what it leaves ------------------------------------------------------------------------------------------------
 
     def lines(self, what: str | None = None, job: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -188,16 +192,16 @@ def job_body(handler: str, payload: Any = None, *, pool: str = "p", **fields: An
     }
 
 
-async def until(look: Callable[[], T | None | Awaitable[T | None]], within_sec: float = PATIENCE_SEC) -> T:
+async def until(look: Callable[[], Any], within_sec: float = PATIENCE_SEC) -> Any:
     """Look again and again until there is something to see, and answer it."""
     deadline = time.monotonic() + within_sec
     while True:
         seen = look()
-        if asyncio.iscoroutine(seen):
+        if inspect.isawaitable(seen):
             seen = await seen
         if seen:
-            return seen  # type: ignore[return-value]
-        assert time.monotonic() < deadline, f"did not happen within {within_sec:g} s"
+            return seen
+        assert time.monotonic() < deadline, f"not within {within_sec:g} s: {inspect.getsource(look).strip()}"
         await asyncio.sleep(0.02)
 
 

@@ -90,6 +90,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems += _tiling(conn, history, now_ms)
     problems += _legal(conn)
     problems += _one_run(history)
+    problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
     return problems
 
@@ -188,6 +189,14 @@ def _one_run(history: History) -> Iterator[str]:
                 yield f"I8: two runs of {execution} overlap: {before} and {after}"
             if after.token <= before.token:
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+
+
+def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+    """I18: no handler was entered under a dispatch that the store never had."""
+    stored = dict(conn.execute("SELECT id, dispatch FROM executions").fetchall())
+    for effect in history.effects:
+        if effect.dispatch > stored.get(effect.execution, 0):
+            yield f"I18: {effect} ran, the store says dispatch {stored.get(effect.execution)}"
 
 
 def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:

@@ -17,7 +17,7 @@ class Lateness(msgspec.Struct, frozen=True):
     max: float | None = None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, tag="figures"):
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """One work, measured once."""
 
     work: str
@@ -49,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, tag="figures"):
         return not (self.lost or self.duplicated or self.early)
 
 
-class Created(msgspec.Struct, frozen=True, kw_only=True, tag="created"):
+class Created(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs stored in one way."""
 
     way: str

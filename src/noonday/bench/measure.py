@@ -3,14 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from noonday.bench import BenchFailed
 from noonday.bench.engine import Notes, running, settings_for
-from noonday.bench.figures import Created, Figures, tally
+from noonday.bench.figures import Figures, tally
 from noonday.bench.ledger import Ledger, open_ledger
 from noonday.bench.machine import cpu_sec, memory_mb, settings_used
-from noonday.bench.works import AtRest, Work
+from noonday.bench.works import Work
 from noonday.model.ids import JobId, execution_id
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
@@ -43,36 +42,12 @@ async def measure(work: Work, data: str, head_start: float, tell: Tell) -> Figur
     """Create the jobs of a work, let them fall due, wait until all is recorded, and compare. Raises BenchFailed."""
     settings, notes = settings_for(data), Notes()
     async with running(settings, notes) as embedded:
-        with ExitStack() as files:
-            run = _Run(work, embedded, settings, notes, files.enter_context(open_ledger(data)), tell)
+        with open_ledger(data) as ledger:
+            run = _Run(work, embedded, settings, notes, ledger, tell)
             await run.create(head_start)
             await run.await_begin()
             await run.await_end()
     return run.figures()
-
-
-async def fill(rest: AtRest, data: str, tell: Tell) -> Created:
-    """Store jobs that are not due for days."""
-    async with running(settings_for(data), Notes()) as embedded:
-        before, begun = cpu_sec(), time.perf_counter()
-        now_ms = embedded.engine.drivers.clock.now_ms()
-        for at in range(0, rest.jobs, PAGE):
-            tell("storing jobs at rest", at, rest.jobs)
-            page = range(at, min(at + PAGE, rest.jobs))
-            await embedded.engine.desk.create_ids(OWNER, [rest.spec(place, now_ms) for place in page])
-        took, cpu = time.perf_counter() - begun, cpu_sec() - before
-        rss_mb, _ = memory_mb()
-    with open_ledger(data) as ledger:
-        stored = ledger.count_jobs()
-    return Created(
-        way="at rest",
-        jobs=rest.jobs,
-        created_per_s=round(rest.jobs / took, 1),
-        lost=max(0, rest.jobs - stored),
-        duplicated=max(0, stored - rest.jobs),
-        cpu_us_per_job=round(cpu / rest.jobs * 1e6, 1),
-        rss_mb=rss_mb,
-    )
 
 
 def _expected(work: Work, begin_ms: int) -> int:
@@ -141,13 +116,13 @@ class _Run:
         return self._all_started() and not self._ledger.any_open()
 
     def figures(self) -> Figures:
-        work, begin_ms = self._work, self._begin_ms
         self._tell("comparing", self._expected, self._expected)
-        due_ms = self._due_times()
+        work, due_ms = self._work, self._due_times()
+        last_due_ms = max(due_ms.values())
         with open_ledger(self._settings.data) as ledger:
-            recorded = ledger.succeeded(begin_ms, begin_ms + work.lasts_ms)
+            recorded = ledger.succeeded(self._begin_ms, last_due_ms)
         seen = tally(due_ms, self._notes.starts(), recorded)
-        took = self._recorded_ns / 1e9 - begin_ms / 1000
+        took = self._recorded_ns / 1e9 - self._begin_ms / 1000
         return Figures(
             work=work.__struct_config__.tag,  # type: ignore[arg-type]
             rung=RUNG,
@@ -155,7 +130,7 @@ class _Run:
             expected=self._expected,
             fired=seen.fired,
             recorded_per_s=round(seen.fired / took, 1),
-            drain_sec=round(took - work.lasts_ms / 1000, 3),
+            drain_sec=round(self._recorded_ns / 1e9 - last_due_ms / 1000, 3),
             lateness_ms=seen.lateness_ms,
             lost=seen.lost,
             duplicated=seen.duplicated,

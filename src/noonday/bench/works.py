@@ -80,7 +80,12 @@ class Crons(msgspec.Struct, frozen=True, tag="crons"):
             )
         seconds = ",".join(map(str, range(phase_ms // 1000, 60, self.every_sec)))
         return JobSpec(
-            type=JobType.CRON, target=TARGET, schedule=f"{seconds} * * * * *", timezone="UTC", start_at=start, end_at=end
+            type=JobType.CRON,
+            target=TARGET,
+            schedule=f"{seconds} * * * * *",
+            timezone="UTC",
+            start_at=start,
+            end_at=end,
         )
 
     def times(self, place: int, begin_ms: int) -> Sequence[int]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "keys": "noonday.cli.keys:keys",
     "settings": "noonday.cli.settings:settings",
     "doctor": "noonday.cli.doctor:doctor",
+    "bench": "noonday.cli.bench:bench",
 }
 """Where each command is, in the order they are listed."""
 

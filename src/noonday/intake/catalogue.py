@@ -28,6 +28,8 @@ class Catalogue:
 
     async def check(self, spec: JobSpec) -> tuple[str, ...]:
         """Refuse an unknown pool or a payload that the handler's schema does not allow. Answers warnings."""
+        if self.is_plain(spec):
+            return ()
         target = spec.target
         if self._clock.monotonic() >= self._until:
             self.forget()
@@ -48,6 +50,11 @@ class Catalogue:
             )
         _check_payload(spec.payload, found[1], target.handler)
         return ()
+
+    def is_plain(self, spec: JobSpec) -> bool:
+        """Whether a fresh look has shown that nothing can be wrong with a job's target, nor with its payload."""
+        found = self._handlers.get((spec.target.pool, spec.target.handler))
+        return found is not None and found[1] is None and self._clock.monotonic() < self._until
 
     def check_pool_name(self, name: str) -> None:
         if not _NAME.fullmatch(name):

@@ -13,6 +13,7 @@ from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution
 
 LOOK_BACK_MS = 61_000
 """How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
+WAS_PAUSED = "the job was paused"
 
 
 def first_fire(job: Job, now_ms: int) -> Fire:
@@ -51,20 +52,41 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
 
 
 def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
-    old = before.fire
-    overdue = old is not None and old.due_ms is not None and old.nominal_ms <= now_ms
-    from_ms = old.nominal_ms if overdue and old is not None else now_ms
+    awaited = _awaited(before)
+    from_ms = now_ms if awaited is None else min(awaited, now_ms)
     fired = {e.id for e in before.executions}
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, fired)
     decisions: tuple[Decision, ...] = ()
-    if overdue and old is not None and following != old.nominal_ms:
-        decisions = _given_up(before.job, old.nominal_ms, now_ms, Decided.EDITED, "the job was replaced")
+    if awaited is not None and awaited <= now_ms and (following != awaited or _passes_over(job)):
+        paused = job.state is JobState.PAUSED
+        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if paused else (Decided.EDITED, "the job was replaced")
+        decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
+        if not job.spec.one_shot:
+            following = first_unfired(rule, job.id, now_ms + 1, fired)
     runs_left = _runs_left(before, job)
     if following is None or runs_left == 0:
-        return Fire(max(now_ms, from_ms) + 1, None, runs_left), decisions
+        return Fire(now_ms + 1, None, runs_left), decisions
     due_ms = None if job.state is JobState.PAUSED else following + spread_ms(job.spec, job.id)
     return Fire(following, due_ms, runs_left), decisions
+
+
+def _awaited(before: Snapshot) -> int | None:
+    """The time a job waits for, or would if it were not paused. None: nothing of it is to come."""
+    job, fire = before.job, before.fire
+    if fire is None or fire.runs_left == 0:
+        return None
+    if fire.due_ms is not None:
+        return fire.nominal_ms
+    if job.state is not JobState.PAUSED:
+        return None
+    fired = {e.id for e in before.executions}
+    return first_unfired(rule_of(job.spec, job.anchor_ms), job.id, fire.nominal_ms, fired)
+
+
+def _passes_over(job: Job) -> bool:
+    """Whether the times that pass while a job is paused are gone."""
+    return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
 
 def _runs_left(before: Snapshot, job: Job) -> int | None:
@@ -116,7 +138,7 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     if before.job.state is not JobState.PAUSED:
         return Change()
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms)
-    release = tuple((e.id, now_ms) for e in before.open if _is_held(e))
+    release = tuple((e.id, max(now_ms, e.due_ms)) for e in before.open if _is_held(e))
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 
@@ -124,14 +146,15 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
     job, fire = before.job, before.fire
     assert fire is not None
+    awaited = _awaited(before)
+    if awaited is None:
+        return fire, ()
     spread = spread_ms(job.spec, job.id)
-    if job.spec.one_shot or job.spec.catch_up.while_paused or fire.nominal_ms > now_ms:
-        return msgspec.structs.replace(fire, due_ms=fire.nominal_ms + spread), ()
+    if awaited > now_ms or not _passes_over(job):
+        return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, now_ms + 1, {e.id for e in before.executions})
-    decisions: tuple[Decision, ...] = ()
-    if rule.next_after(fire.nominal_ms - 1) == fire.nominal_ms:
-        decisions = _given_up(job, fire.nominal_ms, now_ms, Decided.PAUSED, "the job was paused")
+    decisions = _given_up(job, awaited, now_ms, Decided.PAUSED, WAS_PAUSED)
     if following is None:
         return Fire(now_ms + 1, None, fire.runs_left), decisions
     return Fire(following, following + spread, fire.runs_left), decisions
@@ -154,8 +177,12 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
-    if before.fire and before.fire.due_ms is not None and before.fire.nominal_ms <= now_ms:
-        decisions = _given_up(before.job, before.fire.nominal_ms, now_ms, Decided.CANCELLED, "the job was cancelled")
+    awaited = _awaited(before)
+    if awaited is not None and awaited <= now_ms:
+        why = (Decided.CANCELLED, "the job was cancelled")
+        if _passes_over(before.job):
+            why = (Decided.PAUSED, WAS_PAUSED)
+        decisions = _given_up(before.job, awaited, now_ms, *why)
     open_ = tuple((e.id, JOB_CANCELLED) for e in before.open if e.cancel is None or e.cancel in ASKED_BACK_REASONS)
     return Change(job=job, fire=fire, decisions=decisions, cancel=open_, audit=audit)
 
@@ -186,14 +213,14 @@ def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, 
     tag = discriminator("backfill", backfill_id)
     # One after the other unless the job allows overlap: a backfill is never skipped.
     serial = before.job.spec.overlap is not Overlap.ALLOW
-    busy = bool(before.open)
-    made = tuple(
-        NewExecution(
-            execution_id(before.job.id, time, tag), time, now_ms, Cause.BACKFILL, buffered=serial and (busy or at > 0)
-        )
-        for at, time in enumerate(times)
-    )
-    return Change(executions=made, audit=audit)
+    known = {e.id for e in before.executions}
+    made: list[NewExecution] = []
+    for time in times:
+        new = execution_id(before.job.id, time, tag)
+        if new not in known:
+            waits = serial and (bool(made) or bool(before.open))
+            made.append(NewExecution(new, time, now_ms, Cause.BACKFILL, buffered=waits))
+    return Change(executions=tuple(made), audit=audit)
 
 
 def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audit: AuditEntry) -> Change:

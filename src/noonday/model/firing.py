@@ -82,7 +82,7 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
     spec = job.spec
     due_now = now_ms - spread_ms(spec, job.id)
     if _past_deadline(spec, nominal_ms, due_now) and spec.one_shot:
-        return FirePlan((), (_expired(job, nominal_ms),))
+        return FirePlan((), (_expired(job, nominal_ms, nominal_ms, 1),))
     if spec.one_shot:
         return FirePlan((nominal_ms,))
     rule = rule_of(spec, job.anchor_ms)
@@ -94,8 +94,8 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
 
 def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> FirePlan:
     if _past_deadline(job.spec, nominal_ms, due_now):
-        return FirePlan((), (_expired(job, nominal_ms),), following)
-    if nominal_ms <= due_now - MISFIRE_MS and not _made_up(job.spec, nominal_ms, due_now):
+        return FirePlan((), (_expired(job, nominal_ms, nominal_ms, 1),), following)
+    if nominal_ms < due_now - MISFIRE_MS and not _made_up(job.spec, nominal_ms, due_now):
         return FirePlan((), (_missed(job, nominal_ms, nominal_ms, 1),), following)
     return FirePlan((nominal_ms,), (), following)
 
@@ -104,21 +104,23 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
     """Several occurrences are due at once: late by a little (all fire), or missed (the policy says which fire)."""
     policy = job.spec.catch_up.policy
     oldest_kept = due_now - job.spec.catch_up.window_sec * 1000
-    if job.spec.start_deadline_sec is not None:
-        oldest_kept = max(oldest_kept, due_now - int(job.spec.start_deadline_sec * 1000))
     if policy is CatchUpPolicy.NONE:
         oldest_kept = max(oldest_kept, due_now - MISFIRE_MS)
-    if policy is CatchUpPolicy.LATEST and nominal_ms <= due_now - MISFIRE_MS:
+    if policy is CatchUpPolicy.LATEST and nominal_ms < due_now - MISFIRE_MS:
         latest = rule.last_until(due_now, nominal_ms)
         assert latest is not None
         oldest_kept = max(oldest_kept, latest)
+    given_up = _missed
+    if _past_deadline(job.spec, oldest_kept, due_now):
+        # Then it is true of all that are given up, whatever else is.
+        given_up, oldest_kept = _expired, due_now - int((job.spec.start_deadline_sec or 0) * 1000)
     first = nominal_ms if nominal_ms >= oldest_kept else rule.next_after(oldest_kept - 1)
     decisions: tuple[Decision, ...] = ()
     if first != nominal_ms:
         last_dropped = due_now if first is None else min(first - 1, due_now)
         dropped = 1 + rule.count(nominal_ms, last_dropped)
         until = rule.last_until(last_dropped, nominal_ms) or nominal_ms
-        decisions = (_missed(job, nominal_ms, until, dropped),)
+        decisions = (given_up(job, nominal_ms, until, dropped),)
     if first is None or first > due_now:
         return FirePlan((), decisions, first)
     times = [first, *rule.take(first, FIRES_A_TURN)]
@@ -148,9 +150,9 @@ def _missed(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     return Decision(job.id, from_ms, to_ms, count, Decided.MISSED, reason)
 
 
-def _expired(job: Job, nominal_ms: int) -> Decision:
+def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     reason = f"not started within {job.spec.start_deadline_sec:g} s of its time"
-    return Decision(job.id, nominal_ms, nominal_ms, 1, Decided.EXPIRED, reason)
+    return Decision(job.id, from_ms, to_ms, count, Decided.EXPIRED, reason)
 
 
 class Start(StrEnum):

@@ -1,9 +1,11 @@
 """A job: what the user asked for, and the rules it must keep."""
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Any, overload
 
 import msgspec
@@ -13,6 +15,7 @@ from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.ids import JobId, TenantId, stable_fraction
 from noonday.model.retry import RetryPolicy, flaws_of
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_TOLERANCE_MS = 60_000
 YEAR_SEC = 366 * 24 * 3600
 _NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
@@ -179,8 +182,23 @@ _FIELDS_OF_TYPE = {
     JobType.INTERVAL: {"every_sec", "phase_sec", "start_at", "end_at", "max_runs", "catch_up"},
 }
 _ABOUT_TIME: set[str] = set().union(*_FIELDS_OF_TYPE.values())
-_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec) if field.name in _ABOUT_TIME}
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
 _REQUIRED = {JobType.DELAYED: "delay_sec", JobType.CRON: "schedule", JobType.INTERVAL: "every_sec"}
+
+
+class _Unsaid:
+    """Whether some fields of a job all say nothing: asked for every job, so asked once for all of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(sorted(names))
+        self._values = attrgetter(*self.names)
+        self._defaults = tuple(_DEFAULTS[name] for name in self.names)
+
+    def holds(self, spec: JobSpec) -> bool:
+        return bool(self._values(spec) == self._defaults)
+
+
+_FOREIGN = {type_: _Unsaid(_ABOUT_TIME - own) for type_, own in _FIELDS_OF_TYPE.items()}
 
 
 def _check_type(spec: JobSpec) -> list[Flaw]:
@@ -188,17 +206,20 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
     required = _REQUIRED.get(spec.type)
     if required and getattr(spec, required) is None:
         flaws.append(Flaw(f"/{_wire(required)}", f"a job of type {spec.type} needs {_wire(required)}"))
-    for field in sorted(_ABOUT_TIME - _FIELDS_OF_TYPE[spec.type]):
-        value = getattr(spec, field)
-        if value != _DEFAULTS[field]:
-            allowed = sorted(_wire(name) for name in _FIELDS_OF_TYPE[spec.type])
-            detail = f"{_wire(field)} does not go with type {spec.type}, which takes {', '.join(allowed)}"
-            flaws.append(Flaw(f"/{_wire(field)}", detail, msgspec.to_builtins(value)))
+    foreign = _FOREIGN[spec.type]
+    if not foreign.holds(spec):
+        flaws += [_misplaced(spec, name) for name in foreign.names if getattr(spec, name) != _DEFAULTS[name]]
     if spec.schedule is not None:
         flaws += _flaws_raised_by(cron.parse, spec.schedule)
     if spec.timezone is not None:
         flaws += _flaws_raised_by(schedule.zone, spec.timezone)
     return flaws
+
+
+def _misplaced(spec: JobSpec, field: str) -> Flaw:
+    allowed = ", ".join(sorted(_wire(name) for name in _FIELDS_OF_TYPE[spec.type]))
+    detail = f"{_wire(field)} does not go with type {spec.type}, which takes {allowed}"
+    return Flaw(f"/{_wire(field)}", detail, msgspec.to_builtins(getattr(spec, field)))
 
 
 def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
@@ -209,12 +230,22 @@ def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
     return []
 
 
+_WORDLESS = _Unsaid({"name", "unique_key", "concurrency", "tags"})
+
+
+@lru_cache(maxsize=4096)
+def _is_target_name(value: str) -> bool:
+    return _TARGET_NAME.fullmatch(value) is not None
+
+
 def _check_words(spec: JobSpec) -> list[Flaw]:
-    flaws = []
+    flaws: list[Flaw] = []
     for pointer, value in (("/target/pool", spec.target.pool), ("/target/handler", spec.target.handler)):
-        if not _TARGET_NAME.fullmatch(value):
+        if not _is_target_name(value):
             detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             flaws.append(Flaw(pointer, detail, value))
+    if _WORDLESS.holds(spec):
+        return flaws
     named = [("/name", spec.name), ("/uniqueKey", spec.unique_key)]
     if spec.concurrency:
         named.append(("/concurrency/key", spec.concurrency.key))
@@ -227,8 +258,13 @@ def _check_words(spec: JobSpec) -> list[Flaw]:
     return flaws
 
 
+_TIMELESS = _Unsaid({"run_at", "start_at", "end_at"})
+
+
 def _check_times(spec: JobSpec, now_ms: int) -> list[Flaw]:
-    flaws = []
+    flaws: list[Flaw] = []
+    if _TIMELESS.holds(spec):
+        return flaws
     for field in ("run_at", "start_at", "end_at"):
         value = getattr(spec, field)
         if value is None:
@@ -261,8 +297,13 @@ _NUMBERS: tuple[tuple[str, float, float], ...] = (
 )
 
 
+_NUMBERLESS = _Unsaid({*(name for name, _, _ in _NUMBERS), "catch_up", "concurrency"})
+
+
 def _check_numbers(spec: JobSpec) -> list[Flaw]:
-    flaws = []
+    flaws: list[Flaw] = []
+    if _NUMBERLESS.holds(spec):
+        return flaws
     for field, low, high in _NUMBERS:
         value = getattr(spec, field)
         if value is not None and not low <= value <= high:
@@ -293,9 +334,9 @@ def instant_of(ms: int) -> datetime: ...
 @overload
 def instant_of(ms: None) -> None: ...
 def instant_of(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
 
 
 def text_of(ms: int) -> str:
     """An instant for people and for the wire: 2030-01-31T09:00:00.250Z."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return instant_of(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

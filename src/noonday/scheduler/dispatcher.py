@@ -51,6 +51,8 @@ class Dispatcher:
         self._batch = batch
         self._hint_ahead_ms = hint_ahead_ms
         self._flights: set[asyncio.Task[None]] = set()
+        self._in_hand: set[str] = set()
+        """Keys of entries that are claimed and not yet fired."""
         self._held: dict[Entry, str] = {}
         self._held_until = 0.0
         self.on_published: Callable[[], None] = lambda: None
@@ -64,6 +66,7 @@ class Dispatcher:
         claimed = await self._index.claim(self._clock.now_ms(), credit, self._batch)
         if claimed:
             self._metrics.due.inc(len(claimed))
+            self._in_hand.update(entry.key for entry in claimed)
             self._flights.add(asyncio.create_task(self._fly(claimed)))
         return len(claimed)
 
@@ -82,6 +85,10 @@ class Dispatcher:
             await asyncio.wait(self._flights)
             self._raise_what_failed()
 
+    def has_in_hand(self, entry: Entry) -> bool:
+        """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
+        return entry.key in self._in_hand or entry in self._held
+
     def why_held(self, key: str) -> str | None:
         return next((reason for entry, reason in self._held.items() if entry.key == key), None)
 
@@ -92,12 +99,16 @@ class Dispatcher:
     async def _fly(self, entries: Sequence[Entry]) -> None:
         try:
             shots = await self._plan(entries)
-            for fired in await self._fire(shots):
+            volleys = await self._fire(shots)
+            self._in_hand.difference_update(entry.key for entry in entries)
+            for fired in volleys:
                 await self._follow_up(fired)
         except StoreUnavailable as error:
             log.warning("fire put off", entries=len(entries), error=error.detail)
             await self._index.place(entries)
             await self._clock.sleep(0.5)
+        finally:
+            self._in_hand.difference_update(entry.key for entry in entries)
 
     async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:
         wanted = [entry for entry in entries if entry.planned]

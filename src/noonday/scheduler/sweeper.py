@@ -1,5 +1,7 @@
 """Finds what fell between the chairs: overdue entries the index has lost, batches nobody sealed, dispatches the bus lost."""
 
+from collections.abc import Callable
+
 from noonday.model.firing import Entry
 from noonday.ports.bus import Bus
 from noonday.ports.executions import Executions
@@ -17,12 +19,22 @@ class Sweeper:
     """One page a round, by keyset, round and round over everything that is overdue."""
 
     def __init__(
-        self, firing: Firing, executions: Executions, index: HotIndex, bus: Bus, grace_ms: int, log_partition: int = 0
+        self,
+        *,
+        firing: Firing,
+        executions: Executions,
+        index: HotIndex,
+        bus: Bus,
+        has_in_hand: Callable[[Entry], bool],
+        grace_ms: int,
+        log_partition: int = 0,
     ) -> None:
+        """`has_in_hand` knows what this owner has taken from the index and not yet fired."""
         self._firing = firing
         self._executions = executions
         self._index = index
         self._bus = bus
+        self._has_in_hand = has_in_hand
         self._grace_ms = grace_ms
         self._log_partition = log_partition
         self._mark: Mark | None = None
@@ -35,7 +47,7 @@ class Sweeper:
 
     async def _sweep_overdue(self, now_ms: int) -> int:
         overdue = await self._firing.walk(self._mark, now_ms - self._grace_ms, PAGE)
-        missing: list[Entry] = await self._index.missing(overdue)
+        missing = [entry for entry in await self._index.missing(overdue) if not self._has_in_hand(entry)]
         await self._index.place(missing)
         self._mark = (overdue[-1].due_ms, overdue[-1].key) if len(overdue) == PAGE else None
         return len(missing)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 OWNER = Caller(TenantId("default"), "application", frozenset({"admin"}))
 CODE = "code:"
 """Unique keys of jobs that are declared in code begin with this."""
+PAGE = 5_000
+"""Jobs created in one transaction."""
 _FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
 
 
@@ -84,7 +86,7 @@ class Noonday(Registry):
         return await self._running().create(spec)
 
     async def enqueue_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
-        """Create jobs made with `spec_for`, in one transaction for each ten thousand: all or none of those."""
+        """Create jobs made with `spec_for`, in one transaction for each five thousand: all or none of those."""
         return await self._running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
@@ -110,11 +112,19 @@ class Running:
         return await self._thread.call(lambda: self._embedded.engine.desk.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        return await self._thread.call(lambda: self._create_pages(specs))
+
+    async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        """Page by page; while the store writes one, the next is made ready."""
+        desk = self._embedded.engine.desk
         created: list[JobId] = []
-        for at in range(0, len(specs), 10_000):
-            page = specs[at : at + 10_000]
-            created += await self._thread.call(lambda p=page: self._embedded.engine.desk.create_ids(OWNER, p))  # type: ignore[misc]
-        return created
+        writing: asyncio.Task[list[JobId]] | None = None
+        for at in range(0, len(specs), PAGE):
+            following = asyncio.create_task(desk.create_ids(OWNER, specs[at : at + PAGE]))
+            if writing:
+                created += await writing
+            writing = following
+        return created + (await writing if writing else [])
 
     async def get_job(self, job_id: str) -> JobView:
         return await self._thread.call(lambda: self._embedded.engine.reading.get_job(OWNER, job_id))

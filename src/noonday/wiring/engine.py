@@ -251,7 +251,14 @@ class Engine:
     def _make_loops(self) -> dict[str, Loop]:
         drivers, scheduler = self.drivers, self.settings.scheduler
         hydrator = Hydrator(drivers.firing, drivers.index, scheduler.hydrate_ahead_sec * 1000)
-        sweeper = Sweeper(drivers.firing, drivers.executions, drivers.index, drivers.bus, scheduler.grace_ms)
+        sweeper = Sweeper(
+            firing=drivers.firing,
+            executions=drivers.executions,
+            index=drivers.index,
+            bus=drivers.bus,
+            has_in_hand=self.dispatcher.has_in_hand,
+            grace_ms=scheduler.grace_ms,
+        )
         flags = FlagKeeper(drivers.executions, drivers.signals, lambda: list(self.worker.pools))
         housekeeper = Housekeeper(
             drivers, self.settings.retention, self.settings.limits, self.metrics, lambda: self.loops

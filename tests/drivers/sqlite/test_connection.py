@@ -114,7 +114,7 @@ async def test_no_error_of_sqlite_crosses_the_edge(database: Database) -> None:
     with pytest.raises(StoreUnavailable, match="UNIQUE"):
         await database.write(note("a"))
     with pytest.raises(StoreUnavailable, match="no such table"):
-        await database.read(lambda conn: conn.execute("SELECT * FROM nothing"))
+        await database.read(lambda conn: conn.execute("SELECT * FROM nowhere"))
 
 
 async def test_a_preparation_that_fails_is_told_in_our_words(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_an_error_of_ours_is_not_touched() -> None:
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="the folder .*/nowhere does not exist"):
+    with pytest.raises(StoreUnavailable, match=r"the folder .*/nowhere does not exist"):
         connect(str(tmp_path / "nowhere" / "noonday.db"), QUICK)
 
 
@@ -315,9 +315,9 @@ async def test_a_file_that_another_program_has_locked_is_named(threaded: Threade
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
+async def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "noonday.db"
-    ThreadedDatabase(str(path), QUICK, prepare)
+    await ThreadedDatabase(str(path), QUICK, prepare).close()
     path.chmod(0o400)
     with pytest.raises(StoreUnavailable, match="check the permissions"):
         ThreadedDatabase(str(path), QUICK, prepare)

@@ -32,7 +32,8 @@ def conn() -> Iterator[sqlite3.Connection]:
 
 
 def explain(conn: sqlite3.Connection, how: str, statement: str) -> list[str]:
-    parameters = max([int(number) for number in re.findall(r"\?(\d+)", statement)], default=0)
+    numbered = max([int(number) for number in re.findall(r"\?(\d+)", statement)], default=0)
+    parameters = numbered or statement.count("?")
     return [str(row[3]) for row in conn.execute(f"{how} {statement}", [None] * parameters)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, rows_of, watch_of
+from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, insert_many, rows_of, watch_of
 from noonday.drivers.sqlite.queries import load
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import State
@@ -89,12 +89,8 @@ def _add(
 
 
 def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
-    conn.execute(SQL.add_jobs, (as_json([job_columns(new.job) for new in jobs]),))
-    ledger = Ledger(conn, 0)
-    for new in jobs:
-        if new.fire:
-            _put_fire(ledger, new.job, new.fire)
-    ledger.flush()
+    insert_many(conn, SQL.add_jobs, [job_columns(new.job) for new in jobs])
+    insert_many(conn, SQL.add_fires, [_fire_columns(new.job, new.fire) for new in jobs if new.fire])
 
 
 def _without_taken_keys(
@@ -240,6 +236,11 @@ def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms
     time = f"{max(0, since_ms):012x}"
     executions = executions_of(conn, SQL.executions, job_id, f"{time[:8]}-{time[8:]}")
     return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions))
+
+
+def _fire_columns(job: Job, fire: Fire) -> tuple[Any, ...]:
+    _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
+    return (fire.due_ms, *rest, fire.runs_left)
 
 
 def _put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:

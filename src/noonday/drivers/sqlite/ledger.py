@@ -3,6 +3,7 @@
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -20,10 +21,27 @@ _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
 
 SlotKey = tuple[str, str]
+_SIZES = (500, 50, 5, 1)
 
 
 def as_json(value: Any) -> str:
     return _encode(value).decode()
+
+
+def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Run an INSERT ... VALUES (?, ...) for many rows in few statements, whose number of rows is one of a few, so that each
+    is prepared once. Wide rows are cheaper this way than as JSON, of which each column would be looked up anew."""
+    at = 0
+    for size in _SIZES:
+        while len(rows) - at >= size:
+            conn.execute(_with_rows(query, size), [value for row in rows[at : at + size] for value in row])
+            at += size
+
+
+@cache
+def _with_rows(query: str, count: int) -> str:
+    head, values = query.split("VALUES ")
+    return f"{head}VALUES {', '.join([values] * count)}"
 
 
 def rows_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> list[list[Any]]:

@@ -1,11 +1,13 @@
 -- name: add_jobs
--- New jobs.
+-- New jobs: as many rows of values as there are jobs.
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
                   deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
-SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, e.value ->> 7,
-       e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11, e.value ->> 12, e.value ->> 13, e.value ->> 14,
-       e.value ->> 15, e.value ->> 16, e.value ->> 17, e.value ->> 18, e.value ->> 19
-FROM json_each(?1) e;
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_fires
+-- What new jobs wait for: as many rows of values as there are jobs.
+INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: set_job
 -- A job's new row.

@@ -1,0 +1,304 @@
+"""`noonday bench`: how fast, how late and how heavy it is on this machine."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any, TypeVar
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from noonday.bench.create import CreateSize, measure_create
+from noonday.bench.engine import settings_for
+from noonday.bench.figures import Created, Figures, Lateness, change_percent
+from noonday.bench.machine import IN_MEMORY, filesystem_of, settings_used
+from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds
+from noonday.bench.rest import Compared, RestSize, measure_rest
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Work
+from noonday.bench.workshop import Workshop, open_workshop
+from noonday.cli.exits import FAILED
+from noonday.cli.group import Group
+from noonday.cli.screen import console, json_option, show, show_json
+from noonday.cli.tables import Listing, facts
+
+F = TypeVar("F", bound=Callable[..., None])
+TERMINATED = 128 + signal.SIGTERM
+
+EXAMPLES = """
+Each work runs the real engine in a process of its own, on a data file that is removed afterwards. NOONDAY_SCHEDULER_*,
+NOONDAY_WORKER_* and NOONDAY_STORE_* variables count, noonday.toml does not. The exit code is 1 if anything was lost,
+ran twice or started early.
+
+Examples:
+  noonday bench burst
+  noonday bench stream --rate 2000 --json
+  noonday bench rest --at-rest 1000000 --crons 100000
+  NOONDAY_SCHEDULER_BATCH=500 noonday bench burst --jobs 20000 --rounds 3
+"""
+
+_positive = click.IntRange(min=1)
+_not_negative = click.IntRange(min=0)
+_some = click.FloatRange(min=0, min_open=True)
+
+
+def common_options(command: F) -> F:
+    for option in (
+        json_option,
+        click.option("--rung", type=click.Choice(["embedded"]), default="embedded", show_default=True),
+        click.option(
+            "--dir",
+            "directory",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Where the data files are made: the disk that is measured. [default: for temporary files]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def measuring_options(command: F) -> F:
+    for option in (
+        click.option("--rounds", type=_positive, default=1, show_default=True, help="The median of so many is told."),
+        _head_start_option,
+    ):
+        command = option(command)
+    return common_options(command)
+
+
+_head_start_option = click.option(
+    "--head-start",
+    type=_some,
+    metavar="SECONDS",
+    help="How long creating the jobs may take before the first is due. [default: 2, and 1 for each 8000 jobs]",
+)
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def bench() -> None:
+    """Measure how fast, how late and how heavy it is here."""
+
+
+@bench.command()
+@click.option("--jobs", type=_positive, default=100_000, show_default=True)
+@measuring_options
+def burst(jobs: int, **options: Any) -> None:
+    """One-shots that are all due at one instant."""
+    _measure(Burst(jobs), **options)
+
+
+@bench.command()
+@click.option("--rate", type=_some, default=200.0, show_default=True, help="Jobs that fall due in a second.")
+@click.option("--seconds", type=_some, default=20.0, show_default=True)
+@measuring_options
+def stream(rate: float, seconds: float, **options: Any) -> None:
+    """One-shots whose times are spread evenly."""
+    _measure(Stream(rate, seconds), asked={"rate": rate, "seconds": seconds}, **options)
+
+
+@bench.command()
+@click.option("--crons", "--jobs", "jobs", type=_positive, default=10_000, show_default=True, help="Periodic jobs.")
+@click.option("--every", type=_positive, default=10, show_default=True, help="The seconds between two runs of a job.")
+@click.option("--seconds", type=_some, default=30.0, show_default=True, help="For how long they fire.")
+@click.option("--bunched", is_flag=True, help="All at the same instants, instead of spread evenly over the period.")
+@click.option("--by-cron", is_flag=True, help="Cron expressions instead of intervals; --every divides 60 then.")
+@measuring_options
+def crons(jobs: int, every: int, seconds: float, bunched: bool, by_cron: bool, **options: Any) -> None:
+    """Periodic jobs."""
+    if by_cron and 60 % every:
+        raise click.BadParameter(f"{every} does not divide 60, as --by-cron needs", param_hint="--every")
+    if seconds < every:
+        raise click.BadParameter(f"{seconds:g} is less than --every: some jobs would not fire", param_hint="--seconds")
+    work = Crons(jobs, every, seconds, bunched, by_cron)
+    asked = {"every": every, "seconds": seconds, "bunched": bunched, "by_cron": by_cron}
+    _measure(work, asked=asked, **options)
+
+
+@bench.command()
+@click.option("--at-rest", type=_positive, default=1_000_000, show_default=True, help="One-shots due in months.")
+@click.option("--crons", type=_not_negative, default=100_000, show_default=True, help="Cron jobs due in days.")
+@click.option("--jobs", type=_positive, default=100_000, show_default=True, help="Jobs in a burst.")
+@click.option("--rate", "rates", type=_some, multiple=True, default=(200.0, 2000.0), show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0), default=20.0, show_default=True, help="0: no streams.")
+@click.option("--rounds", type=_positive, default=3, show_default=True, help="Bursts on either file.")
+@_head_start_option
+@common_options
+def rest(
+    at_rest: int,
+    crons: int,
+    jobs: int,
+    rates: Sequence[float],
+    seconds: float,
+    rounds: int,
+    head_start: float | None,
+    as_json: bool,
+    rung: str,
+    directory: Path | None,
+) -> None:
+    """The burst and the streams again, with jobs at rest.
+
+    Measured in turn on a data file with jobs at rest and on one without, and how long `noonday up` takes to start on
+    either and what memory it has then.
+    """
+    streams = tuple(Stream(rate, seconds) for rate in rates) if seconds else ()
+    size = RestSize(AtRest(at_rest, crons), Burst(jobs), streams, rounds, head_start)
+    with _workshop(directory) as workshop:
+        compared = measure_rest(size, workshop)
+    document = of_rest(size, compared)
+    _tell(document, as_json, lambda: show(_compared(size, compared)))
+
+
+@bench.command()
+@click.option("--jobs", type=_positive, default=100_000, show_default=True, help="In bulk and in batches.")
+@click.option("--calls", type=_positive, default=20_000, show_default=True, help="One by one, over HTTP.")
+@common_options
+def create(jobs: int, calls: int, as_json: bool, rung: str, directory: Path | None) -> None:
+    """How fast jobs are stored, in each way there is.
+
+    Through the SDK in bulk; over HTTP in batches and one by one, by callers in a process of their own that speak raw
+    HTTP/1.1 over connections they keep.
+    """
+    with _workshop(directory) as workshop:
+        created = list(measure_create(CreateSize(jobs, calls), workshop))
+        settings = settings_used(settings_for(workshop.new_file()))
+    _tell(of_create(created, settings), as_json, lambda: show(_ways(created)))
+
+
+def _measure(
+    work: Work,
+    *,
+    rounds: int,
+    head_start: float | None,
+    as_json: bool,
+    rung: str,
+    directory: Path | None,
+    asked: dict[str, Any] | None = None,
+) -> None:
+    with _workshop(directory) as workshop:
+        measured = [workshop.measure(work, head_start=head_start) for _ in range(rounds)]
+    _tell(of_rounds(measured, **(asked or {})), as_json, lambda: _show_rounds(measured))
+
+
+def _tell(document: Document, as_json: bool, show_tables: Callable[[], None]) -> None:
+    if as_json:
+        show_json(document)
+    else:
+        show_tables()
+    if not is_flawless(document):
+        wrong = ", ".join(f"{document[name]} {name}" for name in ("lost", "duplicated", "early") if document[name])
+        console(err=True).print(f"wrong: {wrong}", style="bold red")
+        click.get_current_context().exit(FAILED)
+
+
+@contextmanager
+def _workshop(directory: Path | None) -> Iterator[Workshop]:
+    place = directory or Path(gettempdir())
+    if filesystem_of(place) in IN_MEMORY:
+        text = f"{place} is in memory, where syncing costs nothing: name a directory on a disk with --dir"
+        console(err=True).print(f"warning: {text}", style="yellow")
+    with _ended_by_signals(), _Shown() as shown, open_workshop(directory, shown.tell) as workshop:
+        yield workshop
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Told to end, clean up first: there are processes and large files."""
+    former = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+class _Shown:
+    """How far it is, on a terminal."""
+
+    def __init__(self) -> None:
+        screen = console(err=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+        self._task = self._progress.add_task("starting", total=None)
+        self._stage = ""
+
+    def __enter__(self) -> "_Shown":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tell(self, stage: str, done: int, of: int) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            self._progress.reset(self._task, description=stage)
+        self._progress.update(self._task, completed=done, total=of or None)
+
+
+def _show_rounds(rounds: Sequence[Figures]) -> None:
+    right = ("JOBS", "RECORDED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB", "FIRED")
+    grid = Listing("WORK", *right, right=right)
+    for each in rounds:
+        grid.add(
+            each.work,
+            f"{each.jobs:,}",
+            _rate(each.recorded_per_s),
+            *_percentiles(each.lateness_ms),
+            f"{each.cpu_us_per_job:.0f}",
+            _number(each.rss_mb, 0),
+            f"{each.fired:,} of {each.expected:,}",
+        )
+    show(grid, "", _circumstances(rounds[0].settings))
+
+
+def _ways(created: Sequence[Created]) -> Listing:
+    right = ("JOBS", "CREATED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
+    grid = Listing("WAY", "CALLERS", *right, right=("CALLERS", *right))
+    for each in created:
+        grid.add(
+            each.way,
+            str(each.callers or "-"),
+            f"{each.jobs:,}",
+            _rate(each.created_per_s),
+            *_percentiles(each.call_ms or Lateness()),
+            f"{each.cpu_us_per_job:.0f}",
+            _number(each.rss_mb, 0),
+        )
+    return grid
+
+
+def _compared(size: RestSize, compared: Compared) -> Listing:
+    grid = Listing("", "NOTHING AT REST", f"{size.at_rest.jobs:,} AT REST", "CHANGE %", right=("CHANGE %",))
+    before, after = compared.before, compared.after
+
+    def add(name: str, was: float | None, now: float | None, digits: int) -> None:
+        grid.add(name, _number(was, digits), _number(now, digits), _number(change_percent(was, now), 1))
+
+    add("burst, recorded/s", before.burst.recorded_per_s, after.burst.recorded_per_s, 0)
+    add("burst, p99 ms", before.burst.lateness_ms.p99, after.burst.lateness_ms.p99, 1)
+    add("burst, CPU us/job", before.burst.cpu_us_per_job, after.burst.cpu_us_per_job, 0)
+    add("burst, memory MB", before.burst.rss_mb, after.burst.rss_mb, 0)
+    for stream, was, now in zip(size.streams, before.lateness_of_streams, after.lateness_of_streams, strict=True):
+        add(f"stream {stream.rate:g}/s, p50 ms", was.p50, now.p50, 1)
+        add(f"stream {stream.rate:g}/s, p99 ms", was.p99, now.p99, 1)
+    add("idle, start-up s", before.idle.startup_sec, after.idle.startup_sec, 2)
+    add("idle, memory MB", before.idle.rss_mb, after.idle.rss_mb, 0)
+    add("data file MB", before.file_mb, after.file_mb, 0)
+    return grid
+
+
+def _circumstances(settings: dict[str, Any]) -> Any:
+    return facts([(name, str(value)) for name, value in settings.items()])
+
+
+def _percentiles(late: Lateness) -> list[str]:
+    return [_number(value, 1) for value in (late.p50, late.p95, late.p99, late.max)]
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

@@ -1,0 +1,106 @@
+"""A process that is told to stop."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.process import Server, served, until
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_handler_that_runs_may_finish(tmp_path: Path, number: int) -> None:
+    async with served(tmp_path, worker_drain_sec=60) as server:
+        job = await server.create("stay", {"until": str(tmp_path / "go")})
+        await server.started(job)
+
+        server.signal(number)
+        await until(lambda: "Stopping" in server.out)
+        (tmp_path / "go").touch()
+
+        assert await server.exit_code() == 0
+        assert server.query("SELECT state, attempt, dispatch FROM executions") == [(SUCCEEDED, 1, 1)]
+
+
+@pytest.mark.slow
+async def test_a_handler_that_runs_too_long_is_returned_and_has_lost_no_attempt(tmp_path: Path) -> None:
+    async with served(tmp_path, worker_drain_sec=1) as server:
+        job = await server.create("stay", {"until": str(tmp_path / "go")})
+        first = await server.started(job)
+
+        server.signal()
+
+        assert await server.exit_code() == 0
+        assert server.query("SELECT state, attempt, dispatch FROM executions") == [(PENDING, 1, 2)]
+        (tmp_path / "go").touch()
+        await server.up()
+        assert (await server.execution(job, state="SUCCEEDED"))["attempt"] == 1
+        assert (await server.started(job, times=2))["token"] > first["token"]
+        assert len(server.lines("start", job)) == 2
+
+
+@pytest.mark.slow
+async def test_what_waits_for_its_time_or_for_room_is_not_lost_by_a_stop(tmp_path: Path) -> None:
+    async with served(tmp_path, worker_drain_sec=1, worker_concurrency=1) as server:
+        running = await server.create("stay", {"until": str(tmp_path / "go")})
+        await server.started(running)
+        queued = [await server.create("act") for _ in range(5)]
+        later = await server.create("act", type="DELAYED", delaySec=3)
+
+        server.signal()
+        assert await server.exit_code() == 0
+        assert server.lines("start", queued[0]) == []
+        (tmp_path / "go").touch()
+        await server.up()
+
+        for job in (running, *queued, later):
+            assert (await server.execution(job, state="SUCCEEDED"))["attempt"] == 1
+        assert [len(server.lines("start", job)) for job in (*queued, later)] == [1] * 6
+
+
+@pytest.mark.slow
+async def test_a_second_signal_ends_the_process_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path, worker_drain_sec=600) as server:
+        job = await server.create("stay", {"until": str(tmp_path / "go")})
+        await server.started(job)
+        server.signal()
+        await until(lambda: "Stopping" in server.out)
+
+        server.signal()
+
+        assert await server.exit_code() == 128 + signal.SIGTERM
+        (tmp_path / "go").touch()
+        await server.up()
+        await server.execution(job, state="SUCCEEDED")
+
+
+@pytest.mark.slow
+async def test_a_thread_that_will_not_end_does_not_keep_the_process(tmp_path: Path) -> None:
+    async with served(tmp_path, worker_drain_sec=1, worker_cancel_grace_sec=1) as server:
+        job = await server.create("deaf", {"until": str(tmp_path / "go")})
+        await server.started(job)
+
+        server.signal()
+
+        assert await server.exit_code() == 0
+        assert server.lines("end", job) == []
+        (tmp_path / "go").touch()
+        await server.up()
+        await server.execution(job, state="SUCCEEDED")
+
+
+@pytest.mark.slow
+async def test_a_process_that_is_told_to_stop_while_it_starts_stops(tmp_path: Path) -> None:
+    async with Server(tmp_path) as server:
+        server.start()
+        await until(lambda: server.data.exists())
+
+        server.signal()
+
+        assert await server.exit_code() in (0, -signal.SIGTERM)
+        await server.up()
+        await server.execution(await server.create("act"), state="SUCCEEDED")
+
+
+PENDING, SUCCEEDED = 0, 5
