@@ -1,5 +1,4 @@
 import json
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,7 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
     """Each command sets up logging for its process: here that must not outlive the test."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     yield
-    root.handlers[:], root.level = handlers, level
     structlog.reset_defaults()
 
 

@@ -51,7 +51,9 @@ class Up:
         )
         self.greeting = self._read_greeting()
         found = re.search(r"^API +(http://\S+)$", self.greeting, re.MULTILINE)
-        assert found, f"{self.greeting}\n{self.process.communicate()}"
+        if not found:
+            self.process.kill()
+            raise AssertionError(f"{self.greeting}\n{self.process.communicate()}")
         self.url = found[1]
 
     def __enter__(self) -> Self:

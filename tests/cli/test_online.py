@@ -1,7 +1,6 @@
 """Commands that talk to a server."""
 
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -237,6 +236,7 @@ def test_why_says_that_a_pause_stands_in_the_way(ask_json: Answer, ask: Run, nam
     assert "will not fire as things are: the job is paused" in ask("why", name).stdout
 
 
+@pytest.mark.slow
 def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "* * * * * *", "--start", "+1s")
     ask_json("job", "pause", name, "--json")
@@ -250,6 +250,7 @@ def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask
     assert "PAUSED: " in told
 
 
+@pytest.mark.slow
 def test_why_says_when_an_earlier_execution_stood_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "* * * * * *", "--overlap", "skip", "--payload", '{"seconds": 600}',
            handler="demo.sleep")  # fmt: skip
@@ -384,9 +385,3 @@ def test_the_doctor_recognises_a_running_server(ask: Run, server: Up) -> None:
     assert result.exit_code == 0
     assert f"process {server.process.pid}" in result.stdout
     assert f"a Noonday answers on 127.0.0.1 port {port}" in result.stdout
-
-
-def test_a_command_is_over_in_a_moment(ask: Run) -> None:
-    begun = time.monotonic()
-    ask("pool", "list")
-    assert time.monotonic() - begun < 5

@@ -1,19 +1,22 @@
+from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import msgspec
 import pytest
 
-from noonday.model.execution import Cause, Outcome, State
+from noonday.model.execution import OPEN, Cause, Outcome, State, is_path
 from noonday.model.firing import Decided, Decision, FirePlan, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, TenantId, execution_id, partition_of
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Overlap, Priority, Target
-from noonday.model.message import Dispatch
+from noonday.model.message import Dispatch, Report
+from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import tzdata_version
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
 from noonday.ports.firing import Batch, Firing, Owner, Shot
 from noonday.ports.jobs import Change, Fire, NewExecution
-from tests.support.crank import INSTANCE, Crank
+from tests.support.crank import INSTANCE, Crank, moves_of
 from tests.support.drivers import LEAD_MS
 from tests.support.factories import (
     HANDLER,
@@ -23,6 +26,7 @@ from tests.support.factories import (
     POOL,
     SECOND,
     TENANT,
+    WORKER,
     audit,
     every,
     failure,
@@ -835,3 +839,95 @@ async def test_owners_differ_by_their_epochs_and_not_by_their_names(crank: Crank
     fired = await crank.store.firing.fire(stale, await crank.plan(await crank.due()), NOW_MS)
     assert fired.dispatches == ()
     assert len(fired.lost) == 1
+
+
+async def test_an_occurrence_that_has_an_execution_gets_no_second_one(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    await crank.settle(report(await crank.fire_one()))
+    await crank.change(one, Change(fire=Fire(NOW_MS, NOW_MS)))
+    fired = await crank.fire(await crank.due())
+    assert fired.dispatches == ()
+    assert await crank.states_of(one) == ["SUCCEEDED"]
+    assert await crank.fire_row(one) == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)
+
+
+class Lives:
+    """Some jobs that share keys and mind overlaps, and workers to whom anything may happen."""
+
+    LIMITS = (("a", 1), ("b", 2))
+
+    def __init__(self, crank: Crank, seed: int) -> None:
+        self.crank = crank
+        self.random = Random(seed)
+        self.handed_out: dict[str, Dispatch] = {}
+        self.jobs = [
+            job(
+                every(
+                    self.random.choice([1, 2, 5]),
+                    overlap=self.random.choice(list(Overlap)),
+                    concurrency=Concurrency(*self.random.choice(self.LIMITS)) if self.random.random() < 0.6 else None,
+                    retry_policy=RetryPolicy(max_attempts=2, backoff=Backoff.FIXED, initial_delay_ms=2_000),
+                    catch_up=CatchUp(self.random.choice(list(CatchUpPolicy))),
+                    end_at=instant(NOW_MS + 60 * SECOND),
+                )
+            )
+            for _ in range(6)
+        ]
+
+    async def turn(self) -> None:
+        """A moment passes, what is due is fired, and something happens to what was handed out."""
+        self.crank.now_ms += self.random.randrange(2 * SECOND)
+        fired = await self.crank.fire()
+        self.handed_out |= {d.execution_id: d for d in fired.dispatches}
+        chance = self.random.random()
+        if chance < 0.05:
+            await self.crank.store.executions.lose_workers([WORKER], self.crank.now_ms)
+        elif chance < 0.1:
+            await self.crank.store.firing.cast_net(self.crank.now_ms - SECOND, 100, self.crank.now_ms)
+        else:
+            await self.report_some(list(Outcome))
+
+    async def report_some(self, outcomes: list[Outcome]) -> None:
+        chosen = [d for d in self.handed_out.values() if self.random.random() < 0.7]
+        reports = [self.something(d, self.random.choice(outcomes)) for d in chosen]
+        await self.crank.settle(*reports)
+
+    def something(self, dispatch: Dispatch, outcome: Outcome) -> Report:
+        now_ms = self.crank.now_ms
+        return report(dispatch, outcome, failure=failure(), snooze_ms=SECOND, started_ms=now_ms, ended_ms=now_ms)
+
+    async def check(self) -> None:
+        found = [each for one in self.jobs for each in await self.crank.all_of(one)]
+        held = Counter(each.slot for each in found if each.state in OPEN and each.slot)
+        for key, limit in self.LIMITS:
+            assert held[key] <= limit
+        for one in self.jobs:
+            alone = [each for each in found if each.job_id == one.id and each.state in OPEN and not each.buffered]
+            assert len(alone) <= 1 or one.spec.overlap is Overlap.ALLOW
+        for each in found:
+            assert is_path(moves_of(each))
+            assert each.attempt <= each.dispatch
+            # Buffered, or on the timeline, or handed out: one of these, while it is open.
+            places = bool(each.buffered) + (each.waits_until_ms is not None) + (each.fired_ms is not None)
+            assert (places == 1) or each.state not in OPEN
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_keys_and_overlaps_hold_and_everything_ends(crank: Crank, seed: int) -> None:
+    lives = Lives(crank, seed)
+    await crank.add(*lives.jobs)
+    for _ in range(40):
+        await lives.turn()
+        await lives.check()
+    crank.now_ms += 10 * MINUTE
+    for _ in range(500):
+        fired = await crank.fire()
+        lives.handed_out |= {d.execution_id: d for d in fired.dispatches}
+        await crank.settle(*[lives.something(d, Outcome.SUCCEEDED) for d in lives.handed_out.values()])
+        crank.now_ms += SECOND
+        if not await crank.timeline():
+            break
+    states = {state for one in lives.jobs for state in await crank.states_of(one)}
+    assert states <= {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
+    assert await crank.timeline() == []

@@ -60,7 +60,7 @@ def mule(ctx: Context, payload: dict[str, Any]) -> None:
 async def block(ctx: Context, payload: dict[str, Any]) -> None:
     """What a coroutine must not do: keeps its loop until a file appears."""
     _begin(ctx, payload)
-    while not Path(payload["until"]).exists():
+    while _waits(payload):
         time.sleep(0.01)  # noqa: ASYNC251
     _end(ctx)
 
@@ -70,7 +70,7 @@ async def stay(ctx: Context, payload: dict[str, Any]) -> str:
     """Waits until a file appears, and does not mind being told to end later."""
     _begin(ctx, payload)
     try:
-        while not Path(payload["until"]).exists():
+        while _waits(payload):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     finally:
         _end(ctx)
@@ -81,10 +81,14 @@ async def stay(ctx: Context, payload: dict[str, Any]) -> str:
 def deaf(ctx: Context, payload: dict[str, Any]) -> str:
     """Waits in a thread until a file appears, whatever it is told."""
     _begin(ctx, payload)
-    while not Path(payload["until"]).exists():
+    while _waits(payload):
         time.sleep(0.01)
     _end(ctx)
     return "never listened"
+
+
+def _waits(payload: dict[str, Any]) -> bool:
+    return not Path(payload["until"]).exists()
 
 
 def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:

@@ -38,6 +38,8 @@ def measure_create(size: CreateSize, workshop: Workshop) -> Iterator[Created]:
 
 def _over_http(way: str, calls: int, callers: int, batch: int, workshop: Workshop) -> Created:
     data = workshop.new_file()
+    workshop.heading = f"{way}, {callers} at once"
+    workshop.tell("starting a server", 0, 0)
     with serving(data) as server:
         cpu_before = cpu_sec(server.pid)
         called = workshop.call(Calls(server.url, server.token, calls, callers, batch))

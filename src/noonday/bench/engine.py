@@ -16,6 +16,8 @@ from noonday.wiring.settings import Settings, load_settings
 from noonday.worker.context import Context
 from noonday.worker.host import HandlerThread
 
+_COUNT = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_")
+
 
 class Notes:
     """What the handler saw, in the order it saw it. Written on the handlers' loop."""
@@ -37,9 +39,16 @@ class Notes:
         return list(zip(self._executions, self._at_ns, strict=True))
 
 
+def environment() -> dict[str, str]:
+    """The environment without what would lead a process to other data or tokens. Settings of the engine count."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_") or name.startswith(_COUNT)
+    }
+
+
 def settings_for(data: str) -> Settings:
     """Everything by default, but what the environment says."""
-    return load_settings({"data": data}, os.environ, None)
+    return load_settings({"data": data}, environment(), None)
 
 
 @asynccontextmanager

@@ -44,10 +44,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     created_per_s: float
     settings: dict[str, Any]
 
-    @property
-    def flawless(self) -> bool:
-        return not (self.lost or self.duplicated or self.early)
-
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs stored in one way."""
@@ -68,10 +64,6 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     call_ms: Lateness | None = None
     callers_cpu: float | None = None
     """What share of a core the callers used themselves."""
-
-    @property
-    def flawless(self) -> bool:
-        return not (self.lost or self.duplicated)
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -113,8 +105,12 @@ def _percentile(ranked: Sequence[float], percent: int) -> float:
 
 
 def middle(rounds: Sequence[Figures]) -> Figures:
-    """The round whose rate is the median; of an even number the slower of the two."""
-    return sorted(rounds, key=lambda figures: figures.recorded_per_s)[(len(rounds) - 1) // 2]
+    """The median round, by the rate of a burst and by the lateness of others; of an even number the worse of the two."""
+    return sorted(rounds, key=_badness)[len(rounds) // 2]
+
+
+def _badness(figures: Figures) -> float:
+    return -figures.recorded_per_s if figures.work == "burst" else figures.lateness_ms.p99 or 0
 
 
 def change_percent(before: float | None, after: float | None) -> float | None:

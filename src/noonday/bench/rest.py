@@ -65,38 +65,44 @@ class Compared:
 
 
 def measure_rest(size: RestSize, workshop: Workshop) -> Compared:
-    empty, full = workshop.new_file(), workshop.new_file()
-    stored = workshop.store(size.at_rest, full)
+    files = (workshop.new_file(), workshop.new_file())
+    stored = workshop.store(size.at_rest, files[1])
     works: list[Work] = [*[size.burst] * size.rounds, *size.streams]
-    measured = [
-        [workshop.measure(work, data=data, head_start=size.head_start_sec) for data in (empty, full)] for work in works
+    measured = []
+    for turn, work in enumerate(works, 1):
+        workshop.heading = f"{turn} of {len(works)}"
+        measured.append([workshop.measure(work, data=data, head_start=size.head_start_sec) for data in files])
+    workshop.heading = ""
+    idles = [
+        [_idle(data, workshop, settle=last) for data in files]
+        for last in (turn == size.rounds - 1 for turn in range(size.rounds))
     ]
-    startups = [[_idle(data, workshop, settle=False) for data in (empty, full)] for _ in range(size.rounds - 1)]
-    startups.append([_idle(data, workshop, settle=True) for data in (empty, full)])
-    sides = []
-    for which, data in enumerate((empty, full)):
-        figures = [pair[which] for pair in measured]
-        sides.append(
-            Side(
-                bursts=figures[: size.rounds],
-                streams=figures[size.rounds :],
-                idle=_middle_of([pair[which] for pair in startups]),
-                file_mb=round(Path(data).stat().st_size / 2**20, 1),
-            )
-        )
-    return Compared(stored, *sides)
+    before, after = (
+        _side(data, size.rounds, [pair[which] for pair in measured], [pair[which] for pair in idles])
+        for which, data in enumerate(files)
+    )
+    return Compared(stored, before, after)
+
+
+def _side(data: str, bursts: int, figures: list[Figures], idles: list[Idle]) -> Side:
+    return Side(
+        bursts=figures[:bursts],
+        streams=figures[bursts:],
+        idle=_middle_of(idles),
+        file_mb=round(Path(data).stat().st_size / 2**20, 1),
+    )
 
 
 def _idle(data: str, workshop: Workshop, *, settle: bool) -> Idle:
     workshop.tell("starting a server", 0, 0)
     with serving(data) as server:
         if not settle:
-            return Idle(server.startup_sec, None)
+            return Idle(round(server.startup_sec, 2), None)
         time.sleep(SETTLE_SEC)
-        return Idle(server.startup_sec, memory_mb(server.pid)[0])
+        return Idle(round(server.startup_sec, 2), memory_mb(server.pid)[0])
 
 
 def _middle_of(idles: list[Idle]) -> Idle:
     """The median start; the memory was read at the last one."""
-    startup = sorted(idle.startup_sec for idle in idles)[(len(idles) - 1) // 2]
-    return Idle(round(startup, 2), idles[-1].rss_mb)
+    startups = sorted(idle.startup_sec for idle in idles)
+    return Idle(startups[len(startups) // 2], idles[-1].rss_mb)

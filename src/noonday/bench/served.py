@@ -13,7 +13,7 @@ from pathlib import Path
 
 from noonday.api.auth import mint
 from noonday.bench import BenchFailed
-from noonday.bench.workshop import environment
+from noonday.bench.engine import environment
 from noonday.runtime.clock import SystemClock
 
 READY_WITHIN_SEC = 60

@@ -1,6 +1,5 @@
 """Where measurements are made: a directory for data files that are removed afterwards, and processes for the parts."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from noonday.bench import BenchFailed
 from noonday.bench.callers import Called, Calls
 from noonday.bench.child import Line, Order
 from noonday.bench.creation import Bulk
+from noonday.bench.engine import environment
 from noonday.bench.figures import Created, Figures
 from noonday.bench.measure import Tell, head_start_sec, longest_sec
 from noonday.bench.works import AtRest, Work
@@ -22,7 +22,6 @@ from noonday.bench.works import AtRest, Work
 START_AND_STOP_SEC = 60
 SLOWEST_STORE_PER_S = 1_000
 SLOWEST_CALLS_PER_S = 20
-_OURS = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_", "NOONDAY_LIMITS_", "NOONDAY_RETENTION_")
 
 
 class Workshop:
@@ -30,8 +29,13 @@ class Workshop:
 
     def __init__(self, directory: Path, tell: Tell) -> None:
         self.directory = directory
-        self.tell = tell
+        self.heading = ""
+        """What the next parts belong to, for whoever watches."""
+        self._tell = tell
         self._files = 0
+
+    def tell(self, stage: str, done: int, of: int) -> None:
+        self._tell(f"{self.heading}: {stage}" if self.heading else stage, done, of)
 
     def new_file(self) -> str:
         self._files += 1
@@ -96,15 +100,6 @@ def open_workshop(parent: Path | None, tell: Tell) -> Iterator[Workshop]:
     """In a new directory below `parent`, or where the system has its temporary files."""
     with TemporaryDirectory(prefix="noonday-bench-", dir=parent) as name:
         yield Workshop(Path(name), tell)
-
-
-def environment() -> dict[str, str]:
-    """The environment without what would lead a process to other data or other tokens. Settings of the engine count."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_") or _counts(name)}
-
-
-def _counts(name: str) -> bool:
-    return name.startswith(_OURS)
 
 
 def _how_it_ended(code: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from noonday.bench.create import CreateSize, measure_create
 from noonday.bench.engine import settings_for
@@ -22,7 +23,7 @@ from noonday.bench.workshop import Workshop, open_workshop
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Group
 from noonday.cli.screen import console, json_option, show, show_json
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import Listing
 
 F = TypeVar("F", bound=Callable[..., None])
 TERMINATED = 128 + signal.SIGTERM
@@ -147,7 +148,7 @@ def rest(
     with _workshop(directory) as workshop:
         compared = measure_rest(size, workshop)
     document = of_rest(size, compared)
-    _tell(document, as_json, lambda: show(_compared(size, compared)))
+    conclude(document, as_json, _compared(size, compared))
 
 
 @bench.command()
@@ -163,7 +164,7 @@ def create(jobs: int, calls: int, as_json: bool, rung: str, directory: Path | No
     with _workshop(directory) as workshop:
         created = list(measure_create(CreateSize(jobs, calls), workshop))
         settings = settings_used(settings_for(workshop.new_file()))
-    _tell(of_create(created, settings), as_json, lambda: show(_ways(created)))
+    conclude(of_create(created, settings), as_json, _ways(created))
 
 
 def _measure(
@@ -178,14 +179,16 @@ def _measure(
 ) -> None:
     with _workshop(directory) as workshop:
         measured = [workshop.measure(work, head_start=head_start) for _ in range(rounds)]
-    _tell(of_rounds(measured, **(asked or {})), as_json, lambda: _show_rounds(measured))
+    conclude(of_rounds(measured, **(asked or {})), as_json, _rounds(measured))
 
 
-def _tell(document: Document, as_json: bool, show_tables: Callable[[], None]) -> None:
+def conclude(document: Document, as_json: bool, table: Listing) -> None:
+    """Print what was measured, and under which circumstances. The exit code says whether anything went wrong."""
     if as_json:
         show_json(document)
     else:
-        show_tables()
+        circumstances = ", ".join(f"{name} {value}" for name, value in document["settings"].items())
+        show(table, "", Text(circumstances, style="dim"))
     if not is_flawless(document):
         wrong = ", ".join(f"{document[name]} {name}" for name in ("lost", "duplicated", "early") if document[name])
         console(err=True).print(f"wrong: {wrong}", style="bold red")
@@ -220,7 +223,7 @@ class _Shown:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
         self._task = self._progress.add_task("starting", total=None)
-        self._stage = ""
+        self._stage = ("", 0)
 
     def __enter__(self) -> "_Shown":
         self._progress.start()
@@ -230,31 +233,32 @@ class _Shown:
         self._progress.stop()
 
     def tell(self, stage: str, done: int, of: int) -> None:
-        if stage != self._stage:
-            self._stage = stage
-            self._progress.reset(self._task, description=stage)
-        self._progress.update(self._task, completed=done, total=of or None)
+        if (stage, of) != self._stage:
+            self._stage = (stage, of)
+            self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(stage, total=of or None)
+        self._progress.update(self._task, completed=done)
 
 
-def _show_rounds(rounds: Sequence[Figures]) -> None:
-    right = ("JOBS", "RECORDED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB", "FIRED")
-    grid = Listing("WORK", *right, right=right)
+def _rounds(rounds: Sequence[Figures]) -> Listing:
+    right = ("JOBS", "FIRED", "RECORDED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
+    grid = Listing("WORK", *right, right=right, spare=("MAX MS", "P95 MS", "RSS MB"))
     for each in rounds:
         grid.add(
             each.work,
             f"{each.jobs:,}",
+            f"{each.fired:,}",
             _rate(each.recorded_per_s),
             *_percentiles(each.lateness_ms),
             f"{each.cpu_us_per_job:.0f}",
             _number(each.rss_mb, 0),
-            f"{each.fired:,} of {each.expected:,}",
         )
-    show(grid, "", _circumstances(rounds[0].settings))
+    return grid
 
 
 def _ways(created: Sequence[Created]) -> Listing:
     right = ("JOBS", "CREATED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
-    grid = Listing("WAY", "CALLERS", *right, right=("CALLERS", *right))
+    grid = Listing("WAY", "CALLERS", *right, right=("CALLERS", *right), spare=("P95 MS", "MAX MS", "RSS MB", "JOBS"))
     for each in created:
         grid.add(
             each.way,
@@ -286,10 +290,6 @@ def _compared(size: RestSize, compared: Compared) -> Listing:
     add("idle, memory MB", before.idle.rss_mb, after.idle.rss_mb, 0)
     add("data file MB", before.file_mb, after.file_mb, 0)
     return grid
-
-
-def _circumstances(settings: dict[str, Any]) -> Any:
-    return facts([(name, str(value)) for name, value in settings.items()])
 
 
 def _percentiles(late: Lateness) -> list[str]:

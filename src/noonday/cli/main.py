@@ -5,9 +5,11 @@ from typing import Any
 import click
 
 from noonday import __version__
-from noonday.cli import exits, logs
+from noonday.cli import exits
 from noonday.cli.group import LazyGroup
 from noonday.model.errors import NoondayError
+from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import set_up_logs
 
 COMMANDS = {
     "up": "noonday.cli.up:up",
@@ -63,7 +65,7 @@ def main() -> None:
     Settings come from flags, then from NOONDAY_* variables, then from noonday.toml. Commands that talk to a server find
     it at --url (NOONDAY_URL) and use --token (NOONDAY_TOKEN); on the server's own machine they make themselves a token.
     """
-    logs.set_up("WARNING", "text")
+    set_up_logs(Settings())
 
 
 if __name__ == "__main__":

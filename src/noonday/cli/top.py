@@ -78,8 +78,8 @@ def _live(client: SyncClient, every: float) -> None:
             try:
                 frame = read_frame(client)
                 rates.append(frame.overview["ratePerSec"])
-            except ServerUnreachable as away:
-                trouble = away.detail
+            except ServerUnreachable:
+                trouble = "the server does not answer; these are its last figures"
             live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
             client.portal.run(clock.sleep(every))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,18 @@ from rich.text import Text
 
 from noonday import __version__
 from noonday.api.auth import mint
-from noonday.cli import logs
 from noonday.cli.asking import TENANT, read_settings, user
 from noonday.cli.group import Command
 from noonday.cli.instants import now
-from noonday.cli.screen import console
+from noonday.cli.screen import show
 from noonday.cli.tables import facts
+from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.server import Serving, serve, with_demo
 from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import set_up_logs
 
 DAY_SEC = 86_400
 
@@ -50,7 +52,7 @@ def up(app: str | None, config: Path | None, **flags: Any) -> None:
     second one does not.
     """
     settings = read_settings(config, **flags)
-    logs.set_up(settings.log_level, settings.log_format)
+    set_up_logs(settings)
     registry = load_app(app) if app else None
     greeting = _Greeting(settings, with_demo(registry))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -64,44 +66,32 @@ class _Greeting:
     def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
         self._registry = registry
-        self._out = console()
 
     def ready(self, serving: Serving) -> None:
-        out = self._out
-        out.print(Text(f"Noonday {__version__} is running", style="bold green"))
-        out.print()
-        out.print(
-            facts(
-                [
-                    ("data", str(Path(serving.data).absolute()) if serving.data != ":memory:" else "in memory only"),
-                    ("API", serving.url),
-                    ("docs", f"{serving.url}/docs"),
-                    ("handlers", self._handlers()),
-                ]
-            )
+        where = str(Path(serving.data).absolute()) if serving.data != MEMORY else "in memory only"
+        docs = f"{serving.url}/docs"
+        handlers = self._handlers()
+        show(
+            Text(f"Noonday {__version__} is running", style="bold green"),
+            "",
+            facts([("data", where), ("API", serving.url), ("docs", docs), ("handlers", handlers)]),
+            "",
+            "Create a first job:" if serving.auth.secret else "Create a first job, with a token of your provider:",
+            "",
         )
-        out.print()
-        out.print(
-            "Create a first job:" if serving.auth.secret else "Create a first job, with a token of your provider:"
-        )
-        out.print()
-        # Never wrapped by us: a line that is copied must still be one line.
-        out.print(Text(first_job(serving)), soft_wrap=True)
-        out.print()
-        out.print(
-            Text(f"and see what became of it, here in another terminal: noonday job list{_flags(serving)}"),
-            soft_wrap=True,
-        )
-        out.print("Stop with Ctrl-C.", style="dim")
-        out.file.flush()
+        # Not wrapped by us: a line that is copied must still be one line.
+        click.echo(first_job(serving))
+        show("", f"and see what became of it, in another terminal: noonday job list{_flags(serving)}")
+        show("", Text("Stop with Ctrl-C.", style="dim"))
+        sys.stdout.flush()
 
     def stopping(self) -> None:
         drain = f"handlers that run may finish within {self._settings.worker.drain_sec} s"
-        self._out.print(Text(f"Stopping: {drain}; Ctrl-C again ends them at once."), soft_wrap=True)
-        self._out.file.flush()
+        show(f"Stopping: {drain}; Ctrl-C again ends them at once.")
+        sys.stdout.flush()
 
     def stopped(self) -> None:
-        self._out.print("Stopped.")
+        show("Stopped.")
 
     def _handlers(self) -> str:
         pools: dict[str, list[str]] = {}
@@ -114,7 +104,7 @@ def _flags(serving: Serving) -> str:
     """What commands in another terminal have to be told, if it is not the usual."""
     usual = Settings()
     url = "" if serving.url == f"http://{usual.host}:{usual.port}" else f" --url {serving.url}"
-    return url + ("" if serving.data in (usual.data, ":memory:") else f" --data {shlex.quote(serving.data)}")
+    return url + ("" if serving.data in (usual.data, MEMORY) else f" --data {shlex.quote(serving.data)}")
 
 
 def first_job(serving: Serving) -> str:

@@ -15,8 +15,11 @@ from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceVi
 from noonday.sdk.sync import SyncClient
 
 PAGE = 500
-REACHES = tuple(timedelta(seconds=seconds) for seconds in (60, 3600, 86_400, 31 * 86_400, 366 * 86_400, 3660 * 86_400))
+REACHES = tuple(timedelta(minutes=minutes) for minutes in (1, 60)) + tuple(
+    timedelta(days=days) for days in (1, 31, 366, 3_660, 36_600)
+)
 """How far around a time an occurrence is looked for: near first, since most are."""
+EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 
 EXAMPLES = """
 Examples:
@@ -198,7 +201,7 @@ def _before(client: SyncClient, job: JobView, at: datetime, since: datetime | No
     """The last occurrence that begins at or before an instant, whose own moment is included whole."""
     end = _floor_ms(at) + timedelta(milliseconds=999 if at.microsecond == 0 else 0)
     for reach in REACHES:
-        begin = end - reach
+        begin = max(EARLIEST, end - reach)
         found = _last_between(client, job, begin, end)
         if found:
             return found

@@ -447,15 +447,18 @@ class Desk:
 
     async def _each_dead(self, caller: Caller, where: DeadFilter, idem: Idempotency | None, act: Any) -> BulkView:
         async with self._once(caller, idem):
-            letters = await self._archive.list_dead(caller.tenant, dead_query(where), None, BULK + 1)
-            changed = 0
-            for letter in letters[:BULK]:
-                try:
-                    await act(caller, letter.execution.id)
-                    changed += 1
-                except Conflict:
-                    continue  # its job was cancelled, or somebody was faster
-            return BulkView(changed=changed, more=len(letters) > BULK)
+            changed, after = 0, None
+            while True:
+                letters = await self._archive.list_dead(caller.tenant, dead_query(where), after, BULK + 1)
+                for letter in letters[:BULK]:
+                    try:
+                        await act(caller, letter.execution.id)
+                        changed += 1
+                    except Conflict:
+                        continue  # its job was cancelled, or somebody was faster
+                if changed or len(letters) <= BULK:
+                    return BulkView(changed=changed, more=len(letters) > BULK)
+                after = letters[BULK - 1].execution.id
 
     async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
         row = await self._reading.execution_row(caller, execution_id)

@@ -192,7 +192,9 @@ class Reading:
     ) -> DeadLetterPage:
         letters = await self._archive.list_dead(caller.tenant, dead_query(where), cursor, limit + 1)
         views = tuple(
-            self._viewer.dead_letter(letter.execution, letter.died_ms, letter.archived, letter.retried_as)
+            self._viewer.dead_letter(
+                letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.job_name
+            )
             for letter in letters[:limit]
         )
         return DeadLetterPage(

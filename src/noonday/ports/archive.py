@@ -44,6 +44,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     died_ms: int
     archived: bool
     retried_as: ExecutionId | None
+    job_name: str | None = None
 
 
 class WorkerRow(msgspec.Struct, frozen=True):

@@ -30,8 +30,12 @@ class HotIndex(ABC):
         """Those of the entries that it does not have."""
 
     @abstractmethod
-    async def next_ready_ms(self, credit: Mapping[str, int]) -> int | None:
-        """When the earliest entry of a pool with credit is ready. It may lie in the past."""
+    async def next_ready_ms(self, credit: Mapping[str, int], patience_ms: int = 0) -> int | None:
+        """When the earliest entry of a pool with credit is ready. It may lie in the past.
+
+        Staged entries have time until they are due: whoever has patience is told to come for them that much later, and
+        finds more of them ready.
+        """
 
     @abstractmethod
     async def era(self) -> str:

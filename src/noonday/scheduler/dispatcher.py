@@ -21,6 +21,12 @@ log = structlog.get_logger("noonday.dispatcher")
 FLIGHTS = 3
 """Batches under way at the same time: while the store fires one, the next is claimed and planned."""
 HELD_RETRY_SEC = 0.5
+NO_CREDIT_SEC = 0.005
+"""How soon a pool that was full is looked at again."""
+PATIENCE_MS = 25
+"""A commit costs the same for one entry as for many, and staged ones are handed out well ahead of their instant."""
+SEAL_SEC = 0.5
+"""Batches are sealed together, now and then: an unsealed one is at worst published again, and dropped by the workers."""
 
 
 class Dispatcher:
@@ -54,11 +60,14 @@ class Dispatcher:
         self._in_hand: set[str] = set()
         """Keys of entries that are claimed and not yet fired."""
         self._held: dict[Entry, str] = {}
+        self._to_seal: list[int] = []
+        self._sealed_at = 0.0
         self._held_until = 0.0
         self.on_published: Callable[[], None] = lambda: None
 
     async def run_once(self, now_ms: int) -> int:
         await self._try_held_again()
+        await self._seal_some()
         while len(self._flights) >= FLIGHTS:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
@@ -73,17 +82,32 @@ class Dispatcher:
     async def next_wait(self) -> float:
         """How long until something may be ready."""
         self._raise_what_failed()
-        ready_ms = await self._index.next_ready_ms(await self._bus.credit())
+        credit = await self._bus.credit()
+        ready_ms = await self._index.next_ready_ms(credit, PATIENCE_MS)
         longest = 0.05 if self._held or self._flights else 0.5
+        if any(room <= 0 for room in credit.values()):
+            longest = NO_CREDIT_SEC
         if ready_ms is None:
             return longest
         return min(longest, max(0.001, (ready_ms - self._clock.now_ms()) / 1000))
 
     async def land(self) -> None:
-        """Wait until no batch is under way."""
+        """Wait until no batch is under way, and seal them all."""
         while self._flights:
             await asyncio.wait(self._flights)
             self._raise_what_failed()
+        self._sealed_at = 0.0
+        await self._seal_some()
+
+    async def _seal_some(self) -> None:
+        if self._to_seal and self._clock.monotonic() - self._sealed_at >= SEAL_SEC:
+            self._sealed_at = self._clock.monotonic()
+            batches, self._to_seal = self._to_seal, []
+            try:
+                await self._firing.seal(batches)
+            except StoreUnavailable:
+                self._to_seal += batches
+                raise
 
     def has_in_hand(self, entry: Entry) -> bool:
         """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
@@ -149,7 +173,7 @@ class Dispatcher:
             await self._bus.publish(self._tracing.dispatched(fired.dispatches))
             self.on_published()
         if fired.batch is not None:
-            await self._firing.seal([fired.batch])
+            self._to_seal.append(fired.batch)
         latest = self._clock.now_ms() + self._hint_ahead_ms
         await self._index.place([entry for entry in fired.entries if entry.due_ms <= latest])
         for pool, execution, dispatch, reason in fired.flags:

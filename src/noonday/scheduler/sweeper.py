@@ -12,7 +12,9 @@ PAGE = 5_000
 BATCHES = 20
 UNSEALED_MS = 10_000
 NET_MS = 360_000
-"""Workers drop what was fired more than five minutes ago; a minute later the net may have it."""
+"""Workers start nothing that was fired more than five minutes ago; a minute later the net may have it."""
+JUMP_MS = 60_000
+"""Ticks come every few seconds: between two that are further apart, the clock was set, or everything stood still."""
 
 
 class Sweeper:
@@ -38,6 +40,8 @@ class Sweeper:
         self._grace_ms = grace_ms
         self._log_partition = log_partition
         self._mark: Mark | None = None
+        self._tick_ms: int | None = None
+        self._steady_since_ms = 0
 
     async def run_once(self, now_ms: int) -> int:
         found = await self._sweep_overdue(now_ms)
@@ -64,8 +68,16 @@ class Sweeper:
     async def _cast_net(self, now_ms: int) -> int:
         """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
         place = await self._executions.place(self._log_partition)
-        if place is None or not place.tick_ms:
+        if place is None or not place.tick_ms or not self._is_steady(place.tick_ms):
             return 0
         entries = await self._firing.cast_net(place.tick_ms - NET_MS, PAGE, now_ms)
         await self._index.place(entries)
         return len(entries)
+
+    def _is_steady(self, tick_ms: int) -> bool:
+        """Whether the ticks have gone on without a jump for as long as the net waits. Right after one, what was fired a
+        moment ago looks old, and its worker has had no time to say that it runs."""
+        if self._tick_ms is not None and tick_ms - self._tick_ms > JUMP_MS:
+            self._steady_since_ms = tick_ms
+        self._tick_ms = tick_ms
+        return tick_ms - self._steady_since_ms >= NET_MS

@@ -69,8 +69,10 @@ class Embedded:
         return cls(store, engine)
 
     async def close(self) -> None:
-        await self.engine.stop()
-        await self.store.close()
+        try:
+            await self.engine.stop()
+        finally:
+            await self.store.close()
 
     async def abandon(self) -> None:
         """Let go of everything without finishing what runs."""

@@ -134,7 +134,8 @@ class Engine:
             return [f"a loop has ended: {self.failed.exception()!r}"]
         if not self._tasks:
             return ["not started"]
-        reasons = [
+        reasons = [] if self.ownership.owner.epochs else ["it owns no partition: another process has taken over"]
+        reasons += [
             f"{loop.name} last came round {loop.age_sec():.1f} s ago"
             for loop in self.loops.values()
             if loop.age_sec() > loop.stuck_after_sec

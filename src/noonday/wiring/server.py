@@ -89,7 +89,8 @@ async def serve(
             async with _answering(_api(embedded.engine, settings, auth), listener) as answering:
                 on_ready(Serving(_url_of(listener), settings.data, auth))
                 await _first_of(told_to_stop, embedded.engine.failed, answering)
-                on_stopping()
+                if told_to_stop.is_set():
+                    on_stopping()
         if not told_to_stop.is_set():
             raise _why_failed(embedded.engine, answering)
 
@@ -204,7 +205,8 @@ async def _close(embedded: Embedded) -> None:
         async with asyncio.timeout(worker.drain_sec + worker.cancel_grace_sec + REQUESTS_END_SEC):
             await embedded.close()
     except Exception as error:
-        log.exception("the engine did not stop in order", error=repr(error))
+        if error is not embedded.engine.failed.exception():
+            log.exception("the engine did not stop in order")
 
 
 def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
@@ -265,6 +267,7 @@ def _config(api: ASGIApp) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SEC,
         timeout_graceful_shutdown=REQUESTS_END_SEC,
     )
@@ -296,6 +299,8 @@ async def _first_of(event: asyncio.Event, *others: "asyncio.Future[None]") -> No
 
 def _why_failed(engine: Engine, answering: "asyncio.Task[None]") -> EngineFailed:
     failed = engine.failed.exception() if engine.failed.done() else answering.exception()
-    error = EngineFailed(f"the engine stopped: {failed.detail if isinstance(failed, NoondayError) else repr(failed)}")
-    error.__cause__ = failed
-    return error
+    if isinstance(failed, NoondayError):
+        return EngineFailed(f"the engine stopped: {failed.detail}")
+    # Not one of ours, so a mistake of ours: whoever mends it needs to see where it was made.
+    log.error("the engine stopped", exc_info=failed)
+    return EngineFailed(f"the engine stopped: {failed!r}")

@@ -5,7 +5,6 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from noonday.crypto.keyring import Keyring
@@ -14,7 +13,8 @@ from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Mode
 from noonday.worker.process import ProcessHost
-from noonday.worker.run import Run, failure_of
+from noonday.worker.run import INTERRUPTED, Run, failure_of
+from noonday.worker.threads import Threads
 
 _SLICE_SEC = 0.002
 """How long runs that never wait may keep the loop before others get a turn."""
@@ -36,6 +36,7 @@ class Host:
         concurrency: dict[str, int],
         threads: int,
         processes: int,
+        cancel_grace_sec: float,
         result_limit: int,
         on_ended: Callable[[Run], None],
     ) -> None:
@@ -45,10 +46,8 @@ class Host:
         self._tracing = tracing
         self._free = dict(concurrency)
         self._waiting: dict[str, deque[Run]] = {pool: deque() for pool in concurrency}
-        self._threads = (
-            ThreadPoolExecutor(max_workers=threads, thread_name_prefix="noonday-handler") if threads else None
-        )
-        self._processes = ProcessHost(processes) if processes else None
+        self._threads = Threads(threads) if threads else None
+        self._processes = ProcessHost(processes, cancel_grace_sec=cancel_grace_sec) if processes else None
         self._result_limit = result_limit
         self._on_ended = on_ended
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,7 +60,7 @@ class Host:
 
     def close(self) -> None:
         if self._threads:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
         if self._processes:
             self._processes.close()
 
@@ -92,8 +91,8 @@ class Host:
         yield_at = self._clock.monotonic() + _SLICE_SEC
         while waiting and self._free[pool] > 0:
             run = waiting.popleft()
-            if run.stop is not None:
-                run.turn_away(run.stop)
+            if run.stop is not None or run.is_too_old(self._clock.now_ms()):
+                run.turn_away(run.stop or INTERRUPTED)
                 self._end(run)
                 continue
             self._free[pool] -= 1
@@ -157,14 +156,15 @@ class Host:
         assert run.handler is not None
         if self._threads is None:
             raise RuntimeError("this worker has no threads for plain functions: raise worker.threads")
-        work = self._variables(run).run
-        future = self._loop.run_in_executor(self._threads, work, run.handler.call, *arguments)
+        call = self._threads.call(self._variables(run).run, run.handler.call, *arguments)
         # A thread cannot be cancelled: its end is awaited, whatever was asked of it.
         while True:
             try:
-                return await asyncio.shield(future)
+                return await asyncio.shield(call.future)
             except asyncio.CancelledError:
-                if future.done():
+                if call.withdraw():
+                    call.future.cancel()
+                if call.future.done():
                     raise
 
     async def _in_process(self, run: Run) -> Any:
@@ -235,3 +235,5 @@ class HandlerThread:
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self.loop.close()

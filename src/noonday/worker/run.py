@@ -20,6 +20,8 @@ from noonday.worker.process import RemoteError
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
 HEARTBEAT = "HEARTBEAT_TIMED_OUT"
+TOO_OLD_MS = 300_000
+"""Fired longer ago than this by the store's stamp: the net may have handed it out again, so it does not start."""
 _TEXT = 8_000
 _TRACEBACK = 16_000
 
@@ -133,6 +135,9 @@ class Run:
 
     def _cancel(self) -> None:
         self.outcome = Outcome.INTERRUPTED if self.stop == INTERRUPTED else Outcome.CANCELLED
+
+    def is_too_old(self, now_ms: int) -> bool:
+        return now_ms - self.dispatch.fired_ms > TOO_OLD_MS
 
     def turn_away(self, reason: str) -> None:
         """It was asked not to start."""

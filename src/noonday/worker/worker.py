@@ -24,12 +24,10 @@ from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event
 from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Handler, Mode
-from noonday.worker.host import Host
+from noonday.worker.host import HandlerThread, Host
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
 
 log = structlog.get_logger("noonday.worker")
-TOO_OLD_MS = 300_000
-"""Fired longer ago than this by the store's stamp: dropped, because the net may hand it out again."""
 TELL_START_SEC = 1.0
 TURN_SEC = 0.02
 """How much work may be handed to the handlers' loop beyond its free slots, in time."""
@@ -77,7 +75,10 @@ class Worker:
         self._tracing = tracing
         self._options = options
         self._loop = asyncio.get_running_loop()
+        self._carrier = self._make_carrier(handlers_loop)
         self._host = self._make_host(handlers_loop)
+        self._plain_host = self._make_host(self._carrier.loop) if self._carrier else self._host
+        self._shared_pools = self._find_shared_pools()
         self.id = self._new_id()
         self._partition = 0
         self._waiting: list[tuple[int, int, Run]] = []
@@ -110,7 +111,7 @@ class Worker:
         while self._active and self._clock.monotonic() < deadline:
             await self._pump()
         for run in self._active.values():
-            self._host.stop(run, INTERRUPTED)
+            self._host_of(run).stop(run, INTERRUPTED)
         deadline = self._clock.monotonic() + self._options.cancel_grace_sec
         while self._active and self._clock.monotonic() < deadline:
             await self._pump()
@@ -133,6 +134,9 @@ class Worker:
     def abandon(self) -> None:
         """Let go of threads and processes without another word."""
         self._host.close()
+        if self._carrier:
+            self._plain_host.close()
+            self._carrier.close()
 
     @property
     def pools(self) -> Mapping[str, int]:
@@ -218,13 +222,15 @@ class Worker:
         if blocked:
             return 0.05
         if self._waiting:
-            return max(0.0005, (self._waiting[0][0] - self._clock.now_ms()) / 1000)
+            # Not longer than a moment: the wall clock may be set while we wait.
+            return min(0.5, max(0.0005, (self._waiting[0][0] - self._clock.now_ms()) / 1000))
         return 0.5
 
     def _turn(self, pool: str) -> int:
         """How many may be started now: free slots, and what the handlers' loop gets through in a moment."""
         pace = self._pace[pool]
-        ahead = int(pace.per_second(self._clock.monotonic()) * TURN_SEC)
+        # A pool with two hosts is counted here alone: each of them would let in as many.
+        ahead = 0 if pool in self._shared_pools else int(pace.per_second(self._clock.monotonic()) * TURN_SEC)
         return self._options.concurrency[pool] + ahead - pace.under_way
 
     async def _start_some(self, pool: str, count: int) -> bool:
@@ -235,18 +241,45 @@ class Worker:
             self._ready[pool].extendleft(reversed(runs))
             return False
         now_ms = self._clock.now_ms()
-        starting = [run for run in runs if self._passes(run, flags, now_ms)]
+        starting, twins = self._apart_from_twins([run for run in runs if self._passes(run, flags, now_ms)])
         self._pace[pool].under_way += len(starting)
         for run in starting:
-            self._active[run.dispatch.execution_id] = run
             run.timeout_sec = self._timeout_of(run)
-        self._host.start(starting)
-        return True
+        self._hand_to_hosts(starting)
+        self._ready[pool].extend(twins)
+        return not twins
+
+    def _apart_from_twins(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+        """Those that may start, and those whose execution still runs here under an earlier dispatch: they have their turn
+        when that one has ended."""
+        starting, twins = [], []
+        for run in runs:
+            other = self._active.setdefault(run.dispatch.execution_id, run)
+            if other is run:
+                starting.append(run)
+            elif other.dispatch.number > run.dispatch.number:
+                self._turn_away(run, INTERRUPTED)
+            else:
+                twins.append(run)
+                self._host_of(other).stop(other, INTERRUPTED)
+        return starting, twins
+
+    def _hand_to_hosts(self, runs: Sequence[Run]) -> None:
+        if self._plain_host is self._host:
+            self._host.start(runs)
+            return
+        for host in (self._host, self._plain_host):
+            if mine := [run for run in runs if self._host_of(run) is host]:
+                host.start(mine)
+
+    def _host_of(self, run: Run) -> Host:
+        return self._host if run.handler is None or run.handler.mode is Mode.ASYNC else self._plain_host
 
     def _passes(self, run: Run, flags: Mapping[ExecutionId, str], now_ms: int) -> bool:
         dispatch = run.dispatch
-        if now_ms - dispatch.fired_ms > TOO_OLD_MS:
-            self._drop(run)
+        if run.is_too_old(now_ms):
+            self._metrics.refused.labels("dispatch").inc()
+            self._turn_away(run, INTERRUPTED)
             return False
         reason = flags.get(dispatch.execution_id) if flags else None
         if reason is not None:
@@ -276,10 +309,6 @@ class Worker:
         run.ended_ms = self._clock.now_ms()
         self._ended.append(run)
         self._ended_wake.set()
-
-    def _drop(self, run: Run) -> None:
-        self._held[run.dispatch.pool] -= 1
-        self._metrics.refused.labels("dispatch").inc()
 
     def _on_ended(self, run: Run) -> None:
         """Called on the handlers' loop."""
@@ -348,9 +377,9 @@ class Worker:
                 run.beat_at = now
             silence = run.dispatch.heartbeat_timeout_sec
             if run.stop is None and now - run.begun_at >= run.timeout_sec:
-                self._host.stop(run, TIMED_OUT)
+                self._host_of(run).stop(run, TIMED_OUT)
             elif run.stop is None and silence is not None and now - run.beat_at >= silence:
-                self._host.stop(run, HEARTBEAT)
+                self._host_of(run).stop(run, HEARTBEAT)
             elif run.stop is not None and not run.stuck and now - run.stop_at >= self._options.cancel_grace_sec:
                 run.stuck = True
                 log.warning(
@@ -369,7 +398,7 @@ class Worker:
             for execution, reason in wanted.items():
                 run = self._active.get(execution)  # type: ignore[assignment]
                 if run is not None and reason not in SPARES_RUNNING:
-                    self._host.stop(run, reason)
+                    self._host_of(run).stop(run, reason)
 
     async def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
         """A run of more than a second reports its start: from then on the store knows who runs it."""
@@ -404,7 +433,7 @@ class Worker:
         log.warning("worker stood still", worker=self.id)
         self._hand_back_unstarted()
         for run in self._active.values():
-            self._host.stop(run, INTERRUPTED)
+            self._host_of(run).stop(run, INTERRUPTED)
         while self._active:
             await self._pump()
         await self._bus.report(self._partition, [Bye(self.id, self._clock.now_ms())])
@@ -435,6 +464,21 @@ class Worker:
             handlers=tuple(handler.info() for handler in self._handlers.values()),
         )
 
+    def _make_carrier(self, handlers_loop: asyncio.AbstractEventLoop) -> HandlerThread | None:
+        """A loop for runs in threads and processes, lest they wait for a coroutine that blocks the handlers' loop."""
+        plain = any(handler.mode is not Mode.ASYNC for handler in self._handlers.values())
+        if handlers_loop is self._loop or not plain:
+            return None
+        return HandlerThread(asyncio.new_event_loop, "noonday-carrier")
+
+    def _find_shared_pools(self) -> frozenset[str]:
+        """Pools with handlers on both hosts."""
+        if not self._carrier:
+            return frozenset()
+        coroutines = {pool for (pool, _), handler in self._handlers.items() if handler.mode is Mode.ASYNC}
+        plain = {pool for (pool, _), handler in self._handlers.items() if handler.mode is not Mode.ASYNC}
+        return frozenset(coroutines & plain)
+
     def _make_host(self, loop: asyncio.AbstractEventLoop) -> Host:
         modes = {handler.mode for handler in self._handlers.values()}
         return Host(
@@ -445,6 +489,7 @@ class Worker:
             concurrency=dict(self._options.concurrency),
             threads=self._options.threads if Mode.THREAD in modes else 0,
             processes=self._options.processes if Mode.PROCESS in modes else 0,
+            cancel_grace_sec=self._options.cancel_grace_sec,
             result_limit=self._options.result_limit,
             on_ended=self._on_ended,
         )

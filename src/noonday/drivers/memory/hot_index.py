@@ -58,7 +58,7 @@ class MemoryHotIndex(HotIndex):
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return [e for e in entries if (e.key, e.number, e.nominal_ms) not in self._members]
 
-    async def next_ready_ms(self, credit: Mapping[str, int]) -> int | None:
+    async def next_ready_ms(self, credit: Mapping[str, int], patience_ms: int = 0) -> int | None:
         heads = [
             self._queues[pool, tenant, lane][0][0]
             for (pool, tenant), lanes in self._ready.items()
@@ -66,7 +66,9 @@ class MemoryHotIndex(HotIndex):
             for lane in lanes
         ]
         if self._asleep:
-            heads.append(self._asleep[0][0])
+            ready_ms, name = self._asleep[0]
+            queue = self._queues.get(name)
+            heads.append(ready_ms + patience_ms if queue and queue[0][2].staged else ready_ms)
         return min(heads, default=None)
 
     async def era(self) -> str:

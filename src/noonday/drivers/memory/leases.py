@@ -39,6 +39,8 @@ class LocalLeases(Leases):
 
 
 def _lock(path: Path) -> int:
+    if not path.parent.is_dir():
+        raise StoreUnavailable(f"the folder {path.parent} does not exist: create it, or name another file with --data")
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -98,9 +98,9 @@ class SqliteArchive(Archive):
             after,
             limit,
         )
-        kind = list[tuple[Execution, int, int, ExecutionId | None]]
+        kind = list[tuple[Execution, int, int, ExecutionId | None, str | None]]
         rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.dead, *parameters))
-        return [DeadLetter(execution, died, bool(archived), as_) for execution, died, archived, as_ in rows]
+        return [DeadLetter(execution, died, bool(archived), as_, name) for execution, died, archived, as_, name in rows]
 
     async def find_dead(
         self, tenant: TenantId, execution_id: ExecutionId

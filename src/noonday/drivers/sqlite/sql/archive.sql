@@ -67,7 +67,8 @@ SELECT json_group_array(json_array(
            json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                       x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, NULL, x.worker_id,
                       x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-           d.died_ms, d.archived, d.retried_as))
+           d.died_ms, d.archived, d.retried_as,
+           (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
 FROM (SELECT * FROM dead
       WHERE tenant = ?1 AND archived = ?2 AND retried_as IS NULL
             AND (?3 IS NULL OR job_id = ?3) AND (?4 IS NULL OR pool = ?4) AND (?5 IS NULL OR handler = ?5)

@@ -1,0 +1,112 @@
+"""`noonday bench`, on works so small that their speed says nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from noonday.bench.report import is_flawless
+from noonday.cli.bench import conclude
+from noonday.cli.tables import Listing
+
+FIELDS = {"jobs", "recorded_per_s", "lateness_ms", "lost", "duplicated", "early", "cpu_us_per_job", "rss_mb", "rung",
+          "settings"}  # fmt: skip
+PERCENTILES = {"p50", "p95", "p99", "max"}
+
+
+@pytest.mark.slow
+def test_a_burst_is_fired_and_recorded(tmp_path: Path) -> None:
+    document = bench(tmp_path, "burst", "--jobs", "200", "--head-start", "2", "--rung", "embedded")
+    assert document["jobs"] == document["fired"] == 200
+    assert document["recorded_per_s"] > 0
+    assert document["cpu_us_per_job"] > 0
+    assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
+    assert document["settings"]["synchronous"] == "FULL"
+
+
+@pytest.mark.slow
+def test_a_stream_is_fired_and_recorded(tmp_path: Path) -> None:
+    document = bench(tmp_path, "stream", "--rate", "200", "--seconds", "1", "--head-start", "2")
+    assert document["jobs"] == document["fired"] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [[], ["--by-cron", "--bunched"]], ids=["intervals", "crons"])
+def test_crons_fire_as_often_as_expected(tmp_path: Path, kind: list[str]) -> None:
+    document = bench(tmp_path, "crons", "--crons", "100", "--every", "1", "--seconds", "2", "--head-start", "2", *kind)
+    assert document["jobs"] == 100
+    assert document["fired"] == document["expected"] == 200
+
+
+@pytest.mark.slow
+def test_jobs_are_created_in_every_way(tmp_path: Path) -> None:
+    document = bench(tmp_path, "create", "--jobs", "200", "--calls", "40")
+    ways = [(way["way"], way["callers"], way["jobs"]) for way in document["ways"]]
+    assert ways == [
+        ("create_ids", None, 200),
+        ("enqueue_many", None, 200),
+        ("spec_for, enqueue_many", None, 200),
+        ("HTTP, batches of 200", 1, 200),
+        ("HTTP, batches of 200", 4, 200),
+        ("HTTP, one by one", 1, 5),
+        ("HTTP, one by one", 16, 40),
+    ]
+    assert all(way["created_per_s"] > 0 for way in document["ways"])
+
+
+@pytest.mark.slow
+def test_a_burst_is_compared_with_and_without_jobs_at_rest(tmp_path: Path) -> None:
+    size = ["--at-rest", "200", "--crons", "50", "--jobs", "200", "--rate", "100", "--seconds", "1", "--rounds", "1"]
+    document = bench(tmp_path, "rest", *size, "--head-start", "2")
+    assert document["fired"] == 200
+    for side in (document["before"], document["after"]):
+        assert side["burst"]["fired"] == 200
+        assert [stream["fired"] for stream in side["streams"]] == [100]
+        assert side["startup_sec"] > 0
+    assert set(document["change_percent"]) == {"recorded_per_s", "cpu_us_per_job", "burst_p99_ms", "streams_p99_ms"}
+
+
+@pytest.mark.slow
+def test_jobs_that_are_not_stored_in_time_void_the_measurement(tmp_path: Path) -> None:
+    ended = run(tmp_path, "burst", "--jobs", "200", "--head-start", "0.01", "--json")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert "--head-start" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", ["lost", "duplicated", "early"])
+def test_the_exit_code_says_that_something_went_wrong(wrong: str) -> None:
+    document = dict.fromkeys(("lost", "duplicated", "early"), 0) | {"settings": {}, wrong: 3}
+
+    @click.command()
+    def command() -> None:
+        conclude(document, True, Listing())
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 1
+    assert f"3 {wrong}" in result.stderr
+    assert json.loads(result.stdout)[wrong] == 3
+
+
+def bench(directory: Path, *arguments: str) -> dict[str, Any]:
+    """The document of a work in which nothing went wrong, and which left nothing behind."""
+    ended = run(directory, *arguments, "--json")
+    assert ended.returncode == 0, ended.stderr
+    document: dict[str, Any] = json.loads(ended.stdout)
+    assert set(document) >= FIELDS
+    assert set(document["lateness_ms"]) == PERCENTILES
+    assert is_flawless(document)
+    assert list(directory.iterdir()) == []
+    return document
+
+
+def run(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "noonday", "bench", *arguments, "--dir", str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ, check=False)

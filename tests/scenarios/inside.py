@@ -1,0 +1,106 @@
+"""An engine inside the test: real threads on a real file, by a clock that the test may set."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from noonday import Context, Noonday
+from noonday.model.job import JobSpec, JobType
+from noonday.model.view import JobView
+from noonday.wiring.application import OWNER
+from noonday.wiring.embedded import Embedded
+from noonday.wiring.settings import load_settings
+from tests.scenarios.clock import SetClock
+from tests.scenarios.process import until
+
+
+@dataclass
+class Ran:
+    """One entry into the handler."""
+
+    job: str
+    scheduled_at: datetime
+    due_ms: int
+    at_ms: int
+    dispatch: int
+
+
+@dataclass
+class Inside:
+    """The file, the clock and what ran; and the engine on it, while it is open."""
+
+    folder: Path
+    clock: SetClock = field(default_factory=SetClock)
+    ran: list[Ran] = field(default_factory=list)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: `wait` goes on."""
+    engine: Any = None
+    store: Any = None
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "noonday.db"
+
+    @asynccontextmanager
+    async def open(self, *, run: bool = True, **settings: Any) -> AsyncIterator["Inside"]:
+        chosen = load_settings({"data": str(self.data), "store_synchronous": "NORMAL", **settings}, {}, None)
+        embedded = await Embedded.open(chosen, self._app().handlers, clock=self.clock, run=run)
+        self.engine, self.store = embedded.engine, embedded.store
+        try:
+            yield self
+        finally:
+            await (embedded.close() if run else embedded.abandon())
+
+    async def create(self, app_handler: str = "note", **fields: Any) -> JobView:
+        spec = self._app().spec_for(app_handler)
+        wanted = {"type": JobType.ONE_TIME, **fields}
+        return await self.engine.desk.create(OWNER, JobSpec(target=spec.target, **wanted))  # type: ignore[no-any-return]
+
+    def runs(self, job: JobView) -> list[Ran]:
+        return [ran for ran in self.ran if ran.job == job.job_id]
+
+    async def job(self, job: JobView) -> JobView:
+        return await self.engine.reading.get_job(OWNER, job.job_id)  # type: ignore[no-any-return]
+
+    async def occurrences(self, job: JobView) -> list[tuple[str, int]]:
+        """What became of the times of a job until now, and of how many of them each."""
+        from_ms, to_ms = round(job.created_at.timestamp() * 1000), self.clock.now_ms()
+        page = await self.engine.reading.occurrences(OWNER, job.job_id, from_ms=from_ms, to_ms=to_ms)
+        return [(each.outcome, each.count) for each in page.occurrences]
+
+    async def came_round(self, times: int = 3) -> None:
+        """Wait until every loop that could fire something has come round so often."""
+        await asyncio.gather(*(self._came_round(name, times) for name in ("dispatcher", "hydrator", "sweeper")))
+
+    async def _came_round(self, name: str, times: int) -> None:
+        loop = self.engine.loops[name]
+        for _ in range(times):
+            before = loop.came_round
+            await until(lambda before=before: loop.came_round > before)
+
+    def _app(self) -> Noonday:
+        app = Noonday()
+
+        @app.handler("note")
+        def note(ctx: Context) -> None:
+            self._note(ctx)
+
+        @app.handler("wait")
+        async def wait(ctx: Context) -> None:
+            self._note(ctx)
+            await self.go.wait()
+
+        @app.handler("fail")
+        def fail(ctx: Context) -> None:
+            self._note(ctx)
+            raise ValueError("told to")
+
+        return app
+
+    def _note(self, ctx: Context) -> None:
+        dispatch = ctx._dispatch
+        self.ran.append(Ran(ctx.job_id, ctx.scheduled_at, dispatch.due_ms, self.clock.now_ms(), dispatch.number))
