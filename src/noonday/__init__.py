@@ -1,10 +1,17 @@
-"""Noonday: a job scheduler that fires work on time, once, and can always say what it did and why."""
+"""Noonday: a job scheduler that fires work on time, once, and can always say what it did and why.
 
-from noonday.model.errors import DoNotRetry, ExecutionFailed, NoondayError
-from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Dst, JobSpec, JobType, Overlap, Priority, Target
-from noonday.model.retry import Backoff, RetryPolicy
-from noonday.wiring.application import Noonday
-from noonday.worker.context import Context, Snooze
+What is named here is imported when it is first used, so that a command or a spawned handler does not wait for all of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from noonday.model.errors import DoNotRetry, ExecutionFailed, NoondayError
+    from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Dst, JobSpec, JobType, Overlap, Priority, Target
+    from noonday.model.retry import Backoff, RetryPolicy
+    from noonday.wiring.application import Noonday
+    from noonday.worker.context import Context, Snooze
 
 __all__ = [
     "Backoff",
@@ -26,3 +33,33 @@ __all__ = [
     "Target",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "noonday.model.errors": ("DoNotRetry", "ExecutionFailed", "NoondayError"),
+    "noonday.model.job": (
+        "CatchUp",
+        "CatchUpPolicy",
+        "Concurrency",
+        "Dst",
+        "JobSpec",
+        "JobType",
+        "Overlap",
+        "Priority",
+        "Target",
+    ),
+    "noonday.model.retry": ("Backoff", "RetryPolicy"),
+    "noonday.wiring.application": ("Noonday",),
+    "noonday.worker.context": ("Context", "Snooze"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(home), name)
+            return value
+    raise AttributeError(f"module 'noonday' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import structlog
 
 from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.message import Dispatch, Token
@@ -134,6 +133,8 @@ class Context:
     @property
     def logger(self) -> Any:
         """A structured logger that names this run."""
+        import structlog  # a third of a second that a spawned handler without logs need not spend
+
         return structlog.get_logger("noonday.handler").bind(
             execution_id=self.execution_id, job_id=self.job_id, handler=self.handler, attempt=self.attempt
         )
