@@ -38,7 +38,7 @@ bench: $(READY) ## Measure what the README claims (takes some minutes)
 	$(BIN)/python bench/run.py $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --all-extras --group dev \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra otlp --extra pydantic --group dev \
 		pyproject.toml --output-file requirements.lock
 
 clean: ## Remove the environment and caches

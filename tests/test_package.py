@@ -7,7 +7,9 @@ import noonday
 
 
 def test_every_name_of_the_package_is_there() -> None:
-    assert {name: getattr(noonday, name).__name__ for name in noonday.__all__} == {name: name for name in noonday.__all__}
+    assert {name: getattr(noonday, name).__name__ for name in noonday.__all__} == {
+        name: name for name in noonday.__all__
+    }
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

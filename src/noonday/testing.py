@@ -21,7 +21,7 @@ import msgspec
 from noonday.model.job import ms_of
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
-from noonday.wiring.application import OWNER, Noonday, Running
+from noonday.wiring.application import OWNER, EngineLoop, Noonday, Running
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import Settings
 
@@ -78,10 +78,10 @@ class Testing:
         """Run everything that is due now, and what becomes due by it, until nothing is left. Answers how many runs ended."""
         ended = 0
         for _ in range(_MOST_ROUNDS):
-            did = await self._round()
+            did, runs = await self._round()
+            ended += runs
             if not did:
                 return ended
-            ended += did
         raise AssertionError(f"work never came to an end at {self.now}: does a handler enqueue itself without a delay?")
 
     async def advance(self, delta: timedelta | None = None, **parts: float) -> int:
@@ -125,8 +125,8 @@ class Testing:
     def refute_enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> None:
         self.assert_enqueued(handler, payload, count=0)
 
-    async def _round(self) -> int:
-        """Turn every crank once."""
+    async def _round(self) -> tuple[bool, int]:
+        """Turn every crank once. Answers whether anything moved, and how many runs ended."""
         engine, now_ms = self._engine, self.clock.now_ms()
         await engine.loops["hydrator"].service.run_once(now_ms)
         engine.dispatcher.release_held()
@@ -134,15 +134,13 @@ class Testing:
         await engine.dispatcher.land()
         taken = await engine.worker.take_once(wait_sec=0)
         await engine.worker.start_once()
-        ended = await self._let_runs_end()
+        ended = await engine.worker.finish_all()
         recorded = await engine.recorder.drain()
-        return int(bool(fired or taken or ended or recorded))
-
-    async def _let_runs_end(self) -> int:
-        return await self._engine.worker.finish_all()
+        return bool(fired or taken or ended or recorded), ended
 
     async def _next_due_ms(self) -> int | None:
-        entries = await self._store.firing.walk(None, 2**62, 1)
+        """The next due time to come: what is due already and did not run is held, by a pool without workers, say."""
+        entries = await self._store.firing.walk((self.clock.now_ms(), "\uffff"), 2**62, 1)
         return entries[0].due_ms if entries else None
 
     def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -155,19 +153,6 @@ class Testing:
                 return ended.value  # type: ignore[no-any-return]
 
 
-class _Inline(Running):
-    """The engine runs on the test's own loop: calls need no thread."""
-
-    def __init__(self, embedded: Embedded, kit: Testing) -> None:
-        super().__init__(embedded, _SameLoop())  # type: ignore[arg-type]
-        self._kit = kit
-
-
-class _SameLoop:
-    async def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await make()
-
-
 @asynccontextmanager
 async def engine(app: Noonday, *, start: datetime = START, declared: bool = True) -> AsyncIterator[Testing]:
     """An engine for `app` that stands still. `declared=False` leaves out the jobs that the code declares."""
@@ -176,7 +161,7 @@ async def engine(app: Noonday, *, start: datetime = START, declared: bool = True
     settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))
     embedded = await Embedded.open(settings, app.handlers, clock=clock, run=False)
     kit = Testing(embedded, clock)
-    running = _Inline(embedded, kit)
+    running = Running(embedded, EngineLoop(asyncio.get_running_loop()))
     app.engine = running
     try:
         if declared:

@@ -183,7 +183,8 @@ async def test_what_is_reported_is_read_in_order_and_as_it_was_said(bus: Bus) ->
 async def test_the_log_is_read_in_pages_by_offset(bus: Bus) -> None:
     partition = await joined(bus)
     await bus.report(partition, ENTRIES)
-    offset, read = 0, []
+    offset = 0
+    read: list[LogEntry] = []
     while (batch := await bus.read(partition, offset, 2, 0)).entries:
         assert batch.offset == offset
         assert batch.next_offset == offset + len(batch.entries)

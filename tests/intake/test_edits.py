@@ -586,7 +586,7 @@ def live(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> Life:
     return life
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
 def test_whatever_people_do_nothing_is_decided_twice(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> None:
     life = live(said, todo)
@@ -594,7 +594,7 @@ def test_whatever_people_do_nothing_is_decided_twice(said: JobSpec, todo: list[t
     assert all(a[1] < b[0] for a, b in pairwise(decided))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
 def test_whatever_people_do_every_time_of_the_plan_in_force_is_decided(
     said: JobSpec, todo: list[tuple[str, int, JobSpec]]

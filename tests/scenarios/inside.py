@@ -1,8 +1,10 @@
 """An engine inside the test: real threads on a real file, by a clock that the test may set."""
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +17,7 @@ from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
 from tests.scenarios.clock import SetClock
-from tests.scenarios.process import until
+from tests.scenarios.process import PATIENCE_SEC, until
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Inside:
     ran: list[Ran] = field(default_factory=list)
     go: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: `wait` goes on."""
+    unblock: threading.Event = field(default_factory=threading.Event)
+    """Set: `block` gives its loop back."""
     engine: Any = None
     store: Any = None
 
@@ -46,9 +50,14 @@ class Inside:
         return self.folder / "noonday.db"
 
     @asynccontextmanager
-    async def open(self, *, run: bool = True, **settings: Any) -> AsyncIterator["Inside"]:
+    async def open(
+        self, *, run: bool = True, handlers_loop: asyncio.AbstractEventLoop | None = None, **settings: Any
+    ) -> AsyncIterator["Inside"]:
+        """With `run=False` nothing moves unless the test turns it."""
         chosen = load_settings({"data": str(self.data), "store_synchronous": "NORMAL", **settings}, {}, None)
-        embedded = await Embedded.open(chosen, self._app().handlers, clock=self.clock, run=run)
+        embedded = await Embedded.open(
+            chosen, self.app().handlers, clock=self.clock, run=run, handlers_loop=handlers_loop
+        )
         self.engine, self.store = embedded.engine, embedded.store
         try:
             yield self
@@ -56,7 +65,7 @@ class Inside:
             await (embedded.close() if run else embedded.abandon())
 
     async def create(self, app_handler: str = "note", **fields: Any) -> JobView:
-        spec = self._app().spec_for(app_handler)
+        spec = self.app().spec_for(app_handler)
         wanted = {"type": JobType.ONE_TIME, **fields}
         return await self.engine.desk.create(OWNER, JobSpec(target=spec.target, **wanted))  # type: ignore[no-any-return]
 
@@ -72,9 +81,32 @@ class Inside:
         page = await self.engine.reading.occurrences(OWNER, job.job_id, from_ms=from_ms, to_ms=to_ms)
         return [(each.outcome, each.count) for each in page.occurrences]
 
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{self.data}?mode=ro", uri=True, timeout=PATIENCE_SEC)) as conn:
+            return conn.execute(sql).fetchall()
+
     async def came_round(self, times: int = 3) -> None:
         """Wait until every loop that could fire something has come round so often."""
         await asyncio.gather(*(self._came_round(name, times) for name in ("dispatcher", "hydrator", "sweeper")))
+
+    async def turn(self) -> None:
+        """By hand: what is due is fired, taken and started; what has ended is recorded."""
+        await self.engine.dispatcher.run_once(self.clock.now_ms())
+        await self.engine.dispatcher.land()
+        await self.engine.worker.take_once(wait_sec=0)
+        await self.engine.worker.start_once()
+        await asyncio.sleep(0.01)
+        await self.engine.worker._report_ended()
+        await self.engine.recorder.drain()
+
+    async def tick(self) -> None:
+        """By hand: the worker says what it runs, the recorder counts time once, and the sweeper goes by it."""
+        await self.engine.worker.watch_once()
+        ticking = asyncio.create_task(self.engine.recorder.tick_forever())
+        await asyncio.sleep(0)
+        ticking.cancel()
+        await self.engine.recorder.run_once(self.clock.now_ms())
+        await self.engine.loops["sweeper"].service.run_once(self.clock.now_ms())
 
     async def _came_round(self, name: str, times: int) -> None:
         loop = self.engine.loops[name]
@@ -82,7 +114,7 @@ class Inside:
             before = loop.came_round
             await until(lambda before=before: loop.came_round > before)
 
-    def _app(self) -> Noonday:
+    def app(self) -> Noonday:
         app = Noonday()
 
         @app.handler("note")
@@ -93,6 +125,15 @@ class Inside:
         async def wait(ctx: Context) -> None:
             self._note(ctx)
             await self.go.wait()
+
+        @app.handler("block")
+        async def block(ctx: Context) -> None:
+            self._note(ctx)
+            self.unblock.wait()
+
+        @app.handler("hurry")
+        async def hurry(ctx: Context) -> None:
+            self._note(ctx)
 
         @app.handler("fail")
         def fail(ctx: Context) -> None:

@@ -152,11 +152,7 @@ class Server:
         if not self.log.exists():
             return []
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [
-            line
-            for line in lines
-            if what in (None, line["what"]) and (job is None or job["jobId"] == line["job"])
-        ]
+        return [line for line in lines if what in (None, line["what"]) and (job is None or job["jobId"] == line["job"])]
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Ask the file itself. A process may be at work on it."""

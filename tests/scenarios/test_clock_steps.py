@@ -1,6 +1,5 @@
 """The wall clock is set by an hour, under a running engine or under one that stands."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +15,9 @@ NEXT = datetime(2030, 1, 15, 12, 10, tzinfo=UTC)
 """The first time of a job that runs each ten minutes; the scenarios begin more than nine minutes before it."""
 
 
-async def each_ten_minutes(inside: Inside, policy: CatchUpPolicy = CatchUpPolicy.LATEST, handler: str = "note") -> JobView:
+async def each_ten_minutes(
+    inside: Inside, policy: CatchUpPolicy = CatchUpPolicy.LATEST, handler: str = "note"
+) -> JobView:
     return await inside.create(handler, type=JobType.CRON, schedule="*/10 * * * *", catch_up=CatchUp(policy))
 
 
@@ -97,35 +98,36 @@ async def test_what_runs_while_the_clock_is_set_runs_once(tmp_path: Path, hours:
 
 async def test_a_run_that_has_just_begun_is_not_handed_out_again_by_a_step_forward(tmp_path: Path) -> None:
     async with Inside(tmp_path).open(run=False) as inside:
+        await inside.tick()
         await inside.create("wait")
-        await _turn(inside)
+        await inside.turn()
         assert len(inside.ran) == 1
 
         inside.clock.step(3600)
-        await _tick(inside)
-        await inside.engine.loops["sweeper"].service.run_once(inside.clock.now_ms())
-        await _turn(inside)
+        await inside.tick()
+        await inside.turn()
+        inside.go.set()
+        await inside.turn()
 
         assert len(inside.ran) == 1
+        assert inside.query("SELECT state, dispatch FROM executions") == [(5, 1)]
+
+
+async def test_what_waits_in_a_worker_when_the_clock_is_set_goes_back_and_runs_at_once(tmp_path: Path) -> None:
+    async with Inside(tmp_path).open(run=False, worker_concurrency=1) as inside:
+        await inside.tick()
+        await inside.create("wait")
+        await inside.turn()
+        waiting = await inside.create("hurry")
+        await inside.turn()
+        assert len(inside.ran) == 1
+
+        inside.clock.step(3600)
         inside.go.set()
+        for _ in range(4):
+            await inside.turn()
 
-
-async def _turn(inside: Inside) -> None:
-    """What is due is fired, taken and started."""
-    await inside.engine.dispatcher.run_once(inside.clock.now_ms())
-    await inside.engine.dispatcher.land()
-    await inside.engine.worker.take_once(wait_sec=0)
-    await inside.engine.worker.start_once()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-
-async def _tick(inside: Inside) -> None:
-    """The recorder counts time once, and notes it in the store."""
-    ticking = asyncio.create_task(inside.engine.recorder.tick_forever())
-    await asyncio.sleep(0)
-    ticking.cancel()
-    await inside.engine.recorder.run_once(inside.clock.now_ms())
+        assert [(ran.job, ran.dispatch) for ran in inside.ran[1:]] == [(waiting.job_id, 2)]
 
 
 async def _has_ticked(inside: Inside) -> bool:

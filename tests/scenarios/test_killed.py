@@ -42,7 +42,9 @@ async def test_a_handler_in_a_process_does_not_outlive_its_killed_parent(tmp_pat
 
     runs = server.lines("start", job)
     assert [run["dispatch"] for run in runs] == [1, 2]
-    assert max(line["at_ms"] for line in server.lines("alive", job) if line["pid"] == first["pid"]) < runs[1]["start_ms"]
+    assert (
+        max(line["at_ms"] for line in server.lines("alive", job) if line["pid"] == first["pid"]) < runs[1]["start_ms"]
+    )
 
 
 def test_the_checker_sees_in_a_log_what_must_not_be() -> None:

@@ -70,7 +70,7 @@ async def stay(ctx: Context, payload: dict[str, Any]) -> str:
     """Waits until a file appears, and does not mind being told to end later."""
     _begin(ctx, payload)
     try:
-        while _waits(payload):  # noqa: ASYNC110
+        while _waits(payload):
             await asyncio.sleep(0.01)
     finally:
         _end(ctx)

@@ -7,6 +7,7 @@ invariants in docs/invariants.md.
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -35,7 +36,8 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
     for id_, state, fired, buffered, dispatch, number, key in rows:
         places = (key is not None) + (fired is not None) + bool(buffered)
         if places != 1:
-            yield f"I3: open execution {id_} ({State(state).name}) is in {places} places (timeline {key}, fired {fired}, buffered {buffered})"
+            where = f"timeline {key}, fired {fired}, buffered {buffered}"
+            yield f"I3: open execution {id_} ({State(state).name}) is in {places} places ({where})"
         if key is not None and number != dispatch:
             yield f"I3: the timeline has dispatch {number} of execution {id_}, which is at {dispatch}"
         if state == State.RUNNING and fired is None:
@@ -49,9 +51,7 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:
     """I13: the counter of a key is the number of executions that hold a slot of it, and not above the limit."""
-    held = Counter(
-        conn.execute("SELECT tenant, slot FROM executions WHERE state < 2 AND slot IS NOT NULL").fetchall()
-    )
+    held = Counter(conn.execute("SELECT tenant, slot FROM executions WHERE state < 2 AND slot IS NOT NULL").fetchall())
     used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
     for name in {*held, *used}:
         if held.get(name, 0) != used.get(name, 0):
@@ -130,7 +130,9 @@ def _tiling(conn: sqlite3.Connection, history: History, now_ms: int) -> Iterator
         fires = Counter(
             ms for (ms,) in conn.execute("SELECT nominal_ms FROM executions WHERE job_id = ? AND cause = 0", (job,))
         )
-        ranges = conn.execute("SELECT from_ms, to_ms, count, outcome FROM decisions WHERE job_id = ?", (job,)).fetchall()
+        ranges = conn.execute(
+            "SELECT from_ms, to_ms, count, outcome FROM decisions WHERE job_id = ?", (job,)
+        ).fetchall()
         for time, count in fires.items():
             inside = [r for r in ranges if r[0] <= time <= r[1] and r[3] != Decided.EDITED]
             if count > 1 or (inside and job not in changed):
@@ -148,23 +150,27 @@ def _complete(conn, job, spec, anchor, created, fires, ranges) -> Iterator[str]:
     while time is not None and time <= until:
         decided = sum(r[0] <= time <= r[1] for r in ranges)
         if fires.get(time, 0) + decided != 1:
-            yield f"I2: {time} of job {job} ({spec.schedule or spec.every_sec}) has {fires.get(time, 0)} executions and {decided} decisions"
+            found = f"{fires.get(time, 0)} executions and {decided} decisions"
+            yield f"I2: {time} of job {job} ({spec.schedule or spec.every_sec}) has {found}"
         time = rule.next_after(time)
     for from_ms, to_ms, count, outcome in ranges:
         if outcome != Decided.ERROR and rule.count(from_ms - 1, to_ms) != count:
-            yield f"I2: decision [{from_ms}, {to_ms}] of job {job} says {count}, the plan says {rule.count(from_ms - 1, to_ms)}"
+            planned = rule.count(from_ms - 1, to_ms)
+            yield f"I2: decision [{from_ms}, {to_ms}] of job {job} says {count}, the plan says {planned}"
 
 
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:
     """I7: the moves of an execution are a path in the table, and end where it rests."""
-    for id_, state, dispatch, attempt, moves in conn.execute("SELECT id, state, dispatch, attempt, moves FROM executions"):
+    for id_, state, dispatch, attempt, moves in conn.execute(
+        "SELECT id, state, dispatch, attempt, moves FROM executions"
+    ):
         states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
         if not is_path(states) or states[-1] != state:
             yield f"I7: execution {id_} rests in {State(state).name} after {[s.name for s in states]}"
         returns = sum(s is State.PENDING for s in states)
         if returns != dispatch:
             yield f"I5: execution {id_} was handed out {returns} times and has dispatch {dispatch}"
-        failures = sum(b is State.PENDING and a not in (State.PENDING, State.RUNNING) for a, b in zip(states, states[1:], strict=False))
+        failures = sum(b is State.PENDING and a not in (State.PENDING, State.RUNNING) for a, b in pairwise(states))
         if attempt != 1 + failures:
             yield f"I5: execution {id_} failed {failures} times and is at attempt {attempt}"
     assert State.PENDING in MOVES
@@ -183,7 +189,7 @@ def _one_run(history: History) -> Iterator[str]:
         for dispatch, count in dispatches.items():
             if count > 1:
                 yield f"I8: dispatch {dispatch} of execution {execution} ran {count} times"
-        for before, after in zip(effects, effects[1:], strict=False):
+        for before, after in pairwise(effects):
             end = before.end_ms if before.end_ms is not None else died.get(before.process)
             if end is None or end > after.start_ms:
                 yield f"I8: two runs of {execution} overlap: {before} and {after}"
@@ -211,7 +217,7 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
         if looked is None:
             yield f"I10: execution {effect.execution} started without a last look"
             continue
-        stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, ""), None))
+        stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, "")))
         if stop is not None and stop < looked:
             yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
         yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)

@@ -242,7 +242,9 @@ class Simulation:
 
     # -- the user ------------------------------------------------------------------------------------------------------
 
-    async def ask(self, action: str, target: str, request: Callable[[Engine], Awaitable[T]], value: Any = None) -> T | None:
+    async def ask(
+        self, action: str, target: str, request: Callable[[Engine], Awaitable[T]], value: Any = None
+    ) -> T | None:
         """Make a request of the process, if it is up. One that is not answered may have happened, or not."""
         engine, process = self.engine, self.process
         if engine is None or process is None or not process.alive:
@@ -298,7 +300,8 @@ class Simulation:
             common["max_runs"] = random.randint(1, 5)
         common["end_at"] = self.instant() + timedelta(seconds=random.choice([10, 40, 60]))
         if kind < 0.75:
-            return self.spec(type=JobType.CRON, schedule=random.choice(["* * * * * *", "*/5 * * * * *", "*/7 * * * * *"]), **common)
+            schedule = random.choice(["* * * * * *", "*/5 * * * * *", "*/7 * * * * *"])
+            return self.spec(type=JobType.CRON, schedule=schedule, **common)
         return self.spec(type=JobType.INTERVAL, every_sec=random.choice([1, 2.5, 6]), **common)
 
     def instant(self) -> datetime:

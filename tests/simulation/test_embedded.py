@@ -37,8 +37,6 @@ def live(seed: int) -> list[str]:
         return simulation.run(director)
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_promise_is_broken_in_any_life(first: int) -> None:

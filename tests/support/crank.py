@@ -59,9 +59,10 @@ class Crank:
         jobs = await self.store.firing.plans([entry for entry in entries if entry.planned])
         shots = []
         for entry in entries:
-            known = jobs.get((JobId(entry.key), entry.number)) if entry.planned else None
-            at_ms = max(self.now_ms, entry.due_ms)
-            shots.append(Shot(entry, known and plan_fire(known.job, entry.nominal_ms, at_ms, known.runs_left)))
+            plan, at_ms = None, max(self.now_ms, entry.due_ms)
+            if entry.planned and (known := jobs.get((JobId(entry.key), entry.number))):
+                plan = plan_fire(known.job, entry.nominal_ms, at_ms, known.runs_left)
+            shots.append(Shot(entry, plan))
         return shots
 
     async def fire_one(self, *, at_ms: int | None = None) -> Dispatch:

@@ -168,7 +168,6 @@ def test_a_name_like_no_other_gets_no_guess() -> None:
         ("port = '8080'", "port is '8080' (file {path}): must be a whole number from 0 to 65535"),
         ("port = 80.5", "port is 80.5 (file {path}): must be a whole number from 0 to 65535"),
         ("[port]\nx = 1", "port.x is not a setting (file {path}); did you mean port?"),
-        ("[telemetry]\ntenant_metrics = 1", "telemetry.tenant_metrics is 1 (file {path}): must be true or false"),
         ("data = ''", "data is '' (file {path}): must be text, not empty"),
     ],
 )
@@ -184,11 +183,6 @@ def test_a_wrong_value_in_the_file_says_what_is_allowed(tmp_path: Path, text: st
         ("NOONDAY_PORT", "70000", "port is '70000' ({}): must be a whole number from 0 to 65535"),
         ("NOONDAY_WORKER_THREADS", "-1", "worker.threads is '-1' ({}): must be a whole number from 1 to 10000"),
         ("NOONDAY_STORE_SYNCHRONOUS", "OFF", "store.synchronous is 'OFF' ({}): must be FULL or NORMAL"),
-        (
-            "NOONDAY_TELEMETRY_TENANT_METRICS",
-            "maybe",
-            "telemetry.tenant_metrics is 'maybe' ({}): must be true or false",
-        ),
         (
             "NOONDAY_AUTH_JWKS_URL",
             "file:///etc/passwd",

@@ -202,7 +202,8 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
     if route.scope is not None:
         yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
     if route.path_parameters:
-        yield HTTPStatus.NOT_FOUND
+        # An id that is a word of ours, such as `batch`, names a path that takes other methods.
+        yield from (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
     if route.is_change:
         yield HTTPStatus.CONFLICT
     if "if_version" in route.parameters:

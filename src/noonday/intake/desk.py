@@ -511,13 +511,15 @@ class Desk:
             if kept is not None and kept.fingerprint != idem.fingerprint:
                 raise IdempotencyMismatch(f"Idempotency-Key {idem.key!r} was used with a different request")
             if kept is not None:
-                raise Answered(kept.status, kept.body)
+                raise Answered(kept.status, self._keyring.open(kept.body, context_of(caller.tenant, idem.key)))
             yield
         finally:
             self._in_progress.discard(name)
 
     def _receipt(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
-        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, idem.encode(answer))
+        """The answer has the job's payload in it, so it is sealed like one."""
+        body = self._keyring.seal(idem.encode(answer), context_of(caller.tenant, idem.key))
+        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, body)
 
     def _seal(self, payload: Any, tenant: str, job_id: str) -> bytes | None:
         if payload is None:

@@ -28,7 +28,7 @@ class Settled(msgspec.Struct, frozen=True):
     refused: tuple[Report, ...]
     """Reports of another dispatch or worker, or of an illegal move. They changed nothing."""
     by_state: dict[str, int]
-    """How many executions came to rest in each state."""
+    """How many executions ended in each state."""
     freed: tuple[str, ...] = ()
     """Concurrency keys that have a free slot again."""
 

@@ -29,7 +29,7 @@ class Metrics:
         )
         self.attempts = Counter("noonday_attempts_total", "Attempts ended, by outcome.", ["outcome"], registry=registry)
         self.executions = Counter(
-            "noonday_executions_total", "Executions that came to rest, by state.", ["state"], registry=registry
+            "noonday_executions_total", "Executions that ended, by state.", ["state"], registry=registry
         )
         self.queued = Gauge(
             "noonday_queued_executions", "Executions handed out and not yet taken.", ["pool"], registry=registry

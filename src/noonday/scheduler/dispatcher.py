@@ -1,6 +1,7 @@
 """Turns due entries into executions and hands them to the pools."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -59,6 +60,8 @@ class Dispatcher:
         self._flights: set[asyncio.Task[None]] = set()
         self._in_hand: set[str] = set()
         """Keys of entries that are claimed and not yet fired."""
+        self._in_trouble = False
+        """The store did not take the last batch: it is in the index again."""
         self._held: dict[Entry, str] = {}
         self._to_seal: list[int] = []
         self._sealed_at = 0.0
@@ -76,7 +79,11 @@ class Dispatcher:
         if claimed:
             self._metrics.due.inc(len(claimed))
             self._in_hand.update(entry.key for entry in claimed)
-            self._flights.add(asyncio.create_task(self._fly(claimed)))
+            flight = asyncio.create_task(self._fly(claimed))
+            self._flights.add(flight)
+            if self._in_trouble:
+                # One at a time now: the loop has to know what becomes of it, to wait longer and to say why.
+                await asyncio.shield(flight)
         return len(claimed)
 
     async def next_wait(self) -> float:
@@ -97,7 +104,9 @@ class Dispatcher:
             await asyncio.wait(self._flights)
             self._raise_what_failed()
         self._sealed_at = 0.0
-        await self._seal_some()
+        # What stays unsealed is handed out again by whoever comes after us: no reason not to go on.
+        with contextlib.suppress(StoreUnavailable):
+            await self._seal_some()
 
     async def _seal_some(self) -> None:
         if self._to_seal and self._clock.monotonic() - self._sealed_at >= SEAL_SEC:
@@ -127,10 +136,12 @@ class Dispatcher:
             self._in_hand.difference_update(entry.key for entry in entries)
             for fired in volleys:
                 await self._follow_up(fired)
-        except StoreUnavailable as error:
-            log.warning("fire put off", entries=len(entries), error=error.detail)
+        except StoreUnavailable:
+            self._in_trouble = True
             await self._index.place(entries)
-            await self._clock.sleep(0.5)
+            raise
+        else:
+            self._in_trouble = False
         finally:
             self._in_hand.difference_update(entry.key for entry in entries)
 
@@ -186,8 +197,9 @@ class Dispatcher:
         if fired.lost:
             self._metrics.refused.labels("epoch").inc(len(fired.lost))
             self._ownership.lose(fired.lost)
-        if fired.dispatches:
-            self._metrics.decisions.labels("FIRED").inc(len(fired.dispatches))
+        first_time = sum(dispatch.number == 1 for dispatch in fired.dispatches)
+        if first_time:
+            self._metrics.decisions.labels("FIRED").inc(first_time)
         for outcome, count in fired.decided.items():
             self._metrics.decisions.labels(outcome).inc(count)
         self._hold(fired.held)
@@ -207,7 +219,8 @@ class Dispatcher:
         done = {flight for flight in self._flights if flight.done()}
         self._flights -= done
         for flight in done:
-            flight.result()
+            with contextlib.suppress(StoreUnavailable):
+                flight.result()
 
 
 def _spoiled(entry: Entry, error: Exception) -> FirePlan:

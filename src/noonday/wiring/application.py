@@ -12,7 +12,7 @@ import structlog
 
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, ExecutionFailed, NoondayError
-from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
+from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.registry import Registry
@@ -26,6 +26,8 @@ T = TypeVar("T")
 OWNER = Caller(TenantId("default"), "application", frozenset({"admin"}))
 CODE = "code:"
 """Unique keys of jobs that are declared in code begin with this."""
+EXECUTION_VERSION = "8"
+"""Where a job's id has the version of its UUID, 7, an execution's has this."""
 PAGE = 5_000
 """Jobs created in one transaction."""
 _FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
@@ -90,7 +92,7 @@ class Noonday(Registry):
         return await self._running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
-        """What the (first) execution of a job returned. Raises ExecutionFailed, or TimeoutError."""
+        """What an execution returned; for a job, its latest one. Raises ExecutionFailed, or TimeoutError."""
         limit = None if timeout is None else seconds_of(timeout, "/timeout")
         async with asyncio.timeout(limit):
             return await self._running().result(of)
@@ -104,7 +106,7 @@ class Noonday(Registry):
 class Running:
     """The engine of an application that is embedded."""
 
-    def __init__(self, embedded: Embedded, thread: "EngineThread") -> None:
+    def __init__(self, embedded: Embedded, thread: "EngineLoop") -> None:
         self._embedded = embedded
         self._thread = thread
 
@@ -139,17 +141,11 @@ class Running:
         return await self._thread.call(lambda: self._embedded.engine.desk.delete(OWNER, job_id))
 
     async def result(self, of: JobView | ExecutionView | str) -> Any:
-        execution = first_execution(of)
         wait = 0.005
         while True:
-            try:
-                view = await self.get_execution(execution)
-            except NoondayError as error:
-                if error.code != "not-found":
-                    raise
-            else:
-                if view.state in _FINAL:
-                    return result_of(view)
+            view = await self._thread.call(lambda: latest_execution(self._embedded, of))
+            if view is not None and view.state in _FINAL:
+                return result_of(view)
             await asyncio.sleep(wait)
             wait = min(0.5, wait * 1.5)
 
@@ -168,14 +164,14 @@ async def declare(embedded: Embedded, specs: Sequence[JobSpec], caller: Caller =
             log.warning("job is no longer declared in the code; it goes on until you delete it", key=key, job=job_id)
 
 
-def first_execution(of: JobView | ExecutionView | str) -> ExecutionId:
-    """The execution meant by a view or an id: a one-shot's id follows from its job."""
-    if isinstance(of, ExecutionView):
-        return ExecutionId(of.execution_id)
-    if isinstance(of, JobView):
-        at = of.next_fire_at or of.created_at
-        return execution_id(JobId(of.job_id), round(at.timestamp() * 1000))
-    return ExecutionId(of)
+async def latest_execution(embedded: Embedded, of: JobView | ExecutionView | str) -> ExecutionView | None:
+    """The execution meant by a view or an id; for a job, its latest one, if it has any yet."""
+    reading = embedded.engine.reading
+    name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
+    if name[14:15] == EXECUTION_VERSION:
+        return await reading.get_execution(OWNER, name)
+    page = await reading.list_executions(OWNER, name, limit=1)
+    return page.executions[0] if page.executions else None
 
 
 def result_of(view: ExecutionView) -> Any:
@@ -185,17 +181,26 @@ def result_of(view: ExecutionView) -> Any:
     raise ExecutionFailed(f"execution {view.execution_id} is {view.state}{why}", state=view.state)
 
 
-class EngineThread:
-    """A thread with a loop, for an engine that must not depend on the application's loop being free."""
+class EngineLoop:
+    """The loop an engine runs on, to be called from anywhere."""
 
-    def __init__(self) -> None:
-        self.loop = new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="noonday-engine", daemon=True)
-        self._thread.start()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
 
     async def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the engine's loop and wait for it here."""
+        if asyncio.get_running_loop() is self.loop:
+            return await make()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self.loop))
+
+
+class EngineThread(EngineLoop):
+    """A thread with a loop, for an engine that must not depend on the application's loop being free."""
+
+    def __init__(self) -> None:
+        super().__init__(new_event_loop())
+        self._thread = threading.Thread(target=self._run, name="noonday-engine", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

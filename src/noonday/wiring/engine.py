@@ -103,7 +103,7 @@ class Engine:
         await self.ownership.join()
         await self.recorder.open()
         await self.worker.open()
-        await self.loops["recorder"].service.run_once(self.drivers.clock.now_ms())
+        await self.recorder.drain()
         await self.loops["flags"].service.run_once(self.drivers.clock.now_ms())
 
     def run(self) -> None:

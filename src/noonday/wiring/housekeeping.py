@@ -32,6 +32,7 @@ class Housekeeper:
         self._metrics = metrics
         self._loops = loops
         self._zones = tzdata_version()
+        self._offset = self._wall_minus_monotonic()
 
     async def run_once(self, now_ms: int) -> int:
         await self._gauge(now_ms)
@@ -54,8 +55,12 @@ class Housekeeper:
         metrics.queued.clear()
         for row in await self._drivers.archive.list_pools(now_ms):
             metrics.queued.labels(row.name).set(row.queued)
+        metrics.clock_offset.set(self._wall_minus_monotonic() - self._offset)
         for name, loop in self._loops().items():
             metrics.tick_age.labels(name).set(loop.age_sec())
+
+    def _wall_minus_monotonic(self) -> float:
+        return self._drivers.clock.now_ms() / 1000 - self._drivers.clock.monotonic()
 
 
 def _in_ms(retention: RetentionSettings, limits: LimitSettings) -> Retention:

@@ -27,7 +27,7 @@ from noonday.model.errors import NoondayError
 from noonday.model.ids import InstanceId
 from noonday.sdk.demo import demo
 from noonday.sdk.registry import Registry
-from noonday.wiring.application import declare, new_event_loop
+from noonday.wiring.application import EngineLoop, Noonday, Running, declare, new_event_loop
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine import Engine
 from noonday.wiring.settings import AuthSettings, LimitSettings, Settings
@@ -85,6 +85,8 @@ async def serve(
     registry = with_demo(app)
     with await _listen(settings) as listener, _stop_signals() as told_to_stop, _handler_thread() as handlers:
         async with _running(settings, registry, handlers) as embedded:
+            if isinstance(app, Noonday):
+                app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()))
             auth = auth_in_use(settings)
             async with _answering(_api(embedded.engine, settings, auth), listener) as answering:
                 on_ready(Serving(_url_of(listener), settings.data, auth))

@@ -167,10 +167,7 @@ class TelemetrySettings(Role, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern="^https?://")] | None,
         Meta(description="Where traces are sent (OTLP over HTTP); without it they are not."),
     ] = None
-    service_name: Annotated[str, Meta(min_length=1, description="The name that traces and metrics carry.")] = "noonday"
-    tenant_metrics: Annotated[
-        bool, Meta(description="Label metrics with the tenant. Many tenants make many time series.")
-    ] = False
+    service_name: Annotated[str, Meta(min_length=1, description="The name that traces carry.")] = "noonday"
 
 
 class Settings(Role, frozen=True, kw_only=True):

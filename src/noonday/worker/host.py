@@ -50,6 +50,8 @@ class Host:
         self._processes = ProcessHost(processes, cancel_grace_sec=cancel_grace_sec) if processes else None
         self._result_limit = result_limit
         self._on_ended = on_ended
+        self.stepping: tuple[Run, float] | None = None
+        """Whose code runs on the loop at this moment, and since when. Read from other threads."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, runs: Sequence[Run]) -> None:
@@ -130,6 +132,7 @@ class Host:
 
     def _first_step(self, run: Run, call: Callable[..., Any], arguments: tuple[Any, ...]) -> "_Suspended | None":
         variables = self._variables(run)
+        self.stepping = (run, run.begun_at)
         try:
             coroutine = call(*arguments)
             awaited = variables.run(coroutine.send, None)
@@ -139,7 +142,21 @@ class Host:
         except BaseException as error:
             run.fail(error)
             return None
-        return _Suspended(coroutine, awaited, variables)
+        finally:
+            self.stepping = None
+        return _Suspended(coroutine, awaited, self._stepper(run, variables))
+
+    def _stepper(self, run: Run, variables: contextvars.Context) -> Callable[..., Any]:
+        """Takes one step of a run in its own context, and lets it be known meanwhile whose step it is."""
+
+        def step(resume: Callable[..., Any], value: Any) -> Any:
+            self.stepping = (run, self._clock.monotonic())
+            try:
+                return variables.run(resume, value)
+            finally:
+                self.stepping = None
+
+        return step
 
     async def _see_through(self, run: Run, waits: "Coroutine[Any, Any, Any] | _Suspended") -> None:
         run.task = asyncio.current_task()
@@ -196,14 +213,14 @@ class Host:
 
 
 class _Suspended:
-    """A coroutine that has taken its first step, awaited to its end in its own context."""
+    """A coroutine that has taken its first step, awaited to its end step by step."""
 
-    __slots__ = ("_awaited", "_coroutine", "_variables")
+    __slots__ = ("_awaited", "_coroutine", "_step")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any, variables: contextvars.Context) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any, step: Callable[..., Any]) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
-        self._variables = variables
+        self._step = step
 
     def __await__(self) -> Generator[Any, Any, Any]:
         step, throw, awaited = self._coroutine.send, self._coroutine.throw, self._awaited
@@ -215,7 +232,7 @@ class _Suspended:
             else:
                 resume = (step, value)
             try:
-                awaited = self._variables.run(resume[0], resume[1])
+                awaited = self._step(*resume)
             except StopIteration as ended:
                 return ended.value
 

@@ -29,6 +29,8 @@ from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
 
 log = structlog.get_logger("noonday.worker")
 TELL_START_SEC = 1.0
+BLOCKS_SEC = 1.0
+"""A coroutine that keeps the loop for longer is named."""
 TURN_SEC = 0.02
 """How much work may be handed to the handlers' loop beyond its free slots, in time."""
 DEFAULT_TIMEOUT_SEC = 3600.0
@@ -182,7 +184,8 @@ class Worker:
         room = {pool: self._room(pool) for pool in self._options.concurrency}
         room = {pool: count for pool, count in room.items() if count > 0}
         if not room:
-            await self._clock.sleep(min(wait_sec, 0.005))
+            if wait_sec > 0:
+                await self._clock.sleep(min(wait_sec, 0.005))
             return 0
         dispatches = await self._bus.take(self.id, room, wait_sec)
         if not dispatches:
@@ -366,6 +369,7 @@ class Worker:
         self._last_round = now
         runs = [run for run in self._active.values() if run.begun_at]
         self._enforce_deadlines(runs, now)
+        self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
         await self._tell_starts(runs, now)
         await self._beat(runs, now)
@@ -388,6 +392,14 @@ class Worker:
                     handler=run.dispatch.handler,
                     why=run.stop,
                 )
+
+    def _name_what_blocks(self, now: float) -> None:
+        """A coroutine that does not let go of the handlers' loop harms its neighbours there: say who it is."""
+        stepping = self._host.stepping
+        if stepping is not None and now - stepping[1] >= BLOCKS_SEC and not stepping[0].stuck:
+            run = stepping[0]
+            run.stuck = True
+            log.warning("handler blocks its loop", handler=run.dispatch.handler, execution=run.dispatch.execution_id)
 
     async def _heed_wishes(self, runs: Sequence[Run]) -> None:
         by_pool: dict[str, list[tuple[ExecutionId, int]]] = {}

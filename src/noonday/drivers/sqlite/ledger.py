@@ -92,7 +92,7 @@ class Ledger:
         self.flags: list[tuple[str, ExecutionId, int, str]] = []
         self.freed: set[SlotKey] = set()
         self.rested: Counter[str] = Counter()
-        """How many executions came to rest in each state."""
+        """How many executions ended in each state."""
         self._new: list[tuple[Any, ...]] = []
         self._settled: list[tuple[Any, ...]] = []
         self._put: list[tuple[Any, ...]] = []
@@ -121,7 +121,8 @@ class Ledger:
     def settle(self, was: Execution, now: Execution, moves: str) -> None:
         """An execution moves from what it was to what it is now. Whoever is not handed out any more holds no slot."""
         closed = now.state >= State.FAILED
-        self.rested[now.state.name] += 1
+        if closed:
+            self.rested[now.state.name] += 1
         lets_go = was.slot is not None and (closed or now.fired_ms is None)
         self._settled.append(
             (
