@@ -172,7 +172,7 @@ async def test_the_same_report_twice_in_a_batch_counts_once(crank: Crank, kind: 
     dispatch = await fired(crank, kind)
     failed = report(dispatch, Outcome.FAILED, failure=failure())
     settled = await crank.settle(failed, failed)
-    assert (settled.refused, settled.by_state) == ((failed,), {"PENDING": 1})
+    assert (settled.refused, settled.by_state) == ((failed,), {})
     found = await crank.look(dispatch)
     assert (found.attempt, found.dispatch) == (2, 2)
     assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED, State.PENDING]
@@ -206,7 +206,7 @@ async def test_a_success_is_kept_with_its_result(crank: Crank, kind: JobSpec) ->
 async def test_a_start_is_followed_by_its_end(crank: Crank, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     settled = await crank.settle(report(dispatch, Outcome.STARTED))
-    assert (settled.by_state, settled.refused) == ({"RUNNING": 1}, ())
+    assert (settled.by_state, settled.refused) == ({}, ())
     running = await crank.look(dispatch)
     assert (running.state, running.worker_id, running.started_ms) == (State.RUNNING, WORKER, NOW_MS)
     assert running.finished_ms is None
@@ -240,7 +240,7 @@ async def test_a_failure_goes_back_on_the_timeline_with_the_next_attempt(crank: 
     assert (entry.kind, entry.key, entry.number) == (Kind.DISPATCH, dispatch.execution_id, 2)
     assert entry.due_ms == failed.ended_ms
     assert await crank.timeline() == [entry]
-    assert settled.by_state == {"PENDING": 1}
+    assert settled.by_state == {}
     found = await crank.look(dispatch)
     assert (found.state, found.attempt, found.dispatch) == (State.PENDING, 2, 2)
     assert (found.fired_ms, found.worker_id, found.finished_ms) == (None, None, None)
@@ -330,7 +330,7 @@ async def test_many_reports_are_settled_together(crank: Crank) -> None:
         for at, d in enumerate(dispatches)
     ]
     settled = await crank.settle(*reports)
-    assert settled.by_state == {"SUCCEEDED": 20, "PENDING": 20, "RUNNING": 20}
+    assert settled.by_state == {"SUCCEEDED": 20}
     assert len(settled.entries) == 20
 
 
