@@ -85,7 +85,7 @@ class Inside:
         with closing(sqlite3.connect(f"file:{self.data}?mode=ro", uri=True, timeout=PATIENCE_SEC)) as conn:
             return conn.execute(sql).fetchall()
 
-    async def came_round(self, times: int = 3) -> None:
+    async def came_round(self, times: int = 2) -> None:
         """Wait until every loop that could fire something has come round so often."""
         await asyncio.gather(*(self._came_round(name, times) for name in ("dispatcher", "hydrator", "sweeper")))
 

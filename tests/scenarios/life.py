@@ -1,9 +1,10 @@
 """A life of a real process: users who ask for things, a killer, and the history that the checker reads."""
 
 import asyncio
+import contextlib
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,10 +37,9 @@ class Life:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed = seed
-        self.server = Server(folder, worker_concurrency=20, worker_threads=8, worker_drain_sec=5)
+        self.server = Server(folder, worker_concurrency=20, worker_threads=20, worker_drain_sec=5)
         self.answers: list[Answer] = []
         self.deaths: list[tuple[str, int]] = []
-        self.jobs: list[dict[str, Any]] = []
         self.over = False
 
     async def live(self, kills: int, users: int = 3) -> list[str]:
@@ -51,10 +51,10 @@ class Life:
             await asyncio.gather(*asking)
             await self.server.up()
             await self._resume_all()
-            await until(self._is_quiet, QUIET_SEC)
+            await self._be_quiet()
             self.server.signal()
             code = await self.server.exit_code()
-            problems = self._check()
+            problems = self.check()
             return problems if code == 0 else [f"exit code {code}: {self.server.err}", *problems]
 
     async def _be_killed(self, times: int) -> None:
@@ -77,25 +77,28 @@ class Life:
             assert status == 200, answer
             self.answers.append(Answer("resume", job, now_ms()))
 
+    async def _be_quiet(self) -> None:
+        """If it never is, the checker says what is still open."""
+        with contextlib.suppress(AssertionError):
+            await until(self._is_quiet, QUIET_SEC)
+
     def _is_quiet(self) -> bool:
         """Nothing is open, and nothing will be due."""
         open_ = self.server.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
         waiting = self.server.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
         return not open_ and not waiting
 
-    def _check(self) -> list[str]:
-        with closing(sqlite3.connect(self.server.data)) as conn:
-            return check_end(conn, self.history(), now_ms())
+    def check(self) -> list[str]:
+        return check(self.server, self.answers, self.deaths)
 
-    def history(self) -> History:
-        return History(
-            answers=self.answers,
-            effects=effects_of(self.server.lines()),
-            looks={
-                (line["execution"], line["dispatch"]): line["start_ms"] - LOOK_MS for line in self.server.lines("start")
-            },
-            deaths=self.deaths,
-        )
+
+def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """Read what a process left behind, and answer every promise that was broken."""
+    starts = server.lines("start")
+    looks = {(line["execution"], line["dispatch"]): line["start_ms"] - LOOK_MS for line in starts}
+    history = History(answers, effects_of(server.lines()), looks, list(deaths))
+    with closing(sqlite3.connect(server.data)) as conn:
+        return check_end(conn, history, now_ms())
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:

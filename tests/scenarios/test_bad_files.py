@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
+from tests.scenarios.inside import Inside
 from tests.scenarios.process import Server, until
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    """One that was used, and stopped in order."""
+    """A process to be started on a file that was used, and closed in order."""
     (tmp_path / "data").mkdir()
-    async with Server(tmp_path, data=tmp_path / "data" / "noonday.db") as server:
-        await server.up()
-        await server.execution(await server.create("act"), state="SUCCEEDED")
-        server.signal()
-        assert await server.exit_code() == 0
+    async with Inside(tmp_path / "data").open() as inside:
+        await inside.create("note")
+        await until(lambda: inside.query("SELECT 1 FROM executions WHERE state = 5"))
+    async with Server(tmp_path, data=inside.data) as server:
         yield server
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.scenarios.life import check
 from tests.scenarios.process import Server, job_body, until
+from tests.simulation.history import Answer
 
-FULL, SUCCEEDED = "is full: free some space", 5
+FULL = "is full: free some space"
 
 
 @pytest.fixture
@@ -55,6 +57,7 @@ async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path:
             assert len(server.lines("start", job)) == 1
         assert len(server.lines("start", cron)) == 5
         assert server.query("SELECT count(*) FROM executions")[0][0] == 1 + 5 + 5 + len(acknowledged)
+        assert check(server, [Answer("create", job["jobId"], 0) for job in (running, cron, *soon, *acknowledged)]) == []
 
 
 @pytest.mark.slow
@@ -110,6 +113,7 @@ async def test_a_file_that_may_not_grow_is_told_and_nothing_is_lost(tmp_path: Pa
             assert (await server.execution(job, state="SUCCEEDED"))["attempt"] == 1
             assert len(server.lines("start", job)) == 1
         assert server.query("SELECT count(*) FROM jobs")[0][0] == len(acknowledged)
+        assert check(server, [Answer("create", job["jobId"], 0) for job in acknowledged]) == []
 
 
 async def create_until_refused(server: Server) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+from datetime import timedelta
 
 import pytest
 
+from noonday.model.job import JobType, Overlap
 from tests.simulation.embedded import Simulation
 from tests.simulation.kernel import FaultPlan
 
@@ -42,3 +44,34 @@ def live(seed: int) -> list[str]:
 def test_no_promise_is_broken_in_any_life(first: int) -> None:
     broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
     assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+
+
+def die_at(step: int) -> list[str]:
+    """A short life with a failure and a schedule in it, killed right after the given step of its first process."""
+    with Simulation(7, concurrency=2) as simulation:
+
+        async def director() -> None:
+            process = simulation.process
+            assert process is not None
+            begun = process.steps
+            process.on_step = lambda steps: process.kill() if steps >= begun + step else None
+            await simulation.create(simulation.spec(type=JobType.DELAYED, delay_sec=0.1, payload=FAILS_ONCE))
+            end = simulation.instant() + timedelta(seconds=2.5)
+            await simulation.create(
+                simulation.spec(type=JobType.CRON, schedule="* * * * * *", end_at=end, overlap=Overlap.BUFFER_ONE)
+            )
+            await asyncio.sleep(4)
+
+        return simulation.run(director)
+
+
+FAILS_ONCE = {"v": 1, "do": "fail", "times": 1}
+STEPS = 1_100
+"""About as many as that life has until everything is done."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10))
+def test_no_promise_is_broken_by_dying_after_any_step(first: int) -> None:
+    broken = {step: problems for step in range(first, STEPS, 10) if (problems := die_at(step))}
+    assert not broken, f"to see one again: die_at({next(iter(broken))}) in {__name__}\n{broken}"

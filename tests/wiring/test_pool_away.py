@@ -21,7 +21,9 @@ async def test_pool_away(tmp_path: Path) -> None:
     assert await Testing(away, clock).advance(timedelta(days=8)) == 0
     page = await away.engine.reading.occurrences(OWNER, job.job_id, from_ms=0, to_ms=clock.now_ms())
     assert [(o.outcome, o.reason) for o in page.occurrences] == [("DUE", "pool 'billing' has no workers")]
-    assert (await away.engine.reading.get_pool(OWNER, "billing")).note == "no workers: 1 due entries wait on the timeline"
+    assert (
+        await away.engine.reading.get_pool(OWNER, "billing")
+    ).note == "no workers: 1 due entries wait on the timeline"
     await away.abandon()
 
     app = Noonday()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import uuid_utils
@@ -51,6 +51,7 @@ from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
+T = TypeVar("T")
 BACKFILL_PAGE = 500
 BACKFILL_MOST = 100_000
 BULK = 1000
@@ -360,7 +361,7 @@ class Desk:
             created = 0
             if not preview:
                 created = await self._work_off(caller, row.job, from_ms, to_ms, backfill_id, now_ms)
-            return BackfillView(
+            view = BackfillView(
                 backfill_id=backfill_id,
                 job_id=job_id,
                 from_=instant_of(from_ms),
@@ -370,6 +371,7 @@ class Desk:
                 first=tuple(instant_of(ms) for ms in first),
                 preview=preview,
             )
+            return await self._kept(caller, idem, now_ms, view)
 
     async def _work_off(self, caller: Caller, job: Job, from_ms: int, to_ms: int, backfill_id: str, now_ms: int) -> int:
         rule = rule_of(job.spec, job.anchor_ms)
@@ -457,7 +459,8 @@ class Desk:
                     except Conflict:
                         continue  # its job was cancelled, or somebody was faster
                 if changed or len(letters) <= BULK:
-                    return BulkView(changed=changed, more=len(letters) > BULK)
+                    view = BulkView(changed=changed, more=len(letters) > BULK)
+                    return await self._kept(caller, idem, self._clock.now_ms(), view)
                 after = letters[BULK - 1].execution.id
 
     async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
@@ -483,7 +486,8 @@ class Desk:
         async with self._once(caller, idem):
             await self._archive.put_pool(name, settings, self._audit(caller, "pool.put", name))
             self._catalogue.forget()
-            return await self._reading.get_pool(caller, name)
+            view = await self._reading.get_pool(caller, name)
+            return await self._kept(caller, idem, self._clock.now_ms(), view)
 
     async def put_tenant(
         self, caller: Caller, tenant: str, settings: TenantSettings, idem: Idempotency | None = None
@@ -492,7 +496,8 @@ class Desk:
         async with self._once(caller, idem):
             audit = self._audit(caller, "tenant.put", tenant, msgspec.to_builtins(settings))
             await self._archive.put_tenant(TenantId(tenant), settings, audit)
-            return await self._reading.get_tenant(caller, tenant)
+            view = await self._reading.get_tenant(caller, tenant)
+            return await self._kept(caller, idem, self._clock.now_ms(), view)
 
     # -- what all of them share ----------------------------------------------------------------------------------------
 
@@ -515,6 +520,12 @@ class Desk:
             yield
         finally:
             self._in_progress.discard(name)
+
+    async def _kept(self, caller: Caller, idem: Idempotency | None, now_ms: int, view: T) -> T:
+        """Keep the answer of something that may be done twice without harm, after it was done."""
+        if idem:
+            await self._jobs.keep_receipt(self._receipt(caller, idem, now_ms, view))
+        return view
 
     def _receipt(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
         """The answer has the job's payload in it, so it is sealed like one."""

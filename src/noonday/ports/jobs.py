@@ -186,4 +186,8 @@ class Jobs(ABC):
         """
 
     @abstractmethod
+    async def keep_receipt(self, receipt: Receipt) -> None:
+        """Keep the answer of something that may be done twice without harm. Raises Conflict if the key has one."""
+
+    @abstractmethod
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None: ...

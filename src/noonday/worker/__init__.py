@@ -2,8 +2,9 @@
 
 One attempt is a pipeline of small steps: admit (claim it, know its handler) -> wait for its instant -> last look (cancel,
 pause, edit, expiry: what was answered to the user before it, wins) -> perform (timeout, cancellation, user code) -> outcome
--> report. Polling, beats and flags live on the control loop; handlers on a loop of their own, in another thread. So user
-code that blocks harms its neighbours on the handlers' loop, and never makes the worker look dead.
+-> report. Polling, beats and flags live on the control loop; coroutines on a loop of their own, in another thread; runs in
+threads and processes are carried by a third. So a coroutine that blocks harms its neighbours on the handlers' loop, and
+never makes the worker look dead.
 
 What each failure does. Dying before a report: nobody knows of the run; the claim lapses, or the net finds the dispatch, and
 it is handed out with the next number. Dying after a start was reported: the recorder misses the beats and the execution is

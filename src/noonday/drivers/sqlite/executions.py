@@ -86,15 +86,18 @@ class SqliteExecutions(Executions):
         went += conn.execute(SQL.drop_decisions, (now_ms - policy.decisions_ms, limit)).rowcount
         went += conn.execute(SQL.drop_audit, (now_ms - policy.audit_ms, limit)).rowcount
         went += conn.execute(SQL.drop_receipts, (now_ms - policy.receipts_ms, limit)).rowcount
+        went += conn.execute(SQL.drop_unused_revisions, (limit,)).rowcount
         conn.execute(SQL.drop_workers, (now_ms - policy.succeeded_ms,))
         return went + self._prune_jobs(conn, now_ms - policy.jobs_ms, limit)
 
     def _prune_jobs(self, conn: sqlite3.Connection, before_ms: int, limit: int) -> int:
-        jobs = rows_of(conn, SQL.old_jobs, *self._prune_jobs_after, before_ms, limit)
+        """One page of all jobs a step, round and round: a look at each would hold up the writer when there are many."""
+        page = rows_of(conn, SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
+        gone = as_json([(tenant, job) for tenant, job, ended in page if ended])
         for query in (SQL.drop_jobs, SQL.drop_revisions, SQL.drop_fires):
-            conn.execute(query, (as_json(jobs),))
-        self._prune_jobs_after = tuple(jobs[-1]) if len(jobs) == limit else ("", "")
-        return len(jobs)
+            conn.execute(query, (gone,))
+        self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", "")
+        return sum(ended for _, _, ended in page)
 
 
 def _fate(execution: Execution) -> Outcome:

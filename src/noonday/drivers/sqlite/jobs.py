@@ -67,6 +67,9 @@ class SqliteJobs(Jobs):
 
         return await self._database.write(work)
 
+    async def keep_receipt(self, receipt: Receipt) -> None:
+        await self._database.write(lambda conn: _keep(conn, receipt))
+
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.receipt, (tenant, key)).fetchone())
         return Receipt(*row) if row else None

@@ -274,3 +274,5 @@ def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotK
 def set_slots(conn: sqlite3.Connection, used: dict[SlotKey, int]) -> None:
     if used:
         conn.execute(SQL.set_slots, (as_json([(tenant, key, n) for (tenant, key), n in used.items()]),))
+        if not all(used.values()):
+            conn.execute(SQL.drop_free_slots)

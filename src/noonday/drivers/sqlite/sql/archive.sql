@@ -3,7 +3,7 @@
 SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
                              j.updated_ms, j.trace),
                   (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
-                  EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))
+                  EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
@@ -12,7 +12,7 @@ SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(
                                               trace), json(fire), open))
 FROM (SELECT j.*,
              (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
-             EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2) AS open
+             EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
       FROM jobs j
       WHERE j.tenant = ?1 AND (?2 IS NULL OR j.id < ?2)
             AND (?3 IS NULL OR j.type = ?3) AND (?4 IS NULL OR j.pool = ?4) AND (?5 IS NULL OR j.handler = ?5)
@@ -23,7 +23,7 @@ FROM (SELECT j.*,
                  OR (?9 IN ('ACTIVE', 'COMPLETED') AND j.state = 0
                      AND (?9 = 'COMPLETED') = (
                          NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
-                         AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))))
+                         AND NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))))
       ORDER BY j.id DESC LIMIT ?10);
 
 -- name: execution

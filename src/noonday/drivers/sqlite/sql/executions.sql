@@ -120,22 +120,21 @@ DELETE FROM decisions WHERE (job_id, from_ms, to_ms) IN
     (SELECT job_id, from_ms, to_ms FROM decisions WHERE decided_ms < ?1 LIMIT ?2);
 
 -- name: drop_audit
--- Audit entries that are too old.
-DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at_ms < ?1 ORDER BY id LIMIT ?2);
+-- Audit entries that are too old. They are numbered in order of time, so only the first ones need be looked at.
+DELETE FROM audit WHERE id IN
+    (SELECT id FROM (SELECT id, at_ms FROM audit ORDER BY id LIMIT ?2) WHERE at_ms < ?1);
 
 -- name: drop_receipts
 -- Answers kept under Idempotency-Keys that are too old.
 DELETE FROM receipts WHERE (tenant, key) IN (SELECT tenant, key FROM receipts WHERE at_ms < ?1 LIMIT ?2);
 
--- name: old_jobs
--- Jobs that ended long ago and have no execution left.
-SELECT json_group_array(json_array(tenant, id))
-FROM (SELECT j.tenant, j.id FROM jobs j
-      WHERE (j.tenant, j.id) > (?1, ?2) AND j.updated_ms < ?3
-            AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL))
-            AND j.state <> 1
-            AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id)
-      ORDER BY j.tenant, j.id LIMIT ?4);
+-- name: jobs_page
+-- Some jobs from a mark on, and whether each ended long ago and has no execution left.
+SELECT json_group_array(json_array(j.tenant, j.id,
+           j.updated_ms < ?3 AND j.state <> 1
+           AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL))
+           AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id)))
+FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > (?1, ?2) ORDER BY tenant, id LIMIT ?4) j;
 
 -- name: drop_jobs
 -- Jobs that nothing refers to any more.
@@ -144,6 +143,14 @@ DELETE FROM jobs WHERE (tenant, id) IN (SELECT value ->> 0, value ->> 1 FROM jso
 -- name: drop_revisions
 -- What dropped jobs once said.
 DELETE FROM revisions WHERE job_id IN (SELECT value ->> 1 FROM json_each(?1));
+
+-- name: drop_unused_revisions
+-- What replaced jobs once said is needed as long as something that was fired with it is open.
+DELETE FROM revisions WHERE (job_id, revision) IN
+    (SELECT r.job_id, r.revision FROM revisions r
+     WHERE NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open
+                       WHERE x.job_id = r.job_id AND x.state < 2 AND x.revision = r.revision)
+     LIMIT ?1);
 
 -- name: drop_fires
 -- The timeless fire rows of dropped jobs.

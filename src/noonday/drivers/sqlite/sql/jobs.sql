@@ -19,7 +19,7 @@ WHERE tenant = ?1 AND id = ?2;
 
 -- name: watch_open
 -- Open executions are watched for what the job says now as well as for what it said when they were fired.
-UPDATE executions SET watch = watch | ?1 WHERE job_id = ?2 AND state < 2;
+UPDATE executions INDEXED BY executions_open SET watch = watch | ?1 WHERE job_id = ?2 AND state < 2;
 
 -- name: keep_revision
 -- What a job said until now.
@@ -47,7 +47,7 @@ SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due
                                    x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL,
                                    x.retry_of))
-FROM (SELECT * FROM executions WHERE job_id = ?1 AND state < 2
+FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2
       UNION
       SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2
       ORDER BY id) x LEFT JOIN timeline t ON t.key = x.id;

@@ -56,7 +56,8 @@ ON CONFLICT (execution_id) DO NOTHING;
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
                                    finished_ms, cancel))
-FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x ON x.job_id = e.value AND x.state < 2 ORDER BY x.id);
+FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x INDEXED BY executions_open ON x.job_id = e.value AND x.state < 2
+      ORDER BY x.id);
 
 -- name: set_slots
 -- How many slots of each key are in use.
@@ -64,6 +65,10 @@ INSERT INTO slots (tenant, key, used)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2 FROM json_each(?1) e
 WHERE true
 ON CONFLICT (tenant, key) DO UPDATE SET used = excluded.used;
+
+-- name: drop_free_slots
+-- Keys come and go: only those in use are counted.
+DELETE FROM slots WHERE used = 0;
 
 -- name: slots
 -- Slots in use, by key.
