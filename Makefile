@@ -21,14 +21,14 @@ test: $(READY) ## Run every test (about 8 minutes on two cores)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n auto $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports and the fast tests (under a minute)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff format .
