@@ -21,3 +21,13 @@ async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage:
     response = await client.post("/again")
     assert (response.status, response.code) == (409, "conflict")
     assert response.headers["idempotency-replay"] == "true"
+
+
+async def test_a_refusal_is_answered_again_under_its_key(client: Client, backstage: Backstage):
+    wanted = {"type": "ONE_TIME", "target": {"pool": "later", "handler": "echo"}}
+    first = await client.post("/v1/jobs", wanted, idempotency_key="k1")
+    assert (first.status, "idempotency-replay" in first.headers) == (422, False)
+    await client.call("PUT", "/v1/pools/later", {})
+    again = await client.post("/v1/jobs", wanted, idempotency_key="k1")
+    assert (again.status, again.headers["idempotency-replay"], again.json) == (422, "true", first.json)
+    assert (await client.post("/v1/jobs", wanted, idempotency_key="k2")).status == 201

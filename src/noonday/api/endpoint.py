@@ -19,7 +19,7 @@ from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
-from noonday.model.errors import InvalidInput, NotFound
+from noonday.model.errors import Conflict, InvalidInput, NotFound, PayloadTooLarge, VersionMismatch
 from noonday.model.view import ExecutionView, JobView
 
 
@@ -60,6 +60,10 @@ class Resource:
         raise MethodNotAllowed(detail, allowed=self._allowed)
 
 
+REFUSALS = (InvalidInput, PayloadTooLarge, NotFound, Conflict, VersionMismatch)
+"""Answers too: the same request under the same key is refused again, whatever has changed in between."""
+
+
 class Endpoint:
     """Answers the requests of one route."""
 
@@ -77,11 +81,16 @@ class Endpoint:
         body = await request.json_body(self._body_limit) if self._body else b""
         arguments = self._arguments(request, body)
         trace = trace_of(request.header(b"traceparent"))
-        call = Call(self._engine, caller, self._idempotency(request, body), trace)
+        idem = self._idempotency(request, body)
         try:
-            result = await self._route.perform(call, **arguments)
+            result = await self._route.perform(Call(self._engine, caller, idem, trace), **arguments)
         except Answered as answered:
             return self._replay(answered)
+        except REFUSALS as refusal:
+            reply = reply_of(refusal, request.path)
+            if idem:
+                await self._engine.desk.keep_refusal(caller, idem, reply.status, reply.body)
+            return reply
         if isinstance(result, Reply):
             return result
         return Reply(self._route.encode(result), self._route.status, self._route.media_type, self._links(result))

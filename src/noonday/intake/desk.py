@@ -1,7 +1,7 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
 from collections.abc import Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -520,6 +520,14 @@ class Desk:
             yield
         finally:
             self._in_progress.discard(name)
+
+    async def keep_refusal(self, caller: Caller, idem: Idempotency, status: int, body: bytes) -> None:
+        """Keep the answer to a request that was refused."""
+        receipt = self._receipt(
+            caller, Idempotency(idem.key, idem.fingerprint, status, bytes), self._clock.now_ms(), body
+        )
+        with suppress(Conflict):  # somebody else was answered under this key in the meantime
+            await self._jobs.keep_receipt(receipt)
 
     async def _kept(self, caller: Caller, idem: Idempotency | None, now_ms: int, view: T) -> T:
         """Keep the answer of something that may be done twice without harm, after it was done."""
