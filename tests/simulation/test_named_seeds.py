@@ -19,14 +19,13 @@ Director = Callable[[Simulation], Awaitable[None]]
 
 
 def play(director: Director, seed: int = 1, **options: Any) -> Simulation:
-    """Play a story to its quiet end; no promise may be broken in it."""
+    """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
     simulation = Simulation(seed, **options)
     try:
         problems = simulation.run(lambda: director(simulation))
-        assert problems == []
-    except BaseException:
+    finally:
         simulation.world.close()
-        raise
+    assert problems == []
     return simulation
 
 
