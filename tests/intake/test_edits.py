@@ -606,3 +606,12 @@ def test_whatever_people_do_every_time_of_the_plan_in_force_is_decided(
         rule = rule_of(one.spec, one.anchor_ms)
         for time in rule.take(from_ms - 1, rule.count(from_ms - 1, until_ms - 1)):
             assert sum(first <= time <= last for first, last in decided) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="open: several edits in the very millisecond of a due time decide it twice")
+def test_edits_in_the_millisecond_of_a_due_time_decide_it_once() -> None:
+    minutely = every(60)
+    todo = [(what, 0, minutely) for what in ("pause", "replace", "resume", "replace")]
+    life = live(minutely, [("sleep", MINUTE, minutely), *todo])
+    decided = sorted([*((time, time) for time in life.fired), *life.ranges])
+    assert all(a[1] < b[0] for a, b in pairwise(decided))
