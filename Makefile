@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench lock clean
+.PHONY: help run servers test check format bench lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -17,18 +17,22 @@ help: ## List what can be made
 run: $(READY) ## Start Noonday on one SQLite file (PORT=8080 DATA=noonday.db)
 	@$(BIN)/noonday up --port $(PORT) --data $(DATA)
 
-test: $(READY) ## Run every test (about 8 minutes on two cores)
+servers: ## Install and start PostgreSQL, Redis, etcd and Kafka (scripts/servers --help)
+	@PYTHON=$(PYTHON) scripts/servers install
+	@PYTHON=$(PYTHON) scripts/servers start
+
+test: $(READY) servers ## Run every test, those of the cluster on real servers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+	eval "$$(scripts/servers env)" && $(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
-check: $(READY) ## Format, lint, types, imports and the fast tests (under a minute)
+check: $(READY) servers ## Format, lint, types, imports and the fast tests (under a minute)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+	eval "$$(scripts/servers env)" && $(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff format .
@@ -38,7 +42,7 @@ bench: $(READY) ## Measure what the README claims (takes some minutes)
 	$(BIN)/python bench/run.py $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra otlp --extra pydantic --group dev \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --group dev \
 		pyproject.toml --output-file requirements.lock
 
 clean: ## Remove the environment and caches

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from noonday.model.ids import PARTITIONS
 from noonday.model.job import ms_of
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
@@ -140,7 +141,7 @@ class Testing:
 
     async def _next_due_ms(self) -> int | None:
         """The next due time to come: what is due already and did not run is held, by a pool without workers, say."""
-        entries = await self._store.firing.walk((self.clock.now_ms(), "\uffff"), 2**62, 1)
+        entries = await self._store.firing.walk(range(PARTITIONS), (self.clock.now_ms(), "\uffff"), 2**62, 1)
         return entries[0].due_ms if entries else None
 
     def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:

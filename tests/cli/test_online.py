@@ -320,9 +320,9 @@ def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
 
 
 def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
-    (worker,) = ask_json("worker", "list", "--json")["workers"]
+    (worker,) = ask_json("workers", "--json")["workers"]
     assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop"})
-    assert worker["workerId"] in ask("worker", "list").stdout
+    assert worker["workerId"] in ask("workers").stdout
 
 
 def test_top_prints_a_frame(ask_json: Answer, ask: Run) -> None:

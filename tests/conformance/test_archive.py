@@ -235,7 +235,7 @@ async def test_retried_letters_are_not_listed_and_archived_ones_only_on_demand(c
     jobs = [job(spec(retry_policy=NO_RETRY)) for _ in range(3)]
     left, archived, retried = [await end(crank, one, Outcome.FAILED) for one in jobs]
     await crank.change(jobs[1], Change(dead=((archived.execution_id, None),)))
-    await crank.change(jobs[2], Change(dead=((retried.execution_id, ExecutionId("again")),)))
+    await crank.change(jobs[2], Change(dead=((retried.execution_id, ExecutionId(left.execution_id)),)))
 
     async def listed(*, archived: bool) -> list[str]:
         found = await archive.list_dead(TENANT, DeadFilterQuery(archived=archived), None, 10)

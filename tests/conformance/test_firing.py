@@ -42,9 +42,25 @@ from tests.support.factories import (
 async def test_taking_over_raises_the_epoch_of_those_partitions_alone(firing: Firing) -> None:
     first = await firing.take_over(INSTANCE, range(PARTITIONS))
     second = await firing.take_over(InstanceId("i-2"), [3, 7])
-    assert second == {3: first[3] + 1, 7: first[7] + 1}
+    assert {p: each.epoch for p, each in second.items()} == {3: first[3].epoch + 1, 7: first[7].epoch + 1}
     third = await firing.take_over(InstanceId("i-3"), [3, 4])
-    assert third == {3: first[3] + 2, 4: first[4] + 1}
+    assert {p: each.epoch for p, each in third.items()} == {3: first[3].epoch + 2, 4: first[4].epoch + 1}
+
+
+async def test_taking_over_tells_whose_it_was(firing: Firing) -> None:
+    assert {each.former for each in (await firing.take_over(INSTANCE, [3, 4])).values()} == {""}
+    await firing.take_over(InstanceId("i-2"), [3])
+    taken = await firing.take_over(INSTANCE, [3, 4])
+    assert (taken[3].former, taken[4].former) == ("i-2", INSTANCE)
+
+
+async def test_a_walk_sees_the_partitions_it_asks_for(crank: Crank, firing: Firing) -> None:
+    jobs = [job() for _ in range(20)]
+    await crank.add(*jobs)
+    wanted = {partition_of(one.id) for one in jobs[:3]}
+    found = await firing.walk(wanted, None, NOW_MS, 100)
+    assert {entry.key for entry in found} == {one.id for one in jobs if partition_of(one.id) in wanted}
+    assert await firing.walk([], None, NOW_MS, 100) == []
 
 
 async def test_a_former_owner_fires_nothing(crank: Crank, firing: Firing) -> None:
@@ -53,7 +69,7 @@ async def test_a_former_owner_fires_nothing(crank: Crank, firing: Firing) -> Non
     await firing.take_over(InstanceId("i-2"), [partition_of(one.id)])
     fired = await crank.fire()
     assert fired.lost == (partition_of(one.id),)
-    assert (fired.batch, fired.dispatches, fired.entries, fired.refused) == (None, (), (), 0)
+    assert (fired.batches, fired.dispatches, fired.entries, fired.refused) == ((), (), (), 0)
     assert await crank.states_of(one) == []
     assert len(await crank.due()) == 1
 
@@ -127,6 +143,7 @@ async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank, archive: 
         trace=one.trace,
         name="nightly",
         pool_timeout_sec=None,
+        lane=0,
     )
 
 
@@ -136,7 +153,7 @@ async def test_firing_an_entry_again_is_refused_and_makes_nothing(crank: Crank) 
     entries = await crank.due()
     await crank.fire(entries)
     again = await crank.fire(entries)
-    assert (again.refused, again.batch, again.dispatches, again.entries) == (1, None, (), ())
+    assert (again.refused, again.batches, again.dispatches, again.entries) == (1, (), (), ())
     assert await crank.states_of(one) == ["PENDING"]
 
 
@@ -195,7 +212,7 @@ async def test_what_is_not_due_yet_is_not_fired(crank: Crank) -> None:
     await crank.add(one)
     entries = await crank.timeline()
     fired = await crank.fire(entries)
-    assert (fired.dispatches, fired.batch) == ((), None)
+    assert (fired.dispatches, fired.batches) == ((), ())
     assert fired.entries == tuple(entries)
     assert await crank.timeline() == entries
 
@@ -217,7 +234,7 @@ async def test_an_entry_that_needs_a_plan_is_not_fired_without_one(crank: Crank,
 
 async def test_firing_nothing_is_nothing(firing: Firing) -> None:
     fired = await firing.fire(Owner(INSTANCE, {}), [], NOW_MS)
-    assert (fired.batch, fired.dispatches, fired.entries) == (None, (), ())
+    assert (fired.batches, fired.dispatches, fired.entries) == ((), (), ())
 
 
 # Schedules
@@ -285,7 +302,7 @@ async def test_a_one_shot_past_its_deadline_is_a_decision_and_not_a_run(crank: C
     one = job(spec(start_deadline_sec=10))
     await crank.add(one)
     fired = await crank.fire(at_ms=NOW_MS + 11 * SECOND)
-    assert (fired.dispatches, fired.batch, fired.decided) == ((), None, {"EXPIRED": 1})
+    assert (fired.dispatches, fired.batches, fired.decided) == ((), (), {"EXPIRED": 1})
     (decision,) = await archive.decisions_between(one.id, NOW_MS, NOW_MS, 10)
     assert (decision.outcome, decision.count) == (Decided.EXPIRED, 1)
     assert await crank.timeline() == []
@@ -379,12 +396,12 @@ async def test_a_dispatch_says_the_timeout_of_its_pool(crank: Crank, archive: Ar
 async def test_a_batch_is_unsealed_until_the_bus_has_acknowledged_it(crank: Crank, firing: Firing) -> None:
     await crank.add(job(), job())
     fired = await crank.fire()
-    assert fired.batch is not None
-    batch = Batch(fired.batch, INSTANCE, NOW_MS)
+    assert len(fired.batches) == 1
+    batch = Batch(fired.batches[0], INSTANCE, NOW_MS)
     assert await firing.unsealed(NOW_MS + 1, 10) == [batch]
     assert await firing.unsealed(NOW_MS, 10) == []
     assert await firing.dispatches_of(batch) == list(fired.dispatches)
-    await firing.seal([fired.batch])
+    await firing.seal(fired.batches)
     assert await firing.unsealed(NOW_MS + 1, 10) == []
     assert await firing.dispatches_of(batch) == []
 
@@ -393,7 +410,7 @@ async def test_unsealed_batches_come_oldest_first_and_in_pages(crank: Crank, fir
     batches = []
     for at_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2):
         await crank.add(job(now_ms=at_ms))
-        batches.append((await crank.fire(at_ms=at_ms)).batch)
+        batches.append((await crank.fire(at_ms=at_ms)).batches[0])
     assert [b.id for b in await firing.unsealed(NOW_MS + 10, 10)] == batches
     assert [b.id for b in await firing.unsealed(NOW_MS + 10, 2)] == batches[:2]
 
@@ -421,13 +438,13 @@ async def test_a_batch_does_not_publish_a_later_dispatch_of_its_executions(crank
 
 async def test_the_walk_goes_by_due_time_then_key_and_begins_after_its_mark(crank: Crank, firing: Firing) -> None:
     await crank.add(*[job(now_ms=NOW_MS + at) for at in (30, 10, 20, 10, 10, 30)])
-    everything = await firing.walk(None, NOW_MS + 30, 100)
+    everything = await firing.walk(range(PARTITIONS), None, NOW_MS + 30, 100)
     marks = [(e.due_ms, e.key) for e in everything]
     assert len(marks) == 6
     assert all(a < b for a, b in pairwise(marks))
     paged = []
     mark = None
-    while page := await firing.walk(mark, NOW_MS + 30, 2):
+    while page := await firing.walk(range(PARTITIONS), mark, NOW_MS + 30, 2):
         paged += page
         mark = (page[-1].due_ms, page[-1].key)
     assert paged == everything
@@ -437,8 +454,8 @@ async def test_the_walk_ends_at_its_time_and_leaves_out_what_has_none(crank: Cra
     early, late, held = job(), job(now_ms=NOW_MS + 10), job()
     await crank.add(early, late, held)
     await crank.change(held, Change(fire=Fire(NOW_MS, None)))
-    assert [e.key for e in await firing.walk(None, NOW_MS + 9, 100)] == [early.id]
-    assert [e.key for e in await firing.walk(None, NOW_MS + 10, 100)] == [early.id, late.id]
+    assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 9, 100)] == [early.id]
+    assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 10, 100)] == [early.id, late.id]
 
 
 async def test_an_entry_names_its_job_exactly(crank: Crank) -> None:
@@ -490,7 +507,7 @@ async def test_with_skip_an_occurrence_is_skipped_while_one_is_open(crank: Crank
     await crank.add(one)
     first = await crank.fire_one()
     skipped = await crank.fire(at_ms=NOW_MS + MINUTE)
-    assert (skipped.dispatches, skipped.batch, skipped.decided) == ((), None, {"SKIPPED": 1})
+    assert (skipped.dispatches, skipped.batches, skipped.decided) == ((), (), {"SKIPPED": 1})
     (decision,) = await archive.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
     assert (decision.from_ms, decision.to_ms, decision.count) == (NOW_MS + MINUTE, NOW_MS + MINUTE, 1)
     assert "SKIP" in decision.reason
@@ -509,7 +526,7 @@ async def test_with_buffer_one_a_single_occurrence_waits(crank: Crank) -> None:
     await crank.add(one)
     first = await crank.fire_one()
     second = await crank.fire(at_ms=NOW_MS + MINUTE)
-    assert (second.dispatches, second.batch, second.decided) == ((), None, {})
+    assert (second.dispatches, second.batches, second.decided) == ((), (), {})
     assert (await crank.fire(at_ms=NOW_MS + 2 * MINUTE)).decided == {"SKIPPED": 1}
     assert [e.buffered for e in await crank.all_of(one)] == [0, 1]
     settled = await crank.settle(report(first, ended_ms=NOW_MS + 2 * MINUTE))

@@ -4,16 +4,24 @@ from random import Random
 import pytest
 
 from noonday.model.firing import Entry, Kind
+from noonday.model.ids import PARTITIONS
 from noonday.ports.hot_index import HotIndex
-from tests.support.drivers import LEAD_MS
+from tests.support.clock import ManualClock
+from tests.support.drivers import LEAD_MS, Capability
 from tests.support.factories import HOUR, NOW_MS, POOL, entry
 
 PLENTY = {POOL: 10_000}
+ALL = range(PARTITIONS)
 HIGH, NORMAL, LOW = 0, 1, 2
 
 
+@pytest.fixture(autouse=True)
+async def owner_of_everything(index: HotIndex) -> None:
+    await index.eras(ALL)
+
+
 async def take(index: HotIndex, now_ms: int = NOW_MS, credit: int = 10_000, limit: int = 10_000) -> list[Entry]:
-    return await index.claim(now_ms, {POOL: credit}, limit)
+    return await index.claim(now_ms, ALL, {POOL: credit}, limit)
 
 
 # What is in it
@@ -62,16 +70,19 @@ async def test_an_entry_that_was_claimed_can_be_placed_again(index: HotIndex) ->
     assert await take(index) == [one]
 
 
-async def test_it_keeps_its_era_while_it_keeps_its_memory(index: HotIndex) -> None:
-    era = await index.era()
+async def test_it_keeps_its_eras_while_it_keeps_its_memory(index: HotIndex) -> None:
+    eras = await index.eras(ALL)
     await index.place([entry()])
     await take(index)
-    assert era
-    assert await index.era() == era
+    assert eras.keys() == set(ALL)
+    assert all(eras.values())
+    assert await index.eras(ALL) == eras
+    assert await index.eras([7]) == {7: eras[7]}
 
 
+@pytest.mark.needs(Capability.IN_ITS_PROCESS)
 async def test_partitions_that_are_not_owned_any_more_are_forgotten(index: HotIndex) -> None:
-    entries = [entry(partition=partition, due_ms=NOW_MS + at) for partition in range(4) for at in (0, HOUR)]
+    entries = in_four_partitions()
     await index.place(entries)
     await index.forget([1, 3])
     kept = [each for each in entries if each.partition in (0, 2)]
@@ -79,6 +90,7 @@ async def test_partitions_that_are_not_owned_any_more_are_forgotten(index: HotIn
     assert set(await take(index, NOW_MS + HOUR)) == set(kept)
 
 
+@pytest.mark.needs(Capability.IN_ITS_PROCESS)
 async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_there(index: HotIndex) -> None:
     entries = [entry(partition=at % 2, tenant=f"t-{at % 3}", lane=at % 3) for at in range(12)]
     await index.place(entries)
@@ -87,6 +99,51 @@ async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_t
     rest = await take(index)
     expected = {each for each in entries if each.partition == 0} - set(claimed)
     assert set(rest) == expected
+
+
+@pytest.mark.needs(Capability.IN_ITS_PROCESS)
+async def test_what_was_forgotten_has_another_era(index: HotIndex) -> None:
+    before = await index.eras([1, 2])
+    await index.forget([1])
+    after = await index.eras([1, 2])
+    assert after[1] != before[1]
+    assert after[2] == before[2]
+
+
+@pytest.mark.needs(Capability.OUTLIVES_ITS_OWNER)
+async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotIndex) -> None:
+    entries = in_four_partitions()
+    await index.place(entries)
+    claimed = await take(index, credit=1)
+    eras = await index.eras(ALL)
+    await index.forget(ALL)
+    assert await index.missing(entries) == claimed
+    assert set(await take(index, NOW_MS + HOUR)) == set(entries) - set(claimed)
+    assert await index.eras(ALL) == eras
+
+
+async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) -> None:
+    entries = in_four_partitions()
+    await index.place(entries)
+    assert await index.claim(NOW_MS + HOUR, [], PLENTY, 100) == []
+    assert await index.next_ready_ms([], PLENTY) is None
+    for partitions in ([1, 2], [2, 3], [0]):
+        claimed = await index.claim(NOW_MS + HOUR, partitions, PLENTY, 100)
+        assert {each.partition for each in claimed} == set(partitions) - ({2} if 3 in partitions else set())
+        entries = [each for each in entries if each not in claimed]
+    assert entries == []
+
+
+async def test_partitions_that_were_ours_and_are_again_have_what_they_had(index: HotIndex) -> None:
+    entries = in_four_partitions()
+    await index.place(entries)
+    claimed = await take(index, credit=2)
+    assert await index.claim(NOW_MS, [], PLENTY, 100) == []
+    assert set(await take(index, NOW_MS + HOUR)) == set(entries) - set(claimed)
+
+
+def in_four_partitions() -> list[Entry]:
+    return [entry(partition=partition, due_ms=NOW_MS + at) for partition in range(4) for at in (0, HOUR)]
 
 
 # When
@@ -122,19 +179,19 @@ async def test_an_entry_placed_late_overtakes_those_due_after_it(index: HotIndex
 
 
 async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
-    assert await index.next_ready_ms(PLENTY) is None
+    assert await index.next_ready_ms(ALL, PLENTY) is None
     await index.place([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, staged=1), entry(due_ms=NOW_MS + HOUR)])
-    assert await index.next_ready_ms(PLENTY) == NOW_MS + 100 - LEAD_MS
+    assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 100 - LEAD_MS
     await take(index, NOW_MS)
-    assert await index.next_ready_ms(PLENTY) == NOW_MS + 50
+    assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 50
     await take(index, NOW_MS + 50)
-    assert await index.next_ready_ms(PLENTY) == NOW_MS + HOUR
+    assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + HOUR
 
 
 async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> None:
     await index.place([entry(due_ms=NOW_MS - at) for at in range(3)])
     await take(index, credit=1)
-    ready_ms = await index.next_ready_ms(PLENTY)
+    ready_ms = await index.next_ready_ms(ALL, PLENTY)
     assert ready_ms is not None
     assert ready_ms <= NOW_MS
 
@@ -142,9 +199,16 @@ async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> Non
 async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None:
     await index.place([entry(pool="full"), entry(due_ms=NOW_MS + HOUR)])
     credit = {POOL: 10, "full": 0}
-    assert await index.claim(NOW_MS, credit, 10) == []
-    assert await index.next_ready_ms(credit) == NOW_MS + HOUR
-    assert await index.next_ready_ms({POOL: 10}) == NOW_MS + HOUR
+    assert await index.claim(NOW_MS, ALL, credit, 10) == []
+    assert await index.next_ready_ms(ALL, credit) == NOW_MS + HOUR
+    assert await index.next_ready_ms(ALL, {POOL: 10}) == NOW_MS + HOUR
+
+
+async def test_whoever_has_patience_comes_later_for_staged_entries(index: HotIndex) -> None:
+    await index.place([entry(due_ms=NOW_MS + LEAD_MS, staged=1)])
+    assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS + 25
+    await index.place([entry(due_ms=NOW_MS - 1)])
+    assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS - 1
 
 
 # How much
@@ -157,15 +221,15 @@ async def test_no_more_is_claimed_than_the_limit(index: HotIndex) -> None:
 
 async def test_a_pool_gets_no_more_than_its_credit(index: HotIndex) -> None:
     await index.place([entry(pool=pool) for pool in ("a", "b", "c") for _ in range(5)])
-    claimed = await index.claim(NOW_MS, {"a": 2, "b": 4, "c": 0}, 100)
+    claimed = await index.claim(NOW_MS, ALL, {"a": 2, "b": 4, "c": 0}, 100)
     assert Counter(each.pool for each in claimed) == {"a": 2, "b": 4}
 
 
 async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
     one = entry(pool="unknown")
     await index.place([one])
-    assert await index.claim(NOW_MS, {}, 100) == []
-    assert await index.claim(NOW_MS, {"unknown": 1}, 100) == [one]
+    assert await index.claim(NOW_MS, ALL, {}, 100) == []
+    assert await index.claim(NOW_MS, ALL, {"unknown": 1}, 100) == [one]
 
 
 # Whose turn
@@ -185,6 +249,23 @@ async def test_tenants_take_turns_from_claim_to_claim(index: HotIndex) -> None:
     claimed = [tenant for _ in range(9) for tenant in [(await take(index, credit=1))[0].tenant]]
     assert Counter(claimed) == {"a": 3, "b": 3, "c": 3}
     assert len(set(claimed[:3])) == 3
+
+
+async def test_a_backlog_does_not_hold_up_whoever_comes_after_it(index: HotIndex, clock: ManualClock) -> None:
+    await index.place([entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(20_000)])
+    await take(index, credit=100)
+    await index.place([entry(tenant="small") for _ in range(200)])
+    shares: Counter[str] = Counter()
+    for _ in range(5):
+        clock.advance(0.02)
+        shares.update(each.tenant for each in await take(index, credit=100))
+    assert shares == {"big": 300, "small": 200}
+
+
+async def test_many_tenants_with_a_backlog_all_have_their_turn(index: HotIndex) -> None:
+    await index.place([entry(tenant=f"t-{n}", partition=n % 2) for n in range(300) for _ in range(3)])
+    claimed = [each for _ in range(90) for each in await take(index, credit=10)]
+    assert Counter(each.tenant for each in claimed) == {f"t-{n}": 3 for n in range(300)}
 
 
 async def test_what_a_tenant_leaves_others_may_have(index: HotIndex) -> None:
@@ -237,16 +318,16 @@ async def test_everything_placed_is_claimed_once_never_early_and_in_the_end_all_
             placed.update(new)
             await index.place(new)
         credit = {pool: random.randrange(4) for pool in "ab" if random.random() < 0.8}
-        got = await index.claim(now_ms, credit, random.randrange(1, 6))
+        got = await index.claim(now_ms, ALL, credit, random.randrange(1, 6))
         assert all(each.due_ms - LEAD_MS * each.staged <= now_ms for each in got)
         assert all(Counter(each.pool for each in got)[pool] <= credit.get(pool, 0) for pool in "ab")
         claimed += got
-        ready_ms = await index.next_ready_ms({"a": 1, "b": 1})
+        ready_ms = await index.next_ready_ms(ALL, {"a": 1, "b": 1})
         left = [each.due_ms - LEAD_MS * each.staged for each in placed - set(claimed)]
         assert (ready_ms is None) == (not left)
         assert ready_ms is None or ready_ms <= min(left)
         now_ms += random.randrange(200)
-    claimed += await index.claim(now_ms + HOUR, {"a": 10_000, "b": 10_000}, 100_000)
+    claimed += await index.claim(now_ms + HOUR, ALL, {"a": 10_000, "b": 10_000}, 100_000)
     assert len(claimed) == len(set(claimed))
     assert set(claimed) == placed
 

@@ -8,7 +8,7 @@ import pytest
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State, is_path
 from noonday.model.firing import Decided, Decision, Kind
-from noonday.model.ids import JobId, TenantId, execution_id
+from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.ports.archive import Archive
@@ -98,7 +98,7 @@ async def test_many_jobs_are_added_at_once_and_each_waits_for_its_time(jobs: Job
     many = [job(now_ms=NOW_MS + at) for at in range(200)]
     answers = await jobs.add(new(*many), upsert=refuse, audit=None, seal=None)
     assert answers == [None] * 200
-    assert [e.key for e in await firing.walk(None, NOW_MS + 1000, 1000)] == [one.id for one in many]
+    assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 1000, 1000)] == [one.id for one in many]
 
 
 async def test_a_job_may_have_nothing_to_wait_for(jobs: Jobs, archive: Archive, firing: Firing) -> None:
@@ -107,7 +107,7 @@ async def test_a_job_may_have_nothing_to_wait_for(jobs: Jobs, archive: Archive, 
     row = await archive.find_job(TENANT, one.id)
     assert row is not None
     assert row.fire is None
-    assert await firing.walk(None, 2**60, 10) == []
+    assert await firing.walk(range(PARTITIONS), None, 2**60, 10) == []
 
 
 async def test_adding_nothing_is_nothing(jobs: Jobs) -> None:
@@ -541,4 +541,4 @@ async def test_of_many_calls_with_one_key_exactly_one_does_something(jobs: Jobs,
     calls = [jobs.add(new(job()), upsert=refuse, audit=None, seal=lambda _: RECEIPT) for _ in range(20)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert sum(isinstance(answer, Conflict) for answer in answers) == 19
-    assert len(await firing.walk(None, 2**60, 100)) == 1
+    assert len(await firing.walk(range(PARTITIONS), None, 2**60, 100)) == 1

@@ -1,8 +1,16 @@
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
 
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Token
-from noonday.ports.signals import Signals
+from noonday.ports.signals import Signals, Taken
+from tests.conformance.conftest import chosen, each
+from tests.support.clock import ManualClock
+from tests.support.drivers import SIGNALS_THAT_LAPSE_SOON, Capability
+from tests.support.eventually import eventually
 from tests.support.factories import NOW_MS, POOL, WORKER, dispatch
 
 OTHER = WorkerId("w-2")
@@ -15,47 +23,113 @@ A, B = ExecutionId("a"), ExecutionId("b")
 async def test_a_dispatch_is_claimed_by_one_worker(signals: Signals) -> None:
     one = dispatch()
     assert await signals.claim(WORKER, [one], NOW_MS) == [Token(1, NOW_MS)]
-    assert await signals.claim(OTHER, [one], NOW_MS + 1) == [None]
-    assert await signals.claim(WORKER, [one], NOW_MS + 2) == [None]
+    for worker in (OTHER, WORKER):
+        (answer,) = await signals.claim(worker, [one], NOW_MS + 1)
+        assert isinstance(answer, Taken)
 
 
 async def test_claims_are_answered_in_order(signals: Signals) -> None:
     first, taken, last = dispatch(), dispatch(), dispatch(number=3)
     await signals.claim(OTHER, [taken], NOW_MS)
     answers = await signals.claim(WORKER, [first, taken, last], NOW_MS + 5)
-    assert answers == [Token(1, NOW_MS + 5), None, Token(3, NOW_MS + 5)]
+    assert answers[::2] == [Token(1, NOW_MS + 5), Token(3, NOW_MS + 5)]
+    assert isinstance(answers[1], Taken)
     assert await signals.claim(WORKER, [], NOW_MS) == []
+
+
+async def test_a_batch_of_thousands_is_claimed_and_told(signals: Signals) -> None:
+    batch = [dispatch(number=number) for number in range(1, 5_001)]
+    assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
+    await signals.told(batch)
+    assert set(await signals.claim(OTHER, batch, NOW_MS + 1)) == {Taken.TOLD}
 
 
 async def test_a_dispatch_named_twice_in_one_claim_is_claimed_once(signals: Signals) -> None:
     one = dispatch()
-    assert await signals.claim(WORKER, [one, one], NOW_MS) == [Token(1, NOW_MS), None]
+    first, second = await signals.claim(WORKER, [one, one], NOW_MS)
+    assert first == Token(1, NOW_MS)
+    assert isinstance(second, Taken)
 
 
 async def test_the_next_dispatch_of_an_execution_has_a_greater_token(signals: Signals) -> None:
     (first,) = await signals.claim(WORKER, [dispatch("x")], NOW_MS)
     (second,) = await signals.claim(WORKER, [dispatch("x", 2)], NOW_MS - 1000)
-    assert first is not None
-    assert second is not None
+    assert isinstance(first, Token)
+    assert isinstance(second, Token)
     assert first < second
     assert int(first) < int(second)
 
 
-async def test_what_the_log_was_told_of_stays_claimed(signals: Signals) -> None:
+async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
     await signals.told([one])
-    assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [None]
+    assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [Taken.TOLD]
+
+
+@pytest.mark.needs(Capability.CLAIMS_LAPSE)
+async def test_what_was_told_without_a_claim_is_told(signals: Signals) -> None:
+    """The claim was forgotten while it ran."""
+    one = dispatch()
+    await signals.told([one])
+    assert await signals.claim(OTHER, [one], NOW_MS) == [Taken.TOLD]
+
+
+@pytest.mark.needs(Capability.CLAIMS_LAPSE)
+async def test_what_nothing_was_told_of_yet_is_held(signals: Signals) -> None:
+    one = dispatch()
+    await signals.claim(WORKER, [one], NOW_MS)
+    assert await signals.claim(OTHER, [one], NOW_MS + 1) == [Taken.HELD]
 
 
 async def test_of_many_who_claim_at_once_one_gets_it(signals: Signals) -> None:
     one = dispatch()
+    claims = [signals.claim(WorkerId(f"w-{n}"), [one], NOW_MS) for n in range(8)]
+    answers = await asyncio.gather(*claims)
+    assert sum(answer == [Token(1, NOW_MS)] for answer in answers) == 1
 
-    def claim(n: int) -> list[Token | None]:
+
+@pytest.mark.needs(Capability.SEVERAL_LOOPS)
+async def test_of_many_who_claim_at_once_in_loops_of_their_own_one_gets_it(signals: Signals) -> None:
+    one = dispatch()
+
+    def claim(n: int) -> list[Token | Taken]:
         return asyncio.run(signals.claim(WorkerId(f"w-{n}"), [one], NOW_MS))
 
     answers = await asyncio.gather(*[asyncio.to_thread(claim, n) for n in range(8)])
     assert sum(answer == [Token(1, NOW_MS)] for answer in answers) == 1
+
+
+@each(SIGNALS_THAT_LAPSE_SOON)
+async def lapsing(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Signals]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+async def test_a_claim_lapses_and_the_next_token_is_greater_whatever_the_clock_says(lapsing: Signals) -> None:
+    one = dispatch()
+
+    async def claimed(at_ms: int) -> Token | None:
+        (answer,) = await lapsing.claim(OTHER, [one], at_ms)
+        return answer if isinstance(answer, Token) else None
+
+    first = await claimed(NOW_MS)
+    second = await eventually(lambda: claimed(NOW_MS - 60_000))
+    third = await eventually(lambda: claimed(NOW_MS + 60_000))
+    assert [first, second, third] == [Token(1, NOW_MS), Token(1, NOW_MS + 1), Token(1, NOW_MS + 60_000)]
+
+
+async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> None:
+    told, untold = dispatch(), dispatch()
+
+    async def lapsed() -> bool:
+        (answer,) = await lapsing.claim(OTHER, [untold], NOW_MS)
+        return isinstance(answer, Token)
+
+    await lapsing.claim(WORKER, [told, untold], NOW_MS)
+    await lapsing.told([told])
+    await eventually(lapsed)
+    assert await lapsing.claim(OTHER, [told], NOW_MS) == [Taken.TOLD]
 
 
 # Flags
@@ -122,3 +196,16 @@ async def test_what_runs_learns_that_it_is_asked_to_end(signals: Signals) -> Non
     await signals.raise_flags(POOL, [(B, 3, "cancelled by ann"), (A, 7, "another dispatch")])
     assert await signals.wanted(POOL, running) == {B: "cancelled by ann"}
     assert await signals.wanted(POOL, []) == {}
+
+
+async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> None:
+    await signals.begin_era(POOL)
+    flags = [(ExecutionId(f"x-{n}"), n, f"reason {n}") for n in range(3_000)]
+    await signals.raise_flags(POOL, flags)
+    few = [(ExecutionId("x-7"), 7), (ExecutionId("x-7"), 8), (ExecutionId("y"), 1), (ExecutionId("x-2999"), 2999)]
+    seen = {"x-7": "reason 7", "x-2999": "reason 2999"}
+    assert await signals.look(POOL, few) == seen
+    assert await signals.wanted(POOL, few) == seen
+    everything = [(execution, number) for execution, number, _ in flags]
+    assert await signals.look(POOL, everything) == {execution: reason for execution, _, reason in flags}
+    assert await signals.look(POOL, []) == {}

@@ -102,6 +102,7 @@ class Inside:
     async def tick(self) -> None:
         """By hand: the worker says what it runs, the recorder counts time once, and the sweeper goes by it."""
         await self.engine.worker.watch_once()
+        await self.engine.worker._report_ended()
         ticking = asyncio.create_task(self.engine.recorder.tick_forever())
         await asyncio.sleep(0)
         ticking.cancel()

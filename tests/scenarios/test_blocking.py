@@ -1,7 +1,7 @@
 """A handler that blocks its loop harms its loop, and nothing else; a tick loop that is stuck is seen."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -75,14 +75,16 @@ async def test_what_waited_for_long_behind_a_coroutine_that_blocks_runs_once(
 
 
 class StuckIndex(MemoryHotIndex):
-    async def claim(self, now_ms: int, credit: Mapping[str, int], limit: int) -> list[Entry]:
+    async def claim(
+        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+    ) -> list[Entry]:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
 async def test_an_engine_whose_tick_loop_is_stuck_says_that_it_is_not_ready(tmp_path: Path) -> None:
     settings, clock = Settings(data=str(tmp_path / "noonday.db")), SetClock()
     store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
-    drivers = drivers_on(store, LocalLeases(None), Keyring.generate(), clock, settings)
+    drivers = drivers_on(store, LocalLeases(None, clock), Keyring.generate(), clock, settings)
     engine = Engine(replace(drivers, index=StuckIndex(settings.scheduler.lead_ms)), settings, {})
     await engine.start()
     await until(lambda: engine.ready() == [])

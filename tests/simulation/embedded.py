@@ -23,7 +23,8 @@ from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.view import ExecutionView, JobView
-from noonday.wiring.engine import Drivers, Engine
+from noonday.wiring.engine import Engine
+from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context, Snooze
 from noonday.worker.handler import Handler, Mode
@@ -166,7 +167,7 @@ class Simulation:
             index=MemoryHotIndex(self.settings.scheduler.lead_ms),
             bus=MemoryBus(clock),  # type: ignore[arg-type]
             signals=LookingSignals(self.history, self.world.now_ms),
-            leases=LocalLeases(None),
+            leases=LocalLeases(None, clock),
             keyring=self.keyring,
         )
         engine = Engine(

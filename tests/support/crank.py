@@ -29,7 +29,8 @@ class Crank:
 
     async def own(self, instance: InstanceId = INSTANCE) -> Owner:
         """Become the owner of everything."""
-        self.owner = Owner(instance, await self.store.firing.take_over(instance, range(PARTITIONS)))
+        taken = await self.store.firing.take_over(instance, range(PARTITIONS))
+        self.owner = Owner(instance, {p: each.epoch for p, each in taken.items()})
         return self.owner
 
     async def add(self, *jobs: Job) -> None:
@@ -42,11 +43,11 @@ class Crank:
         return await self.store.jobs.edit(job.tenant, job.id, decide, since_ms=since_ms)
 
     async def due(self) -> list[Entry]:
-        return await self.store.firing.walk(None, self.now_ms, 10_000)
+        return await self.store.firing.walk(range(PARTITIONS), None, self.now_ms, 10_000)
 
     async def timeline(self) -> list[Entry]:
         """All rows that have a time."""
-        return await self.store.firing.walk(None, 2**60, 10_000)
+        return await self.store.firing.walk(range(PARTITIONS), None, 2**60, 10_000)
 
     async def fire(self, entries: Sequence[Entry] | None = None, *, at_ms: int | None = None) -> Fired:
         """Plan and fire some entries, or whatever is due."""
@@ -59,10 +60,10 @@ class Crank:
         jobs = await self.store.firing.plans([entry for entry in entries if entry.planned])
         shots = []
         for entry in entries:
-            plan, at_ms = None, max(self.now_ms, entry.due_ms)
-            if entry.planned and (known := jobs.get((JobId(entry.key), entry.number))):
-                plan = plan_fire(known.job, entry.nominal_ms, at_ms, known.runs_left)
-            shots.append(Shot(entry, plan))
+            at_ms = max(self.now_ms, entry.due_ms)
+            known = jobs.get((JobId(entry.key), entry.number)) if entry.planned else None
+            plan = plan_fire(known.job, entry.nominal_ms, at_ms, known.runs_left) if known else None
+            shots.append(Shot(entry, plan, known.runs_left if known else None))
         return shots
 
     async def fire_one(self, *, at_ms: int | None = None) -> Dispatch:

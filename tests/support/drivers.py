@@ -1,16 +1,26 @@
 """Every driver of every port, one line each. A new driver adds its line, and the whole conformance suite runs against it."""
 
+import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+from uuid import uuid4
 
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.etcd.leases import EtcdLeases
+from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.redis.connection import Connection, connect
+from noonday.drivers.redis.hinted_index import HintedHotIndex
+from noonday.drivers.redis.hot_index import RedisHotIndex
+from noonday.drivers.redis.leases import RedisLeases
+from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import open_store
 from noonday.ports.archive import Archive
@@ -22,15 +32,24 @@ from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.signals import Signals
 from tests.support.clock import ManualClock
+from tests.support.kafka import options_for_a_test
+from tests.support.postgres import postgres_store
+from tests.support.servers_up import redis_url
 
 T = TypeVar("T", covariant=True)
 LEAD_MS = 300
+ETCD_URLS = os.environ.get("NOONDAY_ETCD_URLS", "http://127.0.0.1:22379").split(",")
 
 
 class Capability(Enum):
     """What drivers of one port may differ in."""
 
+    CLAIMS_LAPSE = "a claim that nothing was told of lapses"
+    IN_ITS_PROCESS = "what it has is in the owner's process alone"
+    IN_ORDER = "what is published first is taken first"
     KEEPS_ITS_LOG = "what was read from the log can be read again"
+    OUTLIVES_ITS_OWNER = "what one owner forgets, the next one finds"
+    SEVERAL_LOOPS = "it can be used from several loops at once"
     ONE_INSTANCE = "only one instance can be a member"
     SEVERAL_INSTANCES = "several instances can be members"
 
@@ -76,22 +95,112 @@ def plain(make: Callable[[Path, ManualClock], T]) -> Callable[[Path, ManualClock
     return opened
 
 
+@asynccontextmanager
+async def etcd_leases(folder: Path, clock: ManualClock) -> AsyncIterator[Callable[[], Leases]]:
+    prefix = f"test-{uuid4().hex}"
+    async with AsyncExitStack() as opened:
+
+        def one_more() -> Leases:
+            leases = EtcdLeases(ETCD_URLS, "scheduler", prefix)
+            opened.push_async_callback(leases.close)
+            return leases
+
+        yield one_more
+
+
+@asynccontextmanager
+async def redis_leases(folder: Path, clock: ManualClock) -> AsyncIterator[Callable[[], Leases]]:
+    async with redis_connection() as (connection, prefix), AsyncExitStack() as opened:
+
+        def one_more() -> Leases:
+            leases = RedisLeases(connection.client, "scheduler", prefix)
+            opened.push_async_callback(leases.close)
+            return leases
+
+        yield one_more
+
+
+@asynccontextmanager
+async def redis_connection() -> AsyncIterator[tuple[Connection, str]]:
+    """With a prefix that nobody else has; what is under it afterwards is deleted."""
+    prefix = f"test-{uuid4().hex}"
+    connection = connect(redis_url())
+    try:
+        yield connection, prefix
+        async for key in connection.client.scan_iter(f"{prefix}*", count=10_000):
+            await connection.client.unlink(key)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def redis_index(folder: Path, clock: ManualClock) -> AsyncIterator[HotIndex]:
+    async with redis_connection() as (connection, prefix):
+        index = RedisHotIndex(connection, clock, LEAD_MS, prefix)
+        yield index
+        await index.close()
+
+
+@asynccontextmanager
+async def hinted_index(folder: Path, clock: ManualClock) -> AsyncIterator[HotIndex]:
+    async with redis_connection() as (connection, prefix):
+        index = HintedHotIndex(connection, clock, LEAD_MS, prefix)
+        yield index
+        await index.close()
+
+
+def redis_signals(lapse_ms: int) -> Callable[[Path, ManualClock], AbstractAsyncContextManager[Signals]]:
+    @asynccontextmanager
+    async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[Signals]:
+        async with redis_connection() as (connection, prefix):
+            yield RedisSignals(connection, prefix, lapse_ms)
+
+    return opened
+
+
+@asynccontextmanager
+async def kafka_bus(folder: Path, clock: ManualClock) -> AsyncIterator[Bus]:
+    async with options_for_a_test() as options:
+        bus = KafkaBus(options, Keyring.generate(), clock)
+        await bus.start()
+        try:
+            yield bus
+        finally:
+            await bus.close()
+
+
 STORES: list[Driver[Store]] = [
     Driver("sqlite-inline", sqlite(lambda folder: MEMORY)),
     Driver("sqlite-file", sqlite(lambda folder: str(folder / "noonday.db"))),
+    Driver("postgres", lambda folder, clock: postgres_store(LEAD_MS)),
 ]
 HOT_INDEXES: list[Driver[HotIndex]] = [
-    Driver("memory", plain(lambda folder, clock: MemoryHotIndex(LEAD_MS))),
+    Driver("memory", plain(lambda folder, clock: MemoryHotIndex(LEAD_MS)), frozenset({Capability.IN_ITS_PROCESS})),
+    Driver("redis", redis_index, frozenset({Capability.OUTLIVES_ITS_OWNER})),
+    Driver("redis-hints", hinted_index, frozenset({Capability.IN_ITS_PROCESS})),
 ]
 BUSES: list[Driver[Bus]] = [
-    Driver("memory", plain(lambda folder, clock: MemoryBus(clock))),
+    Driver(
+        "memory",
+        plain(lambda folder, clock: MemoryBus(clock)),
+        frozenset({Capability.IN_ORDER, Capability.SEVERAL_LOOPS}),
+    ),
+    Driver("kafka", kafka_bus, frozenset({Capability.KEEPS_ITS_LOG})),
 ]
 SIGNALS: list[Driver[Signals]] = [
-    Driver("memory", plain(lambda folder, clock: MemorySignals())),
+    Driver("memory", plain(lambda folder, clock: MemorySignals()), frozenset({Capability.SEVERAL_LOOPS})),
+    Driver("redis", redis_signals(lapse_ms=30_000), frozenset({Capability.CLAIMS_LAPSE})),
+]
+SIGNALS_THAT_LAPSE_SOON: list[Driver[Signals]] = [
+    Driver("redis", redis_signals(lapse_ms=50)),
 ]
 LEASES: list[Driver[Callable[[], Leases]]] = [
     Driver(
-        "local", plain(lambda folder, clock: lambda: LocalLeases(folder / "lock")), frozenset({Capability.ONE_INSTANCE})
+        "local",
+        plain(lambda folder, clock: lambda: LocalLeases(folder / "lock", clock)),
+        frozenset({Capability.ONE_INSTANCE}),
     ),
+    Driver("etcd", etcd_leases, frozenset({Capability.SEVERAL_INSTANCES})),
+    Driver("redis", redis_leases, frozenset({Capability.SEVERAL_INSTANCES})),
 ]
 """Of leases several are opened: each call makes those of one more instance."""

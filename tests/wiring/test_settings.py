@@ -60,11 +60,14 @@ def test_without_any_wish_the_defaults_hold() -> None:
 def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
     if doc.type == "integer":
         # Near the default, so that no limit is passed and settings still go together.
-        return st.integers(max(1, doc.default - 50), doc.default + 50)
+        near = doc.default or 3
+        return st.integers(max(2, near - 50), near + min(50, near))
     if doc.type == "boolean":
         return st.booleans()
-    if doc.key in ("auth.jwks_url", "telemetry.otlp_endpoint"):
+    if doc.key in ("auth.jwks_url", "telemetry.otlp_endpoint", "etcd.urls"):
         return st.just("https://example.org/x")
+    if doc.key in ("postgres.url", "redis.url"):
+        return st.just(f"{doc.key.split('.')[0]}://example.org/x")
     if " | " in doc.type:
         return st.sampled_from(doc.type.split(" | "))
     return st.text("abcdefghijklmnopqrstuvwxyz", min_size=32, max_size=40)

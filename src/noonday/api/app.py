@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -64,6 +65,14 @@ def create_app(
     """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls."""
     engine = Engine(desk, reading, authenticator, health, limits, now_ms)
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
+    app.router.redirect_slashes = False
+    app.router.default = _unknown_route
+    return app
+
+
+def create_ops_app(health_: Health) -> Starlette:
+    """Health and metrics alone, for processes that serve no API."""
+    app = Starlette(routes=[StarletteRoute(path, answer) for path, answer in health.alone(health_).items()])
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
     return app

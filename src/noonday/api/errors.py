@@ -107,6 +107,10 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
 OURS = frozenset(
     {
         model.AlreadyRunning,
+        model.Unavailable,
+        model.IndexUnavailable,
+        model.BusUnavailable,
+        model.LeasesUnavailable,
         model.BadKey,
         model.BadSettings,
         model.DoNotRetry,

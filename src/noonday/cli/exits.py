@@ -11,7 +11,7 @@ from noonday.model.errors import (
     InvalidInput,
     NoondayError,
     NotFound,
-    StoreUnavailable,
+    Unavailable,
 )
 from noonday.sdk.transport import ServerUnreachable
 
@@ -27,14 +27,14 @@ MEANINGS = {
     OK: "done",
     FAILED: "refused, or failed: stderr says why",
     USAGE: "the command line or a setting is wrong",
-    STORE: "another process uses the data file, or the file cannot be used",
+    STORE: "another process uses the data file, or the file or a server cannot be used",
     UNREACHABLE: "no server answers at the URL",
     NOT_FOUND: "there is no such job, execution, pool or file",
 }
 
 _CODES: tuple[tuple[type[NoondayError], int], ...] = (
     (AlreadyRunning, STORE),
-    (StoreUnavailable, STORE),
+    (Unavailable, STORE),
     (ServerUnreachable, UNREACHABLE),
     (NotFound, NOT_FOUND),
     (BadSettings, USAGE),

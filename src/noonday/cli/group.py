@@ -38,10 +38,9 @@ class Group(click.Group):
 
     def _hint(self, ctx: click.Context, name: str) -> str:
         path = ctx.command_path
-        if guess := nearest(name, self.list_commands(ctx)):
-            return f"; did you mean `{path} {guess}`?"
-        inner = self._inside_groups(ctx, name)
-        return f"; did you mean `{path} {inner}`?" if inner else ""
+        # A name that is right, but not here, says more than one that is nearly right.
+        guess = self._inside_groups(ctx, name) or nearest(name, self.list_commands(ctx))
+        return f"; did you mean `{path} {guess}`?" if guess else ""
 
     def _inside_groups(self, ctx: click.Context, name: str) -> str | None:
         for own in self.list_commands(ctx):

@@ -9,7 +9,7 @@ from noonday.cli.asking import read_settings, settings_options
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show, show_json
 from noonday.cli.tables import Listing
-from noonday.crypto.keyring import Keyring, load_or_create
+from noonday.crypto.keyring import Keyring, load_or_create, new_env_value
 from noonday.crypto.keyring import rotate as add_key
 from noonday.model.errors import BadSettings, NotFound
 from noonday.wiring.settings import Settings
@@ -20,6 +20,7 @@ that is lost cannot be read again.
 
 Examples:
   noonday keys list
+  export NOONDAY_KEYS=$(noonday keys new)
   noonday keys rotate --data /var/lib/noonday/noonday.db
 """
 
@@ -53,6 +54,12 @@ def rotate(data: str | None, config: Path | None) -> None:
     if settings.encryption.keys:
         raise BadSettings("the keys come from NOONDAY_KEYS: put a new one in front there, and keep the others")
     done(f"new key {add_key(key_file(settings))}: it is used from the next start of `noonday up` on")
+
+
+@keys.command()
+def new() -> None:
+    """Make a key for NOONDAY_KEYS, which every process of a cluster must have. Kept nowhere."""
+    click.echo(new_env_value())
 
 
 def keyring_of(settings: Settings) -> Keyring:

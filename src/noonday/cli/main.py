@@ -13,13 +13,16 @@ from noonday.wiring.telemetry import set_up_logs
 
 COMMANDS = {
     "up": "noonday.cli.up:up",
+    "serve": "noonday.cli.serve:serve",
+    "worker": "noonday.cli.serve:worker",
+    "migrate": "noonday.cli.migrate:migrate",
     "job": "noonday.cli.jobs:job",
     "execution": "noonday.cli.executions:execution",
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",
     "pool": "noonday.cli.pools:pool",
-    "worker": "noonday.cli.workers:worker",
+    "workers": "noonday.cli.workers:workers",
     "top": "noonday.cli.top:top",
     "audit": "noonday.cli.audit:audit",
     "token": "noonday.cli.tokens:token",

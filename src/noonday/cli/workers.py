@@ -1,9 +1,9 @@
-"""`noonday worker`: who does the work."""
+"""`noonday workers`: who does the work."""
 
 import click
 
 from noonday.cli.asking import asks
-from noonday.cli.group import Group
+from noonday.cli.group import Command
 from noonday.cli.instants import brief
 from noonday.cli.screen import json_option, show_json, show_list, state
 from noonday.cli.tables import Listing
@@ -12,25 +12,20 @@ from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
 Examples:
-  noonday worker list
-  noonday worker list --json | jq '.workers[] | select(.stuck != [])'
+  noonday workers
+  noonday workers --json | jq '.workers[] | select(.stuck != [])'
 """
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
-def worker() -> None:
-    """Those who run handlers."""
-
-
-@worker.command("list")
+@click.command(cls=Command, epilog=EXAMPLES)
 @click.option("--all", "everybody", is_flag=True, help="Those that are gone as well.")
 @json_option
 @asks
-def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
+def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
     """List the workers, with what each runs now."""
-    workers = [one for one in client.workers() if everybody or one.state == "ALIVE"]
+    listed = [one for one in client.workers() if everybody or one.state == "ALIVE"]
     if as_json:
-        return show_json({"workers": workers})
+        return show_json({"workers": listed})
     grid = Listing(
         "WORKER",
         "STATE",
@@ -44,7 +39,7 @@ def list_(client: SyncClient, everybody: bool, as_json: bool) -> None:
         cut=("POOLS", "RUNS"),
         spare=("SEEN", "HOST", "STARTED"),
     )
-    for one in workers:
+    for one in listed:
         pools = ", ".join(f"{name} ({slots})" for name, slots in sorted(one.pools.items()))
         grid.add(
             one.worker_id,

@@ -14,6 +14,8 @@ from secrets import token_bytes, token_hex
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from noonday.crypto.envelope import NONCE_BYTES, head_of, key_id_of, new_nonce, read_head
 from noonday.crypto.private_file import change_private, read_or_create_private
@@ -27,11 +29,12 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 class Keyring:
     """AES-256-GCM keys by id. Never changes once made, so any thread may use it."""
 
-    __slots__ = ("_ciphers", "_encrypt", "_head", "current", "key_ids")
+    __slots__ = ("_ciphers", "_encrypt", "_head", "_keys", "current", "key_ids")
 
     def __init__(self, current: str, keys: Mapping[str, bytes]) -> None:
         self.current = current
         self.key_ids = tuple(keys)
+        self._keys = dict(keys)
         self._ciphers = {head_of(key_id): AESGCM(key) for key_id, key in keys.items()}
         self._head = head_of(current)
         self._encrypt = self._ciphers[self._head].encrypt
@@ -69,6 +72,13 @@ class Keyring:
         except (InvalidTag, ValueError) as error:
             raise _unopened(sealed) from error
 
+    def derive(self, purpose: bytes) -> dict[str, bytes]:
+        """For each key, by its id, a secret for another purpose, which tells nothing about the key."""
+        return {
+            key_id: HKDF(SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(key)
+            for key_id, key in self._keys.items()
+        }
+
     def __repr__(self) -> str:
         return f"Keyring(current={self.current!r}, key_ids={self.key_ids!r})"
 
@@ -78,6 +88,11 @@ class Keyring:
             f"sealed with key {key_id!r}, which is not in the keyring (it has {', '.join(self.key_ids)})",
             key_id=key_id,
         )
+
+
+def new_env_value() -> str:
+    """A new key as `Keyring.from_env_value` reads it."""
+    return f"{_new_key_id()}:{b64encode(token_bytes(KEY_BYTES)).decode()}"
 
 
 def load_or_create(path: Path) -> Keyring:

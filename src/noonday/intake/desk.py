@@ -214,7 +214,7 @@ class Desk:
             elif draft.new.fire and draft.new.fire.due_ms is not None and draft.new.fire.due_ms <= latest:
                 entries.append(draft.entry())
         if entries:
-            await self._index.place(entries)
+            await self._index.hint(entries)
             self.on_placed()
 
     def _upsert(self, before: Snapshot, wanted: Job, now_ms: int) -> Change:
@@ -315,7 +315,7 @@ class Desk:
         latest = self._clock.now_ms() + self._hint_ahead_ms
         entries = [entry for entry in applied.entries if entry.due_ms <= latest]
         if entries:
-            await self._index.place(entries)
+            await self._index.hint(entries)
             self.on_placed()
 
     # -- executions ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution
 
 LOOK_BACK_MS = 61_000
 """How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
+SAME_MOMENT_MS = 1_000
 WAS_PAUSED = "the job was paused"
 
 
@@ -28,6 +29,7 @@ def first_fire(job: Job, now_ms: int) -> Fire:
 def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
     """A new definition. What has started keeps the one it was fired with; what is only staged is asked back."""
     _refuse_if_cancelled(before.job)
+    now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(
         before.job,
         spec=spec,
@@ -126,7 +128,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         return Change()
     if _completed(before):
         raise Conflict("the job is COMPLETED: nothing of it is to come")
-    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=now_ms)
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_moment(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     staged = tuple((e.id, PAUSED) for e in before.open if e.staged and e.cancel is None)
     return Change(job=job, fire=fire, cancel=staged, audit=audit)
@@ -137,6 +139,7 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     _refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
+    now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms)
     release = tuple((e.id, max(now_ms, e.due_ms)) for e in before.open if _is_held(e))
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
@@ -174,6 +177,7 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     """No future fires, and nothing that has not started starts. What runs goes on to its end, and is not retried."""
     if before.job.state is JobState.CANCELLED:
         return Change()
+    now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
@@ -242,6 +246,14 @@ def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry
 
 def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
     return Change(dead=((dead, None),), audit=audit)
+
+
+def _moment(job: Job, now_ms: int) -> int:
+    """When an edit takes effect: after the one before it, for of two in one millisecond each would decide that millisecond.
+
+    A clock that was set back is believed all the same.
+    """
+    return job.updated_ms + 1 if 0 <= job.updated_ms - now_ms < SAME_MOMENT_MS else now_ms
 
 
 def _completed(before: Snapshot) -> bool:

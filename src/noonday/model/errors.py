@@ -93,13 +93,37 @@ class StaleEpoch(NoondayError):
     code = "stale-epoch"
 
 
-class StoreUnavailable(NoondayError):
+class Unavailable(NoondayError):
+    """Something that work depends on cannot be reached now. Trying again later is right."""
+
+    code = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
     """The store cannot be used now: away, full, read-only or broken. `detail` says which, and what to do."""
 
     code = "store-unavailable"
 
 
-class SignalsUnavailable(NoondayError):
+class IndexUnavailable(Unavailable):
+    """The hot index cannot be reached. What is not placed is found by the sweeper."""
+
+    code = "index-unavailable"
+
+
+class BusUnavailable(Unavailable):
+    """Nothing can be published or reported now."""
+
+    code = "bus-unavailable"
+
+
+class LeasesUnavailable(Unavailable):
+    """Who is a member cannot be told now."""
+
+    code = "leases-unavailable"
+
+
+class SignalsUnavailable(Unavailable):
     """The wish is stored, but the flag that makes it win at once could not be set."""
 
     code = "signals-unavailable"

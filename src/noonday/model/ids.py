@@ -1,5 +1,6 @@
 """Names of things. Ids are canonical UUID text, so that they sort by time in every store."""
 
+import re
 from hashlib import blake2b
 from typing import NewType
 
@@ -14,6 +15,7 @@ InstanceId = NewType("InstanceId", str)
 
 PARTITIONS = 256
 _48_BITS = (1 << 48) - 1
+_CANONICAL = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def new_job_id() -> JobId:
@@ -43,3 +45,8 @@ def partition_of(job_id: JobId) -> int:
 def stable_fraction(text: str) -> float:
     """A number in [0, 1) that depends on `text` alone: for spread and jitter that survive a restart."""
     return xxhash.xxh3_64_intdigest(text.encode()) / 2**64
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be an id. Each has one spelling."""
+    return _CANONICAL.fullmatch(text) is not None

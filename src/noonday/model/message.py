@@ -37,6 +37,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the pool says, for a handler that says nothing."""
     created_trace: str | None = None
     """The `traceparent` of the creation, once `trace` is that of the dispatch."""
+    lane: int = 1
+    """Index into LANES."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):

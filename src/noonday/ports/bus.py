@@ -52,5 +52,13 @@ class Bus(ABC):
         """Entries from an offset on; waits up to `wait_sec` for the first."""
 
     @abstractmethod
+    async def bury(self, entry: LogEntry, why: str) -> None:
+        """Keep an entry of the log that nobody can settle, with the reason, where people can look at it."""
+
+    @abstractmethod
+    async def partitions(self) -> int:
+        """How many partitions the log has. It may grow."""
+
+    @abstractmethod
     async def era(self, partition: int) -> str:
         """Names the log. Another era means that everything in the former one is gone."""

@@ -38,6 +38,10 @@ class Executions(ABC):
     async def place(self, partition: int) -> Place | None: ...
 
     @abstractmethod
+    async def oldest_tick_ms(self) -> int | None:
+        """The time of the last tick applied on that partition of the log that is furthest behind. None: one has none yet."""
+
+    @abstractmethod
     async def settle(
         self,
         reports: Sequence[Report],

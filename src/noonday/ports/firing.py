@@ -1,7 +1,7 @@
 """The timeline and what takes rows off it: the scheduler's side of the store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -21,6 +21,12 @@ class Owner(msgspec.Struct, frozen=True):
     epochs: Mapping[int, int]
 
 
+class TakenOver(msgspec.Struct, frozen=True):
+    epoch: int
+    former: InstanceId
+    """Whose it was before. Empty if nobody ever had it."""
+
+
 class Planned(msgspec.Struct, frozen=True):
     """A job whose fire needs a plan, as of the revision the entry names."""
 
@@ -33,6 +39,8 @@ class Shot(msgspec.Struct, frozen=True):
 
     entry: Entry
     plan: FirePlan | None = None
+    runs_left: int | None = None
+    """What the job's fire row says, as far as it was read with the plan."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -45,8 +53,8 @@ class Held(msgspec.Struct, frozen=True):
 class Fired(msgspec.Struct, frozen=True):
     """What a fire did. Every entry given is in exactly one of: done, refused, held."""
 
-    batch: int | None
-    """The unsealed batch that the dispatches belong to."""
+    batches: tuple[int, ...]
+    """The unsealed batches that the dispatches belong to."""
     dispatches: tuple[Dispatch, ...]
     entries: tuple[Entry, ...]
     """Rows that are on the timeline now: next fires, and the present row of each key whose entry was stale."""
@@ -71,12 +79,12 @@ class Firing(ABC):
     """Firing is one transaction. No lock is held while a client thinks."""
 
     @abstractmethod
-    async def take_over(self, instance: InstanceId, partitions: Sequence[int]) -> Mapping[int, int]:
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
         """Raise the epoch of these partitions in this instance's name. From then on a former owner is refused."""
 
     @abstractmethod
-    async def walk(self, after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
-        """Rows of the timeline with a due time up to `until_ms`, in order of (due time, key), beginning after a mark."""
+    async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
+        """Rows of some partitions with a due time up to `until_ms`, in order of (due time, key), beginning after a mark."""
 
     @abstractmethod
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from enum import Enum
 
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, Token
@@ -10,17 +11,28 @@ Flag = tuple[ExecutionId, int, str]
 """(execution, dispatch, reason)."""
 
 
+class Taken(Enum):
+    """Why a delivery may not begin."""
+
+    TOLD = "its start or end is on the log: drop it"
+    HELD = "another delivery of it was claimed a moment ago: park it, and try again until that claim lapses"
+
+
 class Signals(ABC):
     """A copy of wishes that the store has, kept where workers can look. It may lose its memory: then the era is gone, and
     nothing starts until the flags are set again from the store and the era after them."""
 
     @abstractmethod
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | None]:
-        """For each dispatch the token of a run that may begin, or None if another delivery of it has been claimed."""
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+        """For each dispatch the token of a run that may begin, or why it may not.
+
+        A claim lapses after 30 s if nothing was told: its holder died before it could say a word, and the next delivery takes
+        over. Where whoever holds a claim dies with the claims themselves, none lapses.
+        """
 
     @abstractmethod
     async def told(self, dispatches: Sequence[Dispatch]) -> None:
-        """Their start or end is on the log: whoever gets them again may drop them."""
+        """Their start or end is on the log: whoever gets them again within five minutes may drop them."""
 
     @abstractmethod
     async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:

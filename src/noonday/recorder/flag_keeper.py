@@ -1,24 +1,37 @@
 """Keeps the copy of the users' wishes that workers look at in step with the store."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 
+from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
 from noonday.ports.signals import Signals
+
+AGAIN_SEC = 10.0
+"""How soon a flag that could not be set when it was wished is set after all."""
 
 
 class FlagKeeper:
     """Sets the flags of a pool again from the store when they were lost, and allows starts afterwards."""
 
-    def __init__(self, executions: Executions, signals: Signals, pools: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self, executions: Executions, signals: Signals, pools: Callable[[], Awaitable[Sequence[str]]], clock: Clock
+    ) -> None:
         self._executions = executions
         self._signals = signals
         self._pools = pools
+        self._clock = clock
+        self._set_at: dict[str, float] = {}
 
     async def run_once(self, now_ms: int) -> int:
         restored = 0
-        for pool in self._pools():
-            if not await self._signals.has_era(pool):
-                await self._signals.raise_flags(pool, await self._executions.wishes(pool))
+        for pool in await self._pools():
+            lost = not await self._signals.has_era(pool)
+            if lost or self._clock.monotonic() - self._set_at.get(pool, -math.inf) >= AGAIN_SEC:
+                if wishes := await self._executions.wishes(pool):
+                    await self._signals.raise_flags(pool, wishes)
+                self._set_at[pool] = self._clock.monotonic()
+            if lost:
                 await self._signals.begin_era(pool)
                 restored += 1
         return restored

@@ -1,11 +1,12 @@
 """Reads the log, settles it, and judges which workers are lost."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from noonday.model.errors import StaleEpoch, StoreUnavailable
+from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
@@ -60,14 +61,18 @@ class Recorder:
         self._under_way: asyncio.Future[None] | None = None
         self.on_settled: Callable[[Settled], None] = lambda settled: None
 
+    @property
+    def partition(self) -> int:
+        return self._partition
+
     async def open(self) -> None:
         """Find our place. A log of another era has forgotten what was on its way: recover it."""
         era = await self._bus.era(self._partition)
         was = await self._executions.place(self._partition)
         now_ms = self._clock.now_ms()
         if was is None or was.era != era:
-            settled = await self._executions.recover_log(self._partition, era, now_ms)
-            await self._follow_up(settled)
+            if was is not None:
+                await self._follow_up(await self._executions.recover_log(self._partition, era, now_ms))
             self._place = Place(self._partition, era, 0, 0)
             await self._executions.settle([], [], was=was, now=self._place, now_ms=now_ms)
         else:
@@ -130,9 +135,10 @@ class Recorder:
             await self._apply(LogBatch(batch.offset, batch.offset + middle, batch.entries[:middle]))
             await self._apply(LogBatch(batch.offset + middle, batch.next_offset, batch.entries[middle:]))
             return
-        log.error("unreadable report", entry=repr(batch.entries[0])[:500], error=repr(error))
-        self._metrics.refused.labels("unreadable").inc()
         culprit = batch.entries[0]
+        log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error))
+        self._metrics.refused.labels("unreadable").inc()
+        await self._bus.bury(culprit, repr(error))
         harmless: tuple[LogEntry, ...] = ()
         if isinstance(culprit, Report):
             failure = Failure("UnreadableReport", f"the store refused this report: {type(error).__name__}")
@@ -181,7 +187,7 @@ class Recorder:
 
     async def _follow_up(self, settled: Settled) -> None:
         latest = self._clock.now_ms() + self._hint_ahead_ms
-        await self._index.place([entry for entry in settled.entries if entry.due_ms <= latest])
+        await self._index.hint([entry for entry in settled.entries if entry.due_ms <= latest])
         for state, count in settled.by_state.items():
             self._metrics.executions.labels(state).inc(count)
         if settled.refused:
@@ -191,6 +197,7 @@ class Recorder:
     async def _tell_to_stop(self, refused: Sequence[Report]) -> None:
         """Reports that a fence refused: if such a run still goes on, it goes on in vain."""
         self._metrics.refused.labels("report").inc(len(refused))
-        for report in refused:
-            if report.outcome == Outcome.STARTED:
-                await self._signals.raise_flags(report.pool, [(report.execution_id, report.dispatch, STALE)])
+        with contextlib.suppress(SignalsUnavailable):
+            for report in refused:
+                if report.outcome == Outcome.STARTED:
+                    await self._signals.raise_flags(report.pool, [(report.execution_id, report.dispatch, STALE)])

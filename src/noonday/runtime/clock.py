@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections import deque
+from collections.abc import Awaitable, Callable
 
 from noonday.ports.clock import Clock
 
@@ -15,3 +17,39 @@ class SystemClock(Clock):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class ReferenceClock(SystemClock):
+    """The system's clock, corrected by its distance from the one clock that an installation goes by."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.offset_ms
+
+
+class ClockKeeper:
+    """Measures how far the system's clock is from the reference, and corrects for it.
+
+    The quickest of the last answers is believed: the less time an answer takes, the less it can be wrong.
+    """
+
+    KEEP = 8
+
+    def __init__(self, clock: ReferenceClock, read_ms: Callable[[], Awaitable[int]]) -> None:
+        self._clock = clock
+        self._read_ms = read_ms
+        self._samples: deque[tuple[float, float]] = deque(maxlen=self.KEEP)
+        """(how long the answer took, the offset it gives), in ms."""
+
+    async def run_once(self, now_ms: int) -> int:
+        before, began = time.time_ns(), time.monotonic_ns()
+        reference = await self._read_ms()
+        took_ms = (time.monotonic_ns() - began) / 1e6
+        measured = reference + 0.5 - (before / 1e6 + took_ms / 2)
+        if self._samples and abs(measured - self._samples[-1][1]) > 100 + took_ms:
+            self._samples.clear()  # one of the clocks was set
+        self._samples.append((took_ms, measured))
+        self._clock.offset_ms = round(min(self._samples)[1])
+        return 0

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -72,6 +72,17 @@ class Loop:
         self.wake.clear()
 
 
+def reasons_not_ready(loops: Iterable[Loop]) -> list[str]:
+    """Loops that are stuck, and loops that fail again and again."""
+    stuck, failing = [], []
+    for loop in loops:
+        if loop.age_sec() > loop.stuck_after_sec:
+            stuck.append(f"{loop.name} last came round {loop.age_sec():.1f} s ago")
+        if loop.last_error and loop.failures > 3:
+            failing.append(f"{loop.name}: {loop.last_error}")
+    return stuck + failing
+
+
 async def wait_for_event(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
     """Wait for an event, at most so long. Whether it came."""
     sleeper = asyncio.ensure_future(clock.sleep(seconds))
@@ -89,6 +100,35 @@ def every(seconds: float) -> Callable[[], Awaitable[float]]:
         return seconds
 
     return wait
+
+
+class Tasks:
+    """The tasks of a process. One that ends by itself is noted, for whoever waits for `failed`."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Completed with the error of a task that ended; everything else should stop then."""
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(coroutine, name=name)
+        task.add_done_callback(self._on_ended)
+        self._tasks.append(task)
+
+    async def end(self, *names: str) -> None:
+        """Cancel the tasks with these names and wait for them; without a name, all."""
+        ending = [task for task in self._tasks if not names or task.get_name() in names]
+        self._tasks = [task for task in self._tasks if task not in ending]
+        await stop(ending)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() and not self.failed.done():
+            log.error("loop ended", loop=task.get_name(), error=repr(task.exception()))
+            self.failed.set_exception(task.exception() or RuntimeError())
+            self.failed.exception()  # noted: whoever looks at `failed` decides what to do
 
 
 async def stop(tasks: list[asyncio.Task[None]]) -> None:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
-from noonday.model.errors import StoreUnavailable
+from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_fire
 from noonday.model.ids import JobId
 from noonday.ports.bus import Bus
@@ -75,7 +76,7 @@ class Dispatcher:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
         credit = await self._bus.credit()
-        claimed = await self._index.claim(self._clock.now_ms(), credit, self._batch)
+        claimed = await self._index.claim(self._clock.now_ms(), self._ownership.partitions, credit, self._batch)
         if claimed:
             self._metrics.due.inc(len(claimed))
             self._in_hand.update(entry.key for entry in claimed)
@@ -90,7 +91,7 @@ class Dispatcher:
         """How long until something may be ready."""
         self._raise_what_failed()
         credit = await self._bus.credit()
-        ready_ms = await self._index.next_ready_ms(credit, PATIENCE_MS)
+        ready_ms = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS)
         longest = 0.05 if self._held or self._flights else 0.5
         if any(room <= 0 for room in credit.values()):
             longest = NO_CREDIT_SEC
@@ -137,8 +138,9 @@ class Dispatcher:
             for fired in volleys:
                 await self._follow_up(fired)
         except StoreUnavailable:
+            # Not fired, as far as we know. What was fired and not published is in an unsealed batch.
             self._in_trouble = True
-            await self._index.place(entries)
+            await self._index.hint(entries)
             raise
         else:
             self._in_trouble = False
@@ -151,18 +153,19 @@ class Dispatcher:
             return [Shot(entry) for entry in entries]
         jobs = await self._firing.plans(wanted)
         now_ms = self._clock.now_ms()
-        return [Shot(entry, self._plan_one(entry, jobs, now_ms) if entry.planned else None) for entry in entries]
+        return [self._plan_one(entry, jobs, now_ms) if entry.planned else Shot(entry) for entry in entries]
 
-    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], Planned], now_ms: int) -> FirePlan | None:
+    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], Planned], now_ms: int) -> Shot:
         planned = jobs.get((JobId(entry.key), entry.number))
         if planned is None:
-            return None
+            return Shot(entry)
         try:
             # A staged entry is planned as of its instant, which is a moment ahead.
-            return plan_fire(planned.job, entry.nominal_ms, max(now_ms, entry.due_ms), planned.runs_left)
+            plan = plan_fire(planned.job, entry.nominal_ms, max(now_ms, entry.due_ms), planned.runs_left)
         except Exception as error:
             log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
-            return _spoiled(entry, error)
+            plan = _spoiled(entry, error)
+        return Shot(entry, plan, planned.runs_left)
 
     async def _fire(self, shots: Sequence[Shot]) -> list[Fired]:
         """Fire a batch. One that the store refuses is halved until the culprit is alone, which becomes a decision."""
@@ -174,7 +177,7 @@ class Dispatcher:
         except Exception as error:
             log.exception("the store refused a fire", entries=len(shots))
             if len(shots) == 1:
-                spoiled = Shot(shots[0].entry, _spoiled(shots[0].entry, error))
+                spoiled = msgspec.structs.replace(shots[0], plan=_spoiled(shots[0].entry, error))
                 return [await self._firing.fire(self._ownership.owner, [spoiled], self._clock.now_ms())]
             middle = len(shots) // 2
             return [*await self._fire(shots[:middle]), *await self._fire(shots[middle:])]
@@ -183,12 +186,13 @@ class Dispatcher:
         if fired.dispatches:
             await self._bus.publish(self._tracing.dispatched(fired.dispatches))
             self.on_published()
-        if fired.batch is not None:
-            self._to_seal.append(fired.batch)
+        self._to_seal += fired.batches
         latest = self._clock.now_ms() + self._hint_ahead_ms
-        await self._index.place([entry for entry in fired.entries if entry.due_ms <= latest])
-        for pool, execution, dispatch, reason in fired.flags:
-            await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
+        await self._index.hint([entry for entry in fired.entries if entry.due_ms <= latest])
+        with contextlib.suppress(SignalsUnavailable):
+            # The wish is in the store, and the keeper of the flags looks there again.
+            for pool, execution, dispatch, reason in fired.flags:
+                await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
         self._note(fired)
 
     def _note(self, fired: Fired) -> None:
@@ -219,7 +223,7 @@ class Dispatcher:
         done = {flight for flight in self._flights if flight.done()}
         self._flights -= done
         for flight in done:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(Unavailable):
                 flight.result()
 
 

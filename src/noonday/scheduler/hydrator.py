@@ -1,31 +1,75 @@
 """Fills the hot index from the store, ahead of time."""
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
 
 PAGE = 5_000
 
 
+@dataclass
+class _Walk:
+    """Partitions that are walked together, and how far."""
+
+    eras: dict[int, str]
+    mark: Mark | None = None
+    at_the_end: bool = False
+    """The last step found nothing more within reach."""
+
+
 class Hydrator:
     """Walks the timeline in order of time, some minutes ahead, and notes how far it came after each step.
 
-    An index of another era has lost its memory: the walk begins again at the head.
+    Partitions that are new here, and those whose index has another era and so has lost its memory, are walked from the head
+    on, until they have caught up with the rest.
     """
 
-    def __init__(self, firing: Firing, index: HotIndex, ahead_ms: int) -> None:
+    def __init__(self, firing: Firing, index: HotIndex, owned: Callable[[], Collection[int]], ahead_ms: int) -> None:
         self._firing = firing
         self._index = index
+        self._owned = owned
         self._ahead_ms = ahead_ms
-        self._mark: Mark | None = None
-        self._era: str | None = None
+        self._walks: list[_Walk] = []
 
     async def run_once(self, now_ms: int) -> int:
-        era = await self._index.era()
-        if era != self._era:
-            self._era, self._mark = era, None
-        entries = await self._firing.walk(self._mark, now_ms + self._ahead_ms, PAGE)
+        eras = await self._index.eras(self._owned())
+        self._drop_other_than(eras)
+        known = {partition for walk in self._walks for partition in walk.eras}
+        if new := {partition: era for partition, era in eras.items() if partition not in known}:
+            self._walks.append(_Walk(new))
+        placed = 0
+        for walk in self._walks:
+            placed += await self._step(walk, now_ms + self._ahead_ms)
+        self._join_those_at_the_end()
+        return placed
+
+    def walk_again(self, partitions: Collection[int]) -> None:
+        """Somebody else had these partitions in between: what they placed or dropped we cannot know."""
+        for walk in self._walks:
+            for partition in partitions:
+                walk.eras.pop(partition, None)
+
+    def _drop_other_than(self, eras: Mapping[int, str]) -> None:
+        for walk in self._walks:
+            walk.eras = {p: era for p, era in walk.eras.items() if eras.get(p) == era}
+        self._walks = [walk for walk in self._walks if walk.eras]
+
+    async def _step(self, walk: _Walk, until_ms: int) -> int:
+        entries = await self._firing.walk(walk.eras.keys(), walk.mark, until_ms, PAGE)
         await self._index.place(entries)
+        walk.at_the_end = len(entries) < PAGE
         # Progress counts only where the era is still the one the step began with.
-        if entries and await self._index.era() == era:
-            self._mark = (entries[-1].due_ms, entries[-1].key)
+        if entries and await self._index.eras(walk.eras.keys()) == walk.eras:
+            walk.mark = (entries[-1].due_ms, entries[-1].key)
         return len(entries)
+
+    def _join_those_at_the_end(self) -> None:
+        """From the mark that is furthest behind: placing twice is harmless."""
+        done = [walk for walk in self._walks if walk.at_the_end]
+        if len(done) > 1:
+            marks = [walk.mark for walk in done]
+            mark = None if None in marks else min(mark for mark in marks if mark is not None)
+            eras = {partition: era for walk in done for partition, era in walk.eras.items()}
+            self._walks = [walk for walk in self._walks if not walk.at_the_end] + [_Walk(eras, mark, at_the_end=True)]

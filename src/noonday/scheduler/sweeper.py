@@ -7,6 +7,7 @@ from noonday.ports.bus import Bus
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
+from noonday.scheduler.ownership import Ownership
 
 PAGE = 5_000
 BATCHES = 20
@@ -27,9 +28,9 @@ class Sweeper:
         executions: Executions,
         index: HotIndex,
         bus: Bus,
+        ownership: Ownership,
         has_in_hand: Callable[[Entry], bool],
         grace_ms: int,
-        log_partition: int = 0,
     ) -> None:
         """`has_in_hand` knows what this owner has taken from the index and not yet fired."""
         self._firing = firing
@@ -38,7 +39,7 @@ class Sweeper:
         self._bus = bus
         self._has_in_hand = has_in_hand
         self._grace_ms = grace_ms
-        self._log_partition = log_partition
+        self._ownership = ownership
         self._mark: Mark | None = None
         self._tick_ms: int | None = None
         self._steady_since_ms = 0
@@ -50,15 +51,19 @@ class Sweeper:
         return found if self._mark is not None else 0
 
     async def _sweep_overdue(self, now_ms: int) -> int:
-        overdue = await self._firing.walk(self._mark, now_ms - self._grace_ms, PAGE)
+        overdue = await self._firing.walk(self._ownership.partitions, self._mark, now_ms - self._grace_ms, PAGE)
         missing = [entry for entry in await self._index.missing(overdue) if not self._has_in_hand(entry)]
         await self._index.place(missing)
         self._mark = (overdue[-1].due_ms, overdue[-1].key) if len(overdue) == PAGE else None
         return len(missing)
 
     async def _adopt_unsealed(self, now_ms: int) -> int:
-        """Publish again what is still PENDING of a batch that was never sealed; a worker drops what it has seen."""
+        """Publish again what is still PENDING of a batch that was never sealed; a worker drops what it has seen.
+
+        A batch belongs to the instance that fired it, as long as that is a member.
+        """
         batches = await self._firing.unsealed(now_ms - UNSEALED_MS, BATCHES)
+        batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner)]
         for batch in batches:
             dispatches = await self._firing.dispatches_of(batch)
             await self._bus.publish(dispatches)
@@ -67,10 +72,10 @@ class Sweeper:
 
     async def _cast_net(self, now_ms: int) -> int:
         """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
-        place = await self._executions.place(self._log_partition)
-        if place is None or not place.tick_ms or not self._is_steady(place.tick_ms):
+        tick_ms = await self._executions.oldest_tick_ms()
+        if not tick_ms or not self._is_steady(tick_ms):
             return 0
-        entries = await self._firing.cast_net(place.tick_ms - NET_MS, PAGE, now_ms)
+        entries = await self._firing.cast_net(tick_ms - NET_MS, PAGE, now_ms)
         await self._index.place(entries)
         return len(entries)
 

@@ -15,7 +15,8 @@ from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
-from noonday.wiring.engine import Drivers, Engine
+from noonday.wiring.engine import Engine
+from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
@@ -43,13 +44,14 @@ class Embedded:
 
         With `run=False` nothing moves by itself: a test turns the cranks.
         """
-        leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"))
+        clock = clock or SystemClock()
+        leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"), clock)
         store = None
         try:
             # The lock comes before the file: a second process must not even migrate it.
             await leases.join(InstanceId(""), 1.0)
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
-            drivers = drivers_on(store, leases, keyring_of(settings), clock or SystemClock(), settings)
+            drivers = drivers_on(store, leases, keyring_of(settings), clock, settings)
             engine = Engine(
                 drivers,
                 settings,

@@ -1,59 +1,24 @@
 """All stages in one process, over whatever drivers they are given."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
 import uuid_utils
 
-from noonday.crypto.keyring import Keyring
-from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk, Limits
-from noonday.intake.reading import Reading
-from noonday.intake.views import Viewer
 from noonday.model.ids import InstanceId, JobId, new_job_id
-from noonday.ports.archive import Archive
-from noonday.ports.bus import Bus
-from noonday.ports.clock import Clock
-from noonday.ports.executions import Executions, Settled
-from noonday.ports.firing import Firing
-from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import Jobs
-from noonday.ports.leases import Leases
-from noonday.ports.signals import Signals
+from noonday.ports.executions import Settled
 from noonday.recorder.flag_keeper import FlagKeeper
-from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, every, stop
+from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
-from noonday.scheduler.dispatcher import Dispatcher
-from noonday.scheduler.hydrator import Hydrator
-from noonday.scheduler.ownership import Ownership
-from noonday.scheduler.sweeper import Sweeper
 from noonday.wiring.housekeeping import Housekeeper
+from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, by_name, recorder_of, worker_of
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
-from noonday.worker.worker import Worker, WorkerOptions
 
 log = structlog.get_logger("noonday.engine")
-
-
-@dataclass(frozen=True)
-class Drivers:
-    """What the stages stand on."""
-
-    clock: Clock
-    jobs: Jobs
-    firing: Firing
-    executions: Executions
-    archive: Archive
-    index: HotIndex
-    bus: Bus
-    signals: Signals
-    leases: Leases
-    keyring: Keyring
 
 
 class Engine:
@@ -76,23 +41,27 @@ class Engine:
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
         self.metrics = Metrics()
         self.tracing = tracing or Tracing(None)
-        self._tasks: list[asyncio.Task[None]] = []
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Completed with the error of a loop that ended; everything else stops then."""
-        self.ownership = Ownership(self.instance, drivers.leases, drivers.firing)
-        self.dispatcher = self._make_dispatcher()
-        self.recorder = self._make_recorder()
-        self.worker = self._make_worker(handlers, concurrency, handlers_loop or asyncio.get_running_loop())
-        viewer = Viewer(drivers.keyring, settings.logs_url_template)
-        self.reading = Reading(
-            archive=drivers.archive,
+        self._tasks = Tasks()
+        around = Surroundings(self.instance, settings, self.metrics, self.tracing)
+        scheduler = SchedulerPart(drivers, around)
+        self.ownership, self.dispatcher = scheduler.ownership, scheduler.dispatcher
+        self.recorder = recorder_of(0, drivers, around)
+        self.worker = worker_of(
+            handlers,
+            around,
+            bus=drivers.bus,
+            signals=drivers.signals,
             clock=drivers.clock,
-            viewer=viewer,
-            why_held=self.dispatcher.why_held,
-            live=self.live,
+            keyring=drivers.keyring,
+            concurrency=dict.fromkeys((pool for pool, _ in handlers), settings.worker.concurrency)
+            | dict(concurrency or {}),
+            handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
-        self.desk = self._make_desk(viewer, new_id)
-        self.loops = self._make_loops()
+        intake = IntakePart(drivers, around, why_held=self.dispatcher.why_held, live=self.live, new_id=new_id)
+        self.desk, self.reading = intake.desk, intake.reading
+        self.desk.on_placed = scheduler.wake
+        self.recorder.on_settled = lambda settled: _let_others_in(scheduler, settled)
+        self.loops = scheduler.loops | self._other_loops()
 
     async def start(self) -> None:
         await self.open()
@@ -109,24 +78,28 @@ class Engine:
     def run(self) -> None:
         """Let every loop turn by itself."""
         for loop in self.loops.values():
-            self._spawn(loop.run(), loop.name)
-        self._spawn(self.recorder.tick_forever(), "ticks")
+            self._tasks.spawn(loop.run(), loop.name)
+        self._tasks.spawn(self.recorder.tick_forever(), "ticks")
         for name, coroutine in self.worker.loops().items():
-            self._spawn(coroutine, name)
+            self._tasks.spawn(coroutine, name)
 
     async def stop(self) -> None:
         """In the order of the flow: no more fires, let runs end, record them, give up the lease."""
         for name in ("dispatcher", "hydrator", "sweeper"):
-            await self._end(name)
+            await self._tasks.end(name)
         await self.dispatcher.land()
-        await self._end("take", "start")
+        await self._tasks.end("take", "start")
         await self.worker.close()
-        await self._end("report", "watch", "recorder")
+        await self._tasks.end("report", "watch", "recorder")
         while await self.recorder.drain():
             pass
-        await stop(self._tasks)
-        self._tasks = []
+        await self._tasks.end()
         await self.ownership.leave()
+
+    @property
+    def failed(self) -> "asyncio.Future[None]":
+        """Completed with the error of a loop that ended; everything else stops then."""
+        return self._tasks.failed
 
     def ready(self) -> list[str]:
         """Why this engine should not be relied on at present."""
@@ -134,15 +107,8 @@ class Engine:
             return [f"a loop has ended: {self.failed.exception()!r}"]
         if not self._tasks:
             return ["not started"]
-        reasons = [] if self.ownership.owner.epochs else ["it owns no partition: another process has taken over"]
-        reasons += [
-            f"{loop.name} last came round {loop.age_sec():.1f} s ago"
-            for loop in self.loops.values()
-            if loop.age_sec() > loop.stuck_after_sec
-        ]
-        return reasons + [
-            f"{loop.name}: {loop.last_error}" for loop in self.loops.values() if loop.last_error and loop.failures > 3
-        ]
+        reasons = [] if self.ownership.partitions else ["it owns no partition: another process has taken over"]
+        return reasons + reasons_not_ready(self.loops.values())
 
     def live(self) -> dict[str, Any]:
         """Figures of the last seconds that only the running engine knows."""
@@ -155,149 +121,27 @@ class Engine:
             "tickAgeMs": round(self.loops["dispatcher"].age_sec() * 1000),
         }
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(coroutine, name=name)
-        task.add_done_callback(self._on_ended)
-        self._tasks.append(task)
-
-    def _on_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() and not self.failed.done():
-            log.error("loop ended", loop=task.get_name(), error=repr(task.exception()))
-            self.failed.set_exception(task.exception() or RuntimeError())
-            self.failed.exception()  # noted: whoever looks at `failed` decides what to do
-
-    async def _end(self, *names: str) -> None:
-        ending = [task for task in self._tasks if task.get_name() in names]
-        self._tasks = [task for task in self._tasks if task not in ending]
-        await stop(ending)
-
-    def _make_dispatcher(self) -> Dispatcher:
-        return Dispatcher(
-            ownership=self.ownership,
-            firing=self.drivers.firing,
-            index=self.drivers.index,
-            bus=self.drivers.bus,
-            signals=self.drivers.signals,
-            clock=self.drivers.clock,
-            metrics=self.metrics,
-            tracing=self.tracing,
-            batch=self.settings.scheduler.batch,
-            hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
-        )
-
-    def _make_recorder(self) -> Recorder:
-        recorder = Recorder(
-            instance=self.instance,
-            partition=0,
-            executions=self.drivers.executions,
-            bus=self.drivers.bus,
-            index=self.drivers.index,
-            signals=self.drivers.signals,
-            clock=self.drivers.clock,
-            metrics=self.metrics,
-            hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
-        )
-        recorder.on_settled = self._on_settled
-        return recorder
-
-    def _make_worker(
-        self,
-        handlers: Mapping[tuple[str, str], Handler],
-        concurrency: Mapping[str, int] | None,
-        loop: asyncio.AbstractEventLoop,
-    ) -> Worker:
-        worker = self.settings.worker
-        pools = dict.fromkeys((pool for pool, _ in handlers), worker.concurrency) | dict(concurrency or {})
-        options = WorkerOptions(
-            concurrency=pools,
-            threads=worker.threads,
-            processes=worker.processes,
-            beat_sec=worker.beat_sec,
-            drain_sec=worker.drain_sec,
-            cancel_grace_sec=worker.cancel_grace_sec,
-            result_limit=self.settings.limits.result_bytes,
-        )
-        return Worker(
-            handlers=handlers,
-            bus=self.drivers.bus,
-            signals=self.drivers.signals,
-            clock=self.drivers.clock,
-            keyring=self.drivers.keyring,
-            metrics=self.metrics,
-            tracing=self.tracing,
-            options=options,
-            handlers_loop=loop,
-        )
-
-    def _make_desk(self, viewer: Viewer, new_id: Callable[[], JobId]) -> Desk:
-        drivers, limits = self.drivers, self.settings.limits
-        desk = Desk(
-            jobs=drivers.jobs,
-            archive=drivers.archive,
-            reading=self.reading,
-            catalogue=Catalogue(drivers.archive, drivers.clock),
-            index=drivers.index,
-            signals=drivers.signals,
-            clock=drivers.clock,
-            keyring=drivers.keyring,
-            viewer=viewer,
-            limits=Limits(limits.payload_bytes, limits.batch_jobs),
-            hint_ahead_ms=self.settings.scheduler.hint_ahead_sec * 1000,
-            tracing=self.tracing,
-            new_id=new_id,
-        )
-        desk.on_placed = lambda: self.loops["dispatcher"].wake.set()
-        return desk
-
-    def _make_loops(self) -> dict[str, Loop]:
-        drivers, scheduler = self.drivers, self.settings.scheduler
-        hydrator = Hydrator(drivers.firing, drivers.index, scheduler.hydrate_ahead_sec * 1000)
-        sweeper = Sweeper(
-            firing=drivers.firing,
-            executions=drivers.executions,
-            index=drivers.index,
-            bus=drivers.bus,
-            has_in_hand=self.dispatcher.has_in_hand,
-            grace_ms=scheduler.grace_ms,
-        )
-        flags = FlagKeeper(drivers.executions, drivers.signals, lambda: list(self.worker.pools))
+    def _other_loops(self) -> dict[str, Loop]:
+        drivers = self.drivers
+        flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(
             drivers, self.settings.retention, self.settings.limits, self.metrics, lambda: self.loops
         )
-        loops = [
-            self._loop("dispatcher", self.dispatcher, self.dispatcher.next_wait, 5),
-            self._loop("hydrator", _Waking(hydrator, lambda: self.loops["dispatcher"].wake.set()), every(1.0), 30),
-            self._loop("sweeper", _Waking(sweeper, lambda: self.loops["dispatcher"].wake.set()),
-                       every(scheduler.sweep_every_ms / 1000), 30),
-            self._loop("recorder", self.recorder, every(0), 10),
-            self._loop("ownership", self.ownership, every(1.0), 10),
-            self._loop("flags", flags, every(0.5), 10),
-            self._loop("housekeeper", housekeeper, every(5.0), 120),
-        ]  # fmt: skip
-        return {loop.name: loop for loop in loops}
+        return by_name(
+            Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
+            Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),
+            Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120),
+        )
 
-    def _loop(self, name: str, service: Any, wait: Any, stuck_after_sec: float) -> Loop:
-        return Loop(name, service, self.drivers.clock, wait, stuck_after_sec=stuck_after_sec)
-
-    def _on_settled(self, settled: Settled) -> None:
-        if settled.freed:
-            self.dispatcher.release_held()
-        if settled.entries or settled.freed:
-            self.loops["dispatcher"].wake.set()
+    async def _pools(self) -> Sequence[str]:
+        return list(self.worker.pools)
 
 
-class _Waking:
-    """A service that wakes another when it found something."""
-
-    def __init__(self, service: Any, wake: Callable[[], None]) -> None:
-        self._service = service
-        self._wake = wake
-
-    async def run_once(self, now_ms: int) -> int:
-        found: int = await self._service.run_once(now_ms)
-        if found:
-            self._wake()
-        return found
+def _let_others_in(scheduler: SchedulerPart, settled: Settled) -> None:
+    if settled.freed:
+        scheduler.release_held()
+    elif settled.entries:
+        scheduler.wake()
 
 
 def _percentile(values: list[int], percent: int) -> int | None:

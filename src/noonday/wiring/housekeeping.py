@@ -10,7 +10,7 @@ from noonday.runtime.supervise import Loop
 from noonday.wiring.settings import LimitSettings, RetentionSettings
 
 if TYPE_CHECKING:
-    from noonday.wiring.engine import Drivers
+    from noonday.wiring.parts import Drivers
 
 _DAY_MS = 86_400_000
 _STEP = 500

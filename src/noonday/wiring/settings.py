@@ -170,6 +170,96 @@ class TelemetrySettings(Role, frozen=True, kw_only=True):
     service_name: Annotated[str, Meta(min_length=1, description="The name that traces carry.")] = "noonday"
 
 
+class PostgresSettings(Role, frozen=True, kw_only=True):
+    """Where the truth is kept on a cluster."""
+
+    url: Annotated[
+        Annotated[str, Meta(pattern="^postgres(ql)?://")] | None,
+        Meta(
+            description="PostgreSQL 15 or later, such as `postgresql://user:password@host/noonday`.",
+            extra={"secret": True},
+        ),
+    ] = None
+    schema: Annotated[
+        str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$", description="The schema that everything is kept in.")
+    ] = "noonday"
+    sessions: Annotated[int, Meta(ge=2, le=1_000, description="Sessions that one process may have at most.")] = 10
+    ca_file: Annotated[
+        str | None, Meta(description="Who signed the server's certificate; then sessions are always encrypted.")
+    ] = None
+
+
+class RedisSettings(Role, frozen=True, kw_only=True):
+    """Claims, flags and hints on a cluster. It may lose everything at any time."""
+
+    url: Annotated[
+        Annotated[str, Meta(pattern="^rediss?://")] | None,
+        Meta(
+            description="Redis 7 or later, such as `redis://:password@host:6379/0`; `rediss://` for TLS.",
+            extra={"secret": True},
+        ),
+    ] = None
+    ca_file: Annotated[str | None, Meta(description="Who signed the server's certificate, for `rediss://`.")] = None
+
+
+class KafkaSettings(Role, frozen=True, kw_only=True):
+    """What carries work to workers and reports back on a cluster."""
+
+    servers: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Brokers as `host:port,host:port`; Kafka 3.9 or later."),
+    ] = None
+    user: Annotated[str | None, Meta(description="The name to authenticate with (SASL).")] = None
+    password: Annotated[str | None, Meta(description="Its password.", extra={"secret": True})] = None
+    mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], Meta(description="How the password is shown.")
+    ] = "SCRAM-SHA-512"
+    tls: Annotated[bool, Meta(description="Whether brokers are spoken to over TLS.")] = False
+    ca_file: Annotated[str | None, Meta(description="Who signed the brokers' certificates. Implies tls.")] = None
+    pool_partitions: Annotated[
+        int,
+        Meta(ge=1, le=1_000, description="Partitions of the topics of a pool that is new: most workers that share it."),
+    ] = 8
+    log_partitions: Annotated[
+        int, Meta(ge=1, le=1_000, description="Partitions of a log that is new: most recorders that share it.")
+    ] = 16
+    replication: Annotated[
+        int | None,
+        Meta(description="Copies of topics that are new; without it as many as there are brokers, 3 at most."),
+    ] = None
+
+
+class EtcdSettings(Role, frozen=True, kw_only=True):
+    """Who is a member of a cluster."""
+
+    urls: Annotated[
+        Annotated[str, Meta(pattern="^https?://")] | None,
+        Meta(description="Endpoints as `http://host:2379,http://...`; etcd 3.4 or later."),
+    ] = None
+    user: Annotated[str | None, Meta(description="The name to authenticate with.")] = None
+    password: Annotated[str | None, Meta(description="Its password.", extra={"secret": True})] = None
+    ca_file: Annotated[str | None, Meta(description="Who signed the servers' certificates.")] = None
+    cert_file: Annotated[str | None, Meta(description="Our certificate, if they ask for one.")] = None
+    key_file: Annotated[str | None, Meta(description="The key of our certificate.")] = None
+
+
+class ClusterSettings(Role, frozen=True, kw_only=True):
+    """What the processes of a cluster have in common."""
+
+    name: Annotated[
+        str, Meta(pattern="^[a-z0-9-]{1,40}$", description="Two clusters on the same servers differ in it.")
+    ] = "noonday"
+    leases: Annotated[Literal["etcd", "redis"], Meta(description="Which server says who is a member.")] = "etcd"
+    lease_ttl_sec: Annotated[int, Meta(ge=1, le=60, description="How long a dead process keeps its partitions.")] = 3
+    hot_index: Annotated[
+        Literal["memory", "redis"],
+        Meta(description="Where the near future is kept: in the process that owns it, or in Redis."),
+    ] = "memory"
+    max_clock_offset_sec: Annotated[
+        int, Meta(ge=1, le=86_400, description="A process whose clock is further off than this does not start.")
+    ] = 60
+
+
 class Settings(Role, frozen=True, kw_only=True):
     """All of it. Made by `load_settings`, or by hand in a program that embeds Noonday."""
 
@@ -194,6 +284,11 @@ class Settings(Role, frozen=True, kw_only=True):
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    postgres: PostgresSettings = field(default_factory=PostgresSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    etcd: EtcdSettings = field(default_factory=EtcdSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
 
     def check(self) -> None:
         """Raise BadSettings if values that are valid alone do not go together."""
@@ -316,6 +411,14 @@ class _Shape:
                 return "true or false"
             case LiteralType(values=values):
                 return " or ".join(str(value) for value in values)
+            case StrType(pattern="^postgres(ql)?://"):
+                return "a URL that begins with postgresql://"
+            case StrType(pattern="^rediss?://"):
+                return "a URL that begins with redis:// or rediss://"
+            case StrType(pattern="^[a-z_][a-z0-9_]{0,62}$"):
+                return "lower-case letters, digits and underscores, 63 at most"
+            case StrType(pattern="^[a-z0-9-]{1,40}$"):
+                return "lower-case letters, digits and hyphens, 40 at most"
             case StrType(pattern="^https?://"):
                 return "a URL that begins with http:// or https://"
             case StrType(min_length=int(length)) if length > 1:

@@ -13,13 +13,13 @@ import uuid_utils
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.errors import NoondayError
+from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId
-from noonday.model.message import Beat, Bye, Hello, LogEntry
+from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.signals import Signals
+from noonday.ports.signals import Signals, Taken
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event
 from noonday.runtime.tracing import Tracing
@@ -33,6 +33,8 @@ BLOCKS_SEC = 1.0
 """A coroutine that keeps the loop for longer is named."""
 TURN_SEC = 0.02
 """How much work may be handed to the handlers' loop beyond its free slots, in time."""
+PARKED_SEC = 1.0
+"""How often what is parked is tried again."""
 DEFAULT_TIMEOUT_SEC = 3600.0
 
 
@@ -93,6 +95,17 @@ class Worker:
         self._reporting = asyncio.Lock()
         self._wake = asyncio.Event()
         self._taking = True
+        self._parked: list[Dispatch] = []
+        """Taken, not claimed: another delivery of them was, or the claims could not be reached."""
+        self._parked_at = 0.0
+        self._to_say: list[tuple[LogEntry, Run | None]] = []
+        """Starts and beats that wait to be reported."""
+        self._untold: list[Dispatch] = []
+        """Reported; whoever gets them again does not know it yet."""
+        self._mute_since: float | None = None
+        """Since when the bus takes no reports."""
+        self._deaf_since: float | None = None
+        """Since when the signals cannot be reached."""
         self._serial = 0
         self._pace = {pool: _Pace() for pool in options.concurrency}
         self._last_beat = 0.0
@@ -118,7 +131,7 @@ class Worker:
         while self._active and self._clock.monotonic() < deadline:
             await self._pump()
         await self._report_ended()
-        await self._bus.report(self._partition, [Bye(self.id, self._clock.now_ms())])
+        await self._send([Bye(self.id, self._clock.now_ms())])
         await self._bus.leave(self.id)
         self.abandon()
 
@@ -139,6 +152,15 @@ class Worker:
         if self._carrier:
             self._plain_host.close()
             self._carrier.close()
+
+    def troubles(self) -> list[str]:
+        """Why this worker does not do its work at present."""
+        reasons = []
+        if self._mute_since is not None:
+            reasons.append(f"nothing could be reported for {self._clock.monotonic() - self._mute_since:.0f} s")
+        if self._deaf_since is not None:
+            reasons.append(f"flags could not be read for {self._clock.monotonic() - self._deaf_since:.0f} s")
+        return reasons
 
     @property
     def pools(self) -> Mapping[str, int]:
@@ -181,6 +203,8 @@ class Worker:
 
     async def take_once(self, wait_sec: float) -> int:
         """Take what there is room for, and claim it."""
+        if self._parked and self._clock.monotonic() - self._parked_at >= PARKED_SEC:
+            await self._claim(self._take_parked())
         room = {pool: self._room(pool) for pool in self._options.concurrency}
         room = {pool: count for pool, count in room.items() if count > 0}
         if not room:
@@ -190,15 +214,42 @@ class Worker:
         dispatches = await self._bus.take(self.id, room, wait_sec)
         if not dispatches:
             return 0
-        tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
+        return await self._claim(dispatches)
+
+    async def _claim(self, dispatches: Sequence[Dispatch]) -> int:
+        """Drop what is told, park what somebody else was given a moment ago, and admit the rest."""
+        try:
+            tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
+        except SignalsUnavailable:
+            # Taken and not done: nobody else gets them before us.
+            self._park(dispatches)
+            raise
+        told = []
         for dispatch, token in zip(dispatches, tokens, strict=True):
-            if token is not None:
+            if isinstance(token, Token):
                 self._admit(Run(dispatch, token, self._handlers.get((dispatch.pool, dispatch.handler))))
+            elif token is Taken.HELD:
+                self._park([dispatch])
+            else:
+                told.append(dispatch)
+        if told:
+            await self._bus.done_with(self.id, told)
         self._wake.set()
         return len(dispatches)
 
+    def _park(self, dispatches: Sequence[Dispatch]) -> None:
+        if not self._parked:
+            self._parked_at = self._clock.monotonic()
+        self._parked.extend(dispatches)
+
+    def _take_parked(self) -> list[Dispatch]:
+        parked, self._parked = self._parked, []
+        return parked
+
     def _room(self, pool: str) -> int:
         """Enough to keep the handlers busy for a moment, and what is staged for its instant."""
+        if self._mute_since is not None and self._clock.monotonic() - self._mute_since > self._options.beat_sec:
+            return 0  # whoever cannot beat takes nothing new
         capacity = self._options.concurrency[pool]
         return max(2 * capacity, self._pace[pool].per_second(self._clock.monotonic()) // 2) - self._held[pool]
 
@@ -239,7 +290,10 @@ class Worker:
     async def _start_some(self, pool: str, count: int) -> bool:
         """The last look, then the start, of all that start now. False: nothing may start at present."""
         runs = [self._ready[pool].popleft() for _ in range(count)]
-        flags = await self._signals.look(pool, [(r.dispatch.execution_id, r.dispatch.number) for r in runs])
+        try:
+            flags = await self._signals.look(pool, [(r.dispatch.execution_id, r.dispatch.number) for r in runs])
+        except SignalsUnavailable:
+            flags = None
         if flags is None:
             self._ready[pool].extendleft(reversed(runs))
             return False
@@ -325,14 +379,27 @@ class Worker:
         self._wake.set()
 
     async def _report_all(self) -> None:
-        while self._ended:
+        while self._ended or self._to_say:
+            said, self._to_say = self._to_say, []
             runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
             self._let_go(runs)
             reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
-            await self._send(reports)
-            dispatches = [run.dispatch for run in runs]
-            await self._signals.told(dispatches)
-            await self._bus.done_with(self.id, dispatches)
+            await self._send([*(entry for entry, _ in said), *reports])
+            self._untold += [run.dispatch for _, run in said if run is not None]
+            self._untold += [run.dispatch for run in runs]
+            await self._note_told()
+
+    async def _note_told(self) -> None:
+        """What the log has acknowledged need not be delivered again; first whoever gets it nevertheless must know."""
+        dispatches, self._untold = self._untold, []
+        if dispatches:
+            try:
+                await self._signals.told(dispatches)
+            except SignalsUnavailable:
+                self._untold = dispatches + self._untold
+                self._lost_signals()
+            else:
+                await self._bus.done_with(self.id, dispatches)
 
     def _let_go(self, runs: Sequence[Run]) -> None:
         now = self._clock.monotonic()
@@ -357,22 +424,42 @@ class Worker:
             except NoondayError as error:
                 failures += 1
                 log.warning("cannot report", error=error.detail, failures=failures)
+                if self._mute_since is None:
+                    self._mute_since = self._clock.monotonic()
                 await self._clock.sleep(min(5.0, 0.1 * 2**failures))
             else:
+                self._mute_since = None
                 return
 
     async def watch_once(self) -> None:
         """Deadlines, wishes to end, long runs to announce, beats."""
         now = self._clock.monotonic()
-        if self._options.frozen_after_sec and now - self._last_round > self._options.frozen_after_sec:
+        if self._may_be_given_up(now):
             await self._begin_anew()
-        self._last_round = now
+        self._last_round = self._clock.monotonic()
         runs = [run for run in self._active.values() if run.begun_at]
         self._enforce_deadlines(runs, now)
         self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
-        await self._tell_starts(runs, now)
-        await self._beat(runs, now)
+        self._tell_starts(runs, now)
+        self._beat(runs, now)
+        if self._untold and not self._reporting.locked():
+            async with self._reporting:
+                await self._note_told()
+        self._last_round = self._clock.monotonic()
+
+    def _may_be_given_up(self, now: float) -> bool:
+        """We stood still, or have reached nobody, for so long that others may believe us dead."""
+        longest = self._options.frozen_after_sec
+        if longest is None:
+            return False
+        cut_off = self._mute_since is not None and self._deaf_since is not None
+        alone = cut_off and now - max(self._mute_since or 0.0, self._deaf_since or 0.0) > longest
+        return alone or now - self._last_round > longest
+
+    def _lost_signals(self) -> None:
+        if self._deaf_since is None:
+            self._deaf_since = self._clock.monotonic()
 
     def _enforce_deadlines(self, runs: Iterable[Run], now: float) -> None:
         for run in runs:
@@ -406,27 +493,34 @@ class Worker:
         for run in runs:
             by_pool.setdefault(run.dispatch.pool, []).append((run.dispatch.execution_id, run.dispatch.number))
         for pool, names in by_pool.items():
-            wanted = await self._signals.wanted(pool, names)
+            try:
+                wanted = await self._signals.wanted(pool, names)
+            except SignalsUnavailable:
+                self._lost_signals()
+                return
+            self._deaf_since = None
             for execution, reason in wanted.items():
                 run = self._active.get(execution)  # type: ignore[assignment]
                 if run is not None and reason not in SPARES_RUNNING:
                     self._host_of(run).stop(run, reason)
 
-    async def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
+    def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
         """A run of more than a second reports its start: from then on the store knows who runs it."""
         telling = [run for run in runs if not run.told_start and now - run.begun_at >= TELL_START_SEC]
-        if telling:
-            await self._send([run.start_report(self.id) for run in telling])
-            for run in telling:
-                run.told_start = True
-            dispatches = [run.dispatch for run in telling]
-            await self._signals.told(dispatches)
-            await self._bus.done_with(self.id, dispatches)
+        for run in telling:
+            run.told_start = True
+            self._say(run.start_report(self.id), run)
 
-    async def _beat(self, runs: Sequence[Run], now: float) -> None:
+    def _say(self, entry: LogEntry, run: Run | None = None) -> None:
+        self._to_say.append((entry, run))
+        self._ended_wake.set()
+
+    def _beat(self, runs: Sequence[Run], now: float) -> None:
         news = [run for run in runs if run.told_start and run.context is not None and run.context._said_new]
         if now - self._last_beat < self._options.beat_sec and not (news and now - self._last_beat >= 1.0):
             return
+        if any(isinstance(entry, Beat) for entry, _ in self._to_say):
+            return  # the last one has not left yet: the bus is away
         self._last_beat = now
         said = []
         for run in news:
@@ -438,7 +532,7 @@ class Worker:
                     (run.dispatch.execution_id, run.dispatch.number, self._keyring.seal(run.context._said, context))
                 )
         stuck = tuple(run.dispatch.execution_id for run in runs if run.stuck)
-        await self._send([Beat(self.id, self._clock.now_ms(), tuple(said), stuck)])
+        self._say(Beat(self.id, self._clock.now_ms(), tuple(said), stuck))
 
     async def _begin_anew(self) -> None:
         """The control loop stood still for so long that this worker may have been judged: give up what it holds."""
@@ -446,9 +540,10 @@ class Worker:
         self._hand_back_unstarted()
         for run in self._active.values():
             self._host_of(run).stop(run, INTERRUPTED)
-        while self._active:
+        while self._active or self._ended:
             await self._pump()
-        await self._bus.report(self._partition, [Bye(self.id, self._clock.now_ms())])
+        await self._send([Bye(self.id, self._clock.now_ms())])
+        self._to_say.clear()
         await self._bus.leave(self.id)
         self.id = self._new_id()
         await self.open()

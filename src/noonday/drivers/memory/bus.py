@@ -74,6 +74,8 @@ class MemoryBus(Bus):
         self._workers: dict[WorkerId, Mapping[str, int]] = {}
         self._log: deque[LogEntry] = deque()
         self._log_start = 0
+        self.buried: deque[tuple[LogEntry, str]] = deque(maxlen=1_000)
+        """What nobody could settle, as far as it is remembered."""
         self._takers = _Waiters()
         self._readers = _Waiters()
 
@@ -137,6 +139,13 @@ class MemoryBus(Bus):
                 self._readers.leave(waiter)
         with self._lock:
             return self._read(offset, limit)
+
+    async def bury(self, entry: LogEntry, why: str) -> None:
+        with self._lock:
+            self.buried.append((entry, why))
+
+    async def partitions(self) -> int:
+        return 1
 
     async def era(self, partition: int) -> str:
         return self._era

@@ -2,34 +2,47 @@
 
 import contextlib
 import fcntl
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from noonday.model.errors import AlreadyRunning, StoreUnavailable
 from noonday.model.ids import InstanceId
+from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 
 
 class LocalLeases(Leases):
     """With a path, the lock keeps other processes out. Without one (data in memory) there is nobody to keep out."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._clock = clock
         self._path = path
         self._handle: int | None = None
         self._instance: InstanceId | None = None
         self._weight = 1.0
+
+    @property
+    def ttl_sec(self) -> float:
+        return math.inf
 
     async def join(self, instance: InstanceId, weight: float) -> None:
         if self._path is not None and self._handle is None:
             self._handle = _lock(self._path)
         self._instance, self._weight = instance, weight
 
-    async def renew(self) -> bool:
+    async def renew(self, weight: float | None = None) -> bool:
+        self._weight = self._weight if weight is None else weight
         return self._instance is not None
 
     async def members(self) -> Mapping[InstanceId, float]:
         return {self._instance: self._weight} if self._instance else {}
+
+    async def changed(self, timeout_sec: float) -> bool:
+        """There is nobody else."""
+        await self._clock.sleep(timeout_sec)
+        return False
 
     async def leave(self) -> None:
         self._instance = None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import Flag, Signals
+from noonday.ports.signals import Flag, Signals, Taken
 
 _KEEP_MS = 300_000
 
@@ -18,7 +18,7 @@ class MemorySignals(Signals):
         self._eras: set[str] = set()
         self._pruned_ms = 0
 
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | None]:
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
         with self._lock:
             self._prune(now_ms)
             return [self._claim(dispatch, now_ms) for dispatch in dispatches]
@@ -55,10 +55,10 @@ class MemorySignals(Signals):
         with self._lock:
             self._eras.add(pool)
 
-    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | None:
+    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | Taken:
         name = (dispatch.execution_id, dispatch.number)
         if name in self._claims:
-            return None
+            return Taken.TOLD
         self._claims[name] = now_ms
         return Token(dispatch.number, now_ms)
 

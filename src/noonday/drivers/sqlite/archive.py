@@ -7,8 +7,9 @@ import msgspec
 
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit
-from noonday.drivers.sqlite.ledger import as_json, executions_of, rows_of
+from noonday.drivers.sqlite.ledger import executions_of, rows_of
 from noonday.drivers.sqlite.queries import load
+from noonday.ledger.ledger import as_json
 from noonday.model.execution import State
 from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId

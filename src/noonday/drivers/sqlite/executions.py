@@ -4,9 +4,10 @@ import sqlite3
 from collections.abc import Sequence
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import Ledger, as_json, executions_of, move, rows_of
+from noonday.drivers.sqlite.ledger import executions_of, rows_of, settle
 from noonday.drivers.sqlite.queries import load
-from noonday.drivers.sqlite.settling import Case, settle_rows
+from noonday.ledger.ledger import as_json, move
+from noonday.ledger.settling import Settlement, found, sort_out, successes_first
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, WorkerId
@@ -25,6 +26,10 @@ class SqliteExecutions(Executions):
     async def place(self, partition: int) -> Place | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.place, (partition,)).fetchone())
         return Place(*row) if row else None
+
+    async def oldest_tick_ms(self) -> int | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.oldest_tick).fetchone())
+        return row[0] or None
 
     async def settle(
         self,
@@ -54,7 +59,7 @@ class SqliteExecutions(Executions):
             for worker in workers:
                 conn.execute(SQL.part_worker, (worker, "LOST", 0))
             rows = executions_of(conn, SQL.running_of_workers, as_json(list(workers)))
-            return _settle_found(conn, [(row, Outcome.LOST, None) for row in rows], now_ms)
+            return settle(conn, found(rows, Outcome.LOST), now_ms)
 
         return await self._database.write(work)
 
@@ -63,7 +68,7 @@ class SqliteExecutions(Executions):
             conn.execute(SQL.part_all_workers, (partition,))
             conn.execute(SQL.forget_batches)
             rows = executions_of(conn, SQL.handed_out)
-            return _settle_found(conn, [(row, _fate(row), None) for row in rows], now_ms)
+            return settle(conn, Settlement([(row, _fate(row), None) for row in rows]), now_ms)
 
         return await self._database.write(work)
 
@@ -143,7 +148,7 @@ def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
 
 
 def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
-    plain, others = _sort(reports)
+    plain, others = successes_first(reports)
     succeeded = _succeed(conn, plain) if plain else 0
     if succeeded < len(plain):
         others += _not_applied(conn, plain)
@@ -167,18 +172,6 @@ def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:
     for worker, rows in bare.items():
         succeeded += conn.execute(SQL.succeed_without_result, (as_json(rows), worker)).rowcount
     return succeeded
-
-
-def _sort(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
-    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new."""
-    ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
-    plain, others = [], []
-    for report in reports:
-        if report.outcome == Outcome.SUCCEEDED:
-            plain.append(report)
-        elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
-            others.append(report)
-    return plain, others
 
 
 def _success(report: Report) -> tuple[object, ...]:
@@ -214,37 +207,8 @@ def _is_settled_by(row: Execution | None, report: Report) -> bool:
 def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
     if not reports:
         return Settled((), (), {})
-    rows = {row.id: row for row in executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))}
-    cases: list[Case] = []
-    refused = []
-    for report in reports:
-        row = rows.get(report.execution_id)
-        if row is None or not _is_fenced_in(row, report):
-            refused.append(report)
-        else:
-            cases.append((row, Outcome(report.outcome), report))
-            # A second report of the same dispatch is judged by what the first one did: it is too late.
-            del rows[report.execution_id]
-    return _settle_found(conn, cases, now_ms, refused)
-
-
-def _is_fenced_in(row: Execution, report: Report) -> bool:
-    """The report is of the present dispatch, which is off the timeline, and of the worker that has it."""
-    return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
-
-
-def _settle_found(
-    conn: sqlite3.Connection, cases: Sequence[Case], now_ms: int, refused: Sequence[Report] = ()
-) -> Settled:
-    ledger = Ledger(conn, now_ms)
-    illegal = settle_rows(ledger, cases)
-    ledger.flush()
-    return Settled(
-        entries=tuple(ledger.entries),
-        refused=(*refused, *illegal),
-        by_state=dict(ledger.rested),
-        freed=tuple(key for _, key in ledger.freed),
-    )
+    rows = executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))
+    return settle(conn, sort_out(rows, reports), now_ms)
 
 
 def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, limit: int) -> int:

@@ -1,43 +1,33 @@
 """The timeline in SQLite."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.ledger import (
-    Ledger,
-    Limit,
-    SlotKey,
-    as_json,
     executions_of,
     limits_of,
-    move,
     open_executions,
     rows_of,
-    set_slots,
+    settle,
     slots_used,
+    write,
 )
 from noonday.drivers.sqlite.queries import load
-from noonday.drivers.sqlite.settling import settle_rows
-from noonday.model.execution import Outcome, State, is_cancel
-from noonday.model.firing import (
-    Decided,
-    Decision,
-    Entry,
-    FirePlan,
-    Kind,
-    Start,
-    decide_overlap,
-    fire_entry,
-)
-from noonday.model.ids import ExecutionId, InstanceId, JobId, execution_id, partition_of
-from noonday.model.job import Job, Overlap, rule_of
+from noonday.ledger.books import Books
+from noonday.ledger.ledger import Ledger, as_json, move
+from noonday.ledger.replanning import may_have_fired, replan
+from noonday.ledger.settling import found
+from noonday.ledger.volley import Volley, is_careful, is_plain
+from noonday.model.execution import Outcome, State
+from noonday.model.firing import Entry, Kind
+from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, execution_id
+from noonday.model.job import Job
 from noonday.model.message import Dispatch
-from noonday.ports.firing import Batch, Fired, Firing, Held, Mark, Owner, Planned, Shot
-from noonday.ports.jobs import Execution, Fire
+from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
+from noonday.ports.jobs import Fire
 
 SQL = load("firing")
 _entries = msgspec.json.Decoder(list[Entry])
@@ -51,19 +41,25 @@ class SqliteFiring(Firing):
         self._database = database
         self._lead_ms = lead_ms
 
-    async def take_over(self, instance: InstanceId, partitions: Sequence[int]) -> Mapping[int, int]:
-        def work(conn: sqlite3.Connection) -> Mapping[int, int]:
-            conn.execute(SQL.take_over, (instance, as_json(list(partitions))))
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
+        def work(conn: sqlite3.Connection) -> Mapping[int, TakenOver]:
+            named = as_json(list(partitions))
+            former = dict(rows_of(conn, SQL.owners, named))
+            conn.execute(SQL.take_over, (instance, named))
             epochs = _epochs(conn)
-            return {partition: epochs[partition] for partition in partitions}
+            return {partition: TakenOver(epochs[partition], former[partition]) for partition in partitions}
 
         return await self._database.write(work)
 
-    async def walk(self, after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
+    async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
         due_ms, key = after or (-(2**62), "")
+        bounds = (due_ms, key, until_ms, limit)
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
-            return _entries.decode(conn.execute(SQL.walk, (due_ms, key, until_ms, limit)).fetchone()[0])
+            if len(partitions) == PARTITIONS:
+                return _entries.decode(conn.execute(SQL.walk, bounds).fetchone()[0])
+            named = as_json(list(partitions))
+            return _entries.decode(conn.execute(SQL.walk_some, (*bounds, named)).fetchone()[0])
 
         return await self._database.read(work)
 
@@ -73,7 +69,7 @@ class SqliteFiring(Firing):
         return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _plans.decode(answer)}
 
     async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
-        return await self._database.write(lambda conn: _Volley(conn, owner, now_ms, self._lead_ms).fire(firings))
+        return await self._database.write(lambda conn: _Fire(conn, owner, now_ms, self._lead_ms).fire(firings))
 
     async def seal(self, batches: Sequence[int]) -> None:
         await self._database.write(lambda conn: conn.execute(SQL.seal, (as_json(list(batches)),)))
@@ -91,11 +87,8 @@ class SqliteFiring(Firing):
 
     async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
         def work(conn: sqlite3.Connection) -> list[Entry]:
-            ledger = Ledger(conn, now_ms)
-            for execution in executions_of(conn, SQL.adrift, fired_before_ms, limit):
-                settle_rows(ledger, [(execution, Outcome.FORGOTTEN, None)])
-            ledger.flush()
-            return ledger.entries
+            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit)
+            return list(settle(conn, found(adrift, Outcome.FORGOTTEN), now_ms).entries)
 
         return await self._database.write(work)
 
@@ -107,45 +100,35 @@ class SqliteFiring(Firing):
         return await self._database.write(lambda conn: _replan(conn, version, limit, now_ms))
 
 
-class _Volley:
-    """One fire: sorts the entries into those that may go, those that are stale, and those that are held."""
+class _Fire:
+    """One fire: sorts the entries into those that may go and those that are stale, and writes what the volley decided."""
 
     def __init__(self, conn: sqlite3.Connection, owner: Owner, now_ms: int, lead_ms: int) -> None:
         self.conn = conn
         self.owner = owner
         self.now_ms = now_ms
         self.latest_due_ms = now_ms + lead_ms
-        self.ledger = Ledger(conn, now_ms)
-        self.members: list[tuple[ExecutionId, int]] = []
-        """(execution, due) of what is handed out."""
-        self.held: list[Held] = []
-        self.decided: Counter[str] = Counter()
-        self.handed_out_again: list[tuple[str, str | None]] = []
+        self.present: list[Entry] = []
+        """Rows of the timeline that are not those their entries name, or not due yet."""
         self.refused = 0
         self.dispatches: list[Dispatch] = []
-        self.plain_members: list[tuple[ExecutionId, int]] = []
+        self.members: list[tuple[ExecutionId, int]] = []
+        self.fired_plain: list[str] = []
 
     def fire(self, shots: Sequence[Shot]) -> Fired:
         epochs = _epochs(self.conn)
         lost = {p for p in {shot.entry.partition for shot in shots} if epochs[p] != self.owner.epochs.get(p)}
         owned = shots if not lost else [shot for shot in shots if shot.entry.partition not in lost]
         sound = self._drop_stale(self._fire_plain(owned))
-        careful = [shot for shot, _ in sound if not shot.entry.staged]
-        limits = _Limits(self.conn, careful) if careful else None
-        for shot, runs_left in sound:
-            if limits is None or shot.entry.staged:
-                self._fire_one(shot, runs_left, None)
-            elif limits.has_its_turn(shot.entry):
-                self._fire_one(shot, runs_left, limits)
-            else:
-                self.ledger.entries.append(shot.entry)
-        if limits:
-            limits.write()
-        return self._finish(tuple(sorted(lost)))
+        volley = self._volley_for([shot for shot in sound if is_careful(shot)])
+        volley.fire(sound)
+        volley.ledger.drop(self.fired_plain)
+        write(self.conn, volley.ledger)
+        return self._answer(volley, tuple(sorted(lost)))
 
     def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
         """One-shots that nothing can stand in the way of are fired at once, if not one of them is stale. Answers the rest."""
-        plain = [shot.entry for shot in shots if _is_plain(shot)]
+        plain = [shot.entry for shot in shots if is_plain(shot)]
         if not plain:
             return shots
         rows = [(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms) for e in plain]
@@ -159,12 +142,12 @@ class _Volley:
             return shots
         self.conn.execute("RELEASE plain")
         answer = self.conn.execute(SQL.plain_dispatches, (named, self.now_ms)).fetchone()[0]
-        self.dispatches += _dispatches.decode(answer)
-        self.plain_members = [(row[0], entry.due_ms) for row, entry in zip(rows, plain, strict=True)]
-        self.ledger.drop([entry.key for entry in plain])
-        return [shot for shot in shots if not _is_plain(shot)]
+        self.dispatches = _dispatches.decode(answer)
+        self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, plain, strict=True)]
+        self.fired_plain = [entry.key for entry in plain]
+        return [shot for shot in shots if not is_plain(shot)]
 
-    def _drop_stale(self, shots: Sequence[Shot]) -> list[tuple[Shot, int | None]]:
+    def _drop_stale(self, shots: Sequence[Shot]) -> list[Shot]:
         """Compare each entry with the row that is on the timeline now."""
         rows = rows_of(self.conn, SQL.present, as_json([shot.entry.key for shot in shots]))
         present = {row[1]: row for row in rows}
@@ -175,203 +158,51 @@ class _Volley:
                 self.refused += 1
             elif row[3] != entry.number or row[4] != entry.nominal_ms or (entry.planned and shot.plan is None):
                 self.refused += 1
-                self.ledger.entries.append(Entry(*row[:11]))
+                self.present.append(Entry(*row))
             elif row[0] > self.latest_due_ms:
-                self.ledger.entries.append(Entry(*row[:11]))
+                self.present.append(Entry(*row))
             else:
-                sound.append((shot, row[11]))
+                sound.append(shot)
                 del present[entry.key]
         return sound
 
-    def _fire_one(self, shot: Shot, runs_left: int | None, limits: "_Limits | None") -> None:
-        entry = shot.entry
-        if entry.kind == Kind.DISPATCH:
-            self._hand_out_again(entry, limits)
-            return
-        plan = shot.plan or FirePlan((entry.nominal_ms,))
-        if limits:
-            plan, reason = limits.trim(entry, plan)
-            if reason:
-                self.held.append(Held(entry, reason))
-                return
-        decisions = list(plan.decisions)
-        started = 0
-        for nominal_ms in plan.fires:
-            skipped = self._start(entry, nominal_ms, limits)
-            if skipped:
-                decisions.append(skipped)
-            else:
-                started += 1
-        self._decide(decisions)
-        self._advance(shot, plan, None if runs_left is None else runs_left - started)
-
-    def _hand_out_again(self, entry: Entry, limits: "_Limits | None") -> None:
-        slot = None
-        if limits:
-            slot, reason = limits.take_for_execution(entry)
-            if reason:
-                self.held.append(Held(entry, reason))
-                return
-        self.handed_out_again.append((entry.key, slot))
-        self.members.append((ExecutionId(entry.key), entry.due_ms))
-        self.ledger.drop([entry.key])
-
-    def _start(self, entry: Entry, nominal_ms: int, limits: "_Limits | None") -> Decision | None:
-        """Make the execution of one occurrence. Answers the decision instead, if an open one stands in its way."""
-        job_id = JobId(entry.key)
-        due_ms = nominal_ms + entry.due_ms - entry.nominal_ms
-        execution = execution_id(job_id, nominal_ms)
-        if limits is None:
-            self.ledger.add_execution(execution, entry.tenant, job_id, nominal_ms, due_ms, fired_ms=self.now_ms)
-            self.members.append((execution, due_ms))
-            return None
-        start, cancelled = limits.overlap(job_id)
-        for other in cancelled:
-            self._ask_to_end(other)
-        if start is Start.SKIP:
-            reason = f"overlap {limits.of(job_id).overlap}: an earlier execution is open"
-            return Decision(job_id, nominal_ms, nominal_ms, 1, Decided.SKIPPED, reason)
-        now = start is Start.NOW
-        slot = limits.take(entry.tenant, job_id) if now else None
-        self.ledger.add_execution(
-            execution,
-            entry.tenant,
-            job_id,
-            nominal_ms,
-            due_ms,
-            fired_ms=self.now_ms if now else None,
-            buffered=int(not now),
-            slot=slot,
+    def _volley_for(self, careful: Sequence[Shot]) -> Volley:
+        if not careful:
+            return Volley(Books(), {}, self.now_ms)
+        fires = {(s.entry.tenant, JobId(s.entry.key)) for s in careful if s.entry.kind == Kind.FIRE}
+        again = [s.entry.key for s in careful if s.entry.kind == Kind.DISPATCH]
+        job_of = {
+            x: (tenant, JobId(job)) for x, tenant, job in rows_of(self.conn, SQL.jobs_of_executions, as_json(again))
+        }
+        jobs = fires | set(job_of.values())
+        limits = limits_of(self.conn, jobs)
+        slots = {(tenant, key) for tenant, job in jobs if job in limits and (key := limits[job].key)}
+        books = Books(
+            open_=open_executions(self.conn, sorted(job for _, job in fires)),
+            used=slots_used(self.conn, slots) if slots else {},
+            limits=limits,
         )
-        limits.opened(job_id, buffered=not now)
-        if now:
-            self.members.append((execution, due_ms))
-        return None
+        return Volley(books, job_of, self.now_ms)
 
-    def _ask_to_end(self, execution: Execution) -> None:
-        reason = f"overlap {Overlap.CANCEL_OTHER}"
-        if execution.fired_ms is None:
-            self.ledger.close(execution, State.CANCELLED, reason)
-        else:
-            self.conn.execute(SQL.wish, (reason, execution.id))
-            self.ledger.flags.append((execution.pool, execution.id, execution.dispatch, reason))
-
-    def _decide(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
-            self.decided[decision.outcome] += decision.count
-        self.ledger.decide(decisions)
-
-    def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
-        """Move the schedule to its next time, or take it off the timeline."""
-        entry = shot.entry
-        if plan.next_ms is not None and runs_left != 0:
-            spread = entry.due_ms - entry.nominal_ms
-            following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
-            self.ledger.put(following, following.due_ms, runs_left)
-        elif shot.plan is None or not entry.planned:
-            self.ledger.drop([entry.key])
-        else:
-            decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
-            self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left)
-
-    def _finish(self, lost: tuple[int, ...]) -> Fired:
-        if self.handed_out_again:
-            self.conn.execute(SQL.hand_out, (as_json(self.handed_out_again), self.now_ms))
-        self.ledger.flush()
-        batch = None
-        if self.members:
-            self.dispatches += _dispatches_of(self.conn, as_json(self.members), self.now_ms)
+    def _answer(self, volley: Volley, lost: tuple[int, ...]) -> Fired:
+        batches: tuple[int, ...] = ()
+        if volley.members:
+            self.dispatches += _dispatches_of(self.conn, as_json(volley.members), self.now_ms)
         if self.dispatches:
-            members = as_json([*self.members, *self.plain_members])
+            members = as_json([*volley.members, *self.members])
             batch = self.conn.execute(SQL.add_batch, (self.owner.instance, self.now_ms, members)).lastrowid
+            assert batch is not None
+            batches = (batch,)
         return Fired(
-            batch=batch,
+            batches=batches,
             dispatches=tuple(_with_pool_timeouts(self.conn, self.dispatches)),
-            entries=tuple(self.ledger.entries),
-            flags=tuple(self.ledger.flags),
+            entries=(*self.present, *volley.ledger.entries),
+            flags=tuple(volley.ledger.flags),
             refused=self.refused,
             lost=lost,
-            held=tuple(self.held),
-            decided=dict(self.decided),
+            held=tuple(volley.held),
+            decided=dict(volley.decided),
         )
-
-
-class _Limits:
-    """What overlap and concurrency keys allow the careful entries of one volley."""
-
-    def __init__(self, conn: sqlite3.Connection, shots: Sequence[Shot]) -> None:
-        self.conn = conn
-        fires = {(s.entry.tenant, JobId(s.entry.key)) for s in shots if s.entry.kind == Kind.FIRE}
-        again = [s.entry.key for s in shots if s.entry.kind == Kind.DISPATCH]
-        self.job_of = {
-            x: (tenant, JobId(job)) for x, tenant, job in rows_of(conn, SQL.jobs_of_executions, as_json(again))
-        }
-        self.limits = limits_of(conn, fires | set(self.job_of.values()))
-        self.open = open_executions(conn, [job for _, job in fires])
-        self.open_count = {job: len(executions) for job, executions in self.open.items()}
-        self.buffered = {job: sum(e.buffered for e in executions) for job, executions in self.open.items()}
-        tenants = dict({job: tenant for tenant, job in fires} | {job: tenant for tenant, job in self.job_of.values()})
-        keys = {(tenants[JobId(job)], limit.key) for job, limit in self.limits.items() if limit.key}
-        self.used: dict[SlotKey, int] = slots_used(conn, keys) if keys else {}
-        self.changed: set[SlotKey] = set()
-        self.decided: set[JobId] = set()
-
-    def has_its_turn(self, entry: Entry) -> bool:
-        """One entry of a job at a time: what it decides (to cancel the others, say) is what the next one goes by."""
-        job_id = JobId(entry.key) if entry.kind == Kind.FIRE else self.job_of[entry.key][1]
-        first = job_id not in self.decided
-        self.decided.add(job_id)
-        return first
-
-    def of(self, job_id: JobId) -> Limit:
-        return self.limits.get(job_id) or Limit(Overlap.ALLOW, None, None)
-
-    def trim(self, entry: Entry, plan: FirePlan) -> tuple[FirePlan, str | None]:
-        """With a concurrency key one occurrence fires a turn, and none while the key is full: then the reason."""
-        limit = self.of(JobId(entry.key))
-        if not limit.key or not plan.fires:
-            return plan, None
-        reason = self._full(entry.tenant, limit)
-        if len(plan.fires) > 1:
-            plan = FirePlan(plan.fires[:1], plan.decisions, plan.fires[1])
-        return plan, reason
-
-    def take(self, tenant: str, job_id: JobId) -> str | None:
-        limit = self.of(job_id)
-        if limit.key:
-            slot = (tenant, limit.key)
-            self.used[slot] = self.used.get(slot, 0) + 1
-            self.changed.add(slot)
-        return limit.key
-
-    def take_for_execution(self, entry: Entry) -> tuple[str | None, str | None]:
-        tenant, job_id = self.job_of[entry.key]
-        reason = self._full(tenant, self.of(job_id))
-        return (None, reason) if reason else (self.take(tenant, job_id), None)
-
-    def overlap(self, job_id: JobId) -> tuple[Start, list[Execution]]:
-        start, cancel = decide_overlap(
-            self.of(job_id).overlap, self.open_count.get(job_id, 0), self.buffered.get(job_id, 0)
-        )
-        others = self.open.pop(job_id, []) if cancel else []
-        return start, [e for e in others if not e.buffered and not is_cancel(e.cancel)]
-
-    def opened(self, job_id: JobId, *, buffered: bool) -> None:
-        self.open_count[job_id] = self.open_count.get(job_id, 0) + 1
-        self.buffered[job_id] = self.buffered.get(job_id, 0) + buffered
-
-    def write(self) -> None:
-        set_slots(self.conn, {slot: self.used[slot] for slot in self.changed})
-
-    def _full(self, tenant: str, limit: Limit) -> str | None:
-        if limit.key and limit.limit is not None and self.used.get((tenant, limit.key), 0) >= limit.limit:
-            return f"concurrency key {limit.key!r} is at its limit of {limit.limit}"
-        return None
-
-
-def _is_plain(shot: Shot) -> bool:
-    entry = shot.entry
-    return bool(entry.staged) and not entry.planned and entry.kind == Kind.FIRE and shot.plan is None
 
 
 def _with_pool_timeouts(conn: sqlite3.Connection, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
@@ -398,29 +229,14 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
     seen_version, _, after = mark[0].partition("\n") if mark else ("", "", "")
     page = conn.execute(SQL.zoned_fires, (after if seen_version == version else "", limit)).fetchone()[0]
     rows = _fires.decode(page)
-    ledger = Ledger(conn, now_ms)
+    wanted = [execution for job, fire in rows for execution in may_have_fired(job, fire, now_ms)]
+    fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(wanted))}
+    ledger = Ledger(Books(), now_ms)
     for job, fire in rows:
-        _replan_one(ledger, job, fire, now_ms)
-    ledger.flush()
+        replan(ledger, job, fire, fired, now_ms)
+    write(conn, ledger)
     if len(rows) < limit:
         conn.execute(SQL.set_zone_data, (version,))
     else:
         conn.execute(SQL.set_replan_mark, (f"{version}\n{rows[-1][0].id}",))
     return len(rows)
-
-
-def _replan_one(ledger: Ledger, job: Job, fire: Fire, now_ms: int) -> None:
-    if fire.due_ms is None or job.spec.one_shot or fire.nominal_ms <= now_ms:
-        return
-    rule = rule_of(job.spec, job.anchor_ms)
-    following = rule.next_after(now_ms)
-    while following is not None and following < fire.nominal_ms and _was_fired(ledger.conn, job.id, following):
-        following = rule.next_after(following)
-    if following is not None and following != fire.nominal_ms:
-        entry = fire_entry(job, following, partition_of(job.id))
-        ledger.put(entry, entry.due_ms, fire.runs_left)
-
-
-def _was_fired(conn: sqlite3.Connection, job_id: JobId, nominal_ms: int) -> bool:
-    """A staged occurrence is fired a moment before its time."""
-    return bool(rows_of(conn, SQL.jobs_of_executions, as_json([execution_id(job_id, nominal_ms)])))

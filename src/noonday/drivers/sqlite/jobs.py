@@ -8,19 +8,18 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import Ledger, as_json, dispatch_entry, executions_of, insert_many, rows_of, watch_of
+from noonday.drivers.sqlite.ledger import executions_of, insert_many, rows_of, write
 from noonday.drivers.sqlite.queries import load
+from noonday.ledger.editing import Edit, fire_columns
+from noonday.ledger.ledger import as_json, watch_of
 from noonday.model.errors import Conflict, NotFound
-from noonday.model.execution import State
-from noonday.model.firing import LANES, Entry, fire_entry
-from noonday.model.ids import ExecutionId, JobId, TenantId, partition_of
+from noonday.model.firing import LANES
+from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Job, JobState
 from noonday.ports.jobs import (
     Applied,
     AuditEntry,
-    Change,
     Decide,
-    Execution,
     Fire,
     Jobs,
     NewExecution,
@@ -93,7 +92,7 @@ def _add(
 
 def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
     insert_many(conn, SQL.add_jobs, [job_columns(new.job) for new in jobs])
-    insert_many(conn, SQL.add_fires, [_fire_columns(new.job, new.fire) for new in jobs if new.fire])
+    insert_many(conn, SQL.add_fires, [fire_columns(new.job, new.fire) for new in jobs if new.fire])
 
 
 def _without_taken_keys(
@@ -125,110 +124,33 @@ def _without_taken_keys(
 def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
     before = snapshot(conn, tenant, job_id, since_ms)
     change = decide(before)
-    ledger = Ledger(conn, _moment(before, change))
-    job = change.job or before.job
+    edit = Edit(before, change, _existing(conn, change.executions))
     if change.job:
-        if change.job.revision != before.job.revision:
-            conn.execute(SQL.keep_revision, (tenant, job_id))
-        conn.execute(SQL.set_job, job_columns(change.job))
-        if watch_of(change.job.spec) != watch_of(before.job.spec):
-            conn.execute(SQL.watch_open, (watch_of(change.job.spec), job_id))
-    if change.fire:
-        _put_fire(ledger, job, change.fire)
-    ledger.decide(change.decisions)
-    _end(ledger, before, change.cancel)
-    _rebase(ledger, before, job, change.rebase)
-    created = _start(ledger, job, change)
+        _set_job(conn, edit)
+    created = write(conn, edit.ledger)
     if change.release:
         conn.execute(SQL.release, (as_json(change.release),))
-        released = {e.id: e for e in before.executions}
-        ledger.entries += [dispatch_entry(released[x], due_ms) for x, due_ms in change.release]
     if change.dead:
         conn.execute(SQL.resolve_dead, (as_json(change.dead),))
     if change.audit:
         add_audit(conn, change.audit)
     after = snapshot(conn, tenant, job_id, since_ms)
-    return Applied(after, tuple(ledger.entries), tuple(ledger.flags), created)
+    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), created)
 
 
-def _moment(before: Snapshot, change: Change) -> int:
-    """When a change was decided, as far as it says so."""
-    said = [before.job.updated_ms, *(new.due_ms for new in change.executions)]
-    if change.job:
-        said.append(change.job.updated_ms)
-    if change.audit:
-        said.append(change.audit.at_ms)
-    return max(said)
-
-
-def _end(ledger: Ledger, before: Snapshot, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
-    """Close at once what nobody holds; ask the holder of the rest."""
-    rows = {e.id: e for e in before.executions}
-    wished = []
-    for execution, reason in cancel:
-        row = rows[execution]
-        if row.state is State.PENDING and row.fired_ms is None:
-            ledger.close(row, State.CANCELLED, reason)
-        else:
-            wished.append((execution, reason))
-            ledger.flags.append((row.pool, row.id, row.dispatch, reason))
-    if wished:
-        ledger.conn.execute(SQL.wish, (as_json(wished),))
-
-
-def _rebase(ledger: Ledger, before: Snapshot, job: Job, rebased: Sequence[ExecutionId]) -> None:
-    """Executions that have not started go on under the job's new definition."""
-    rows = {e.id: e for e in before.executions}
-    for execution in rebased:
-        row = rows[execution]
-        now = ledger.rebase(row, job)
-        ledger.settle(row, now, "")
-        if not row.buffered:
-            ledger.wait(now, row.waits_until_ms)
-
-
-def _start(ledger: Ledger, job: Job, change: Change) -> int:
-    known = _existing(ledger.conn, change.executions) if change.executions else set()
-    for new in change.executions:
-        if new.id in known:
-            continue
-        ledger.add_execution(
-            new.id,
-            job.tenant,
-            job.id,
-            new.nominal_ms,
-            new.due_ms,
-            cause=new.cause,
-            buffered=int(new.buffered),
-            retry_of=new.retry_of,
-        )
-        if not new.buffered:
-            ledger.wait(_as_row(job, new.id, new.nominal_ms, new.due_ms), new.due_ms)
-    return ledger.flush()
+def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
+    job = edit.job
+    if edit.new_revision:
+        conn.execute(SQL.keep_revision, (job.tenant, job.id))
+    conn.execute(SQL.set_job, job_columns(job))
+    if edit.watch_more:
+        conn.execute(SQL.watch_open, (edit.watch_more, job.id))
 
 
 def _existing(conn: sqlite3.Connection, wanted: Sequence[NewExecution]) -> set[str]:
+    if not wanted:
+        return set()
     return {row[0] for row in rows_of(conn, SQL.existing, as_json([new.id for new in wanted]))}
-
-
-def _as_row(job: Job, execution: ExecutionId, nominal_ms: int, due_ms: int) -> Execution:
-    return Execution(
-        id=execution,
-        job_id=job.id,
-        tenant=job.tenant,
-        nominal_ms=nominal_ms,
-        due_ms=due_ms,
-        state=State.PENDING,
-        attempt=1,
-        dispatch=1,
-        revision=job.revision,
-        cause=0,  # type: ignore[arg-type]
-        pool=job.spec.target.pool,
-        handler=job.spec.target.handler,
-        lane=LANES.index(job.spec.priority),
-        created_ms=due_ms,
-        watch=watch_of(job.spec),
-    )
 
 
 def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
@@ -239,16 +161,6 @@ def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms
     time = f"{max(0, since_ms):012x}"
     executions = executions_of(conn, SQL.executions, job_id, f"{time[:8]}-{time[8:]}")
     return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions))
-
-
-def _fire_columns(job: Job, fire: Fire) -> tuple[Any, ...]:
-    _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
-    return (fire.due_ms, *rest, fire.runs_left)
-
-
-def _put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
-    entry: Entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
-    ledger.put(entry, fire.due_ms, fire.runs_left)
 
 
 def job_columns(job: Job) -> tuple[Any, ...]:

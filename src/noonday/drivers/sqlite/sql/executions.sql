@@ -2,6 +2,10 @@
 -- How far the recorder of a partition has come.
 SELECT partition, era, next, tick_ms FROM places WHERE partition = ?1;
 
+-- name: oldest_tick
+-- The last tick applied on the partition of the log that is furthest behind.
+SELECT min(tick_ms) FROM places;
+
 -- name: add_place
 -- The first recorder of a partition.
 INSERT INTO places (partition, era, next, tick_ms) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING;

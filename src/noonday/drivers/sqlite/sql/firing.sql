@@ -2,6 +2,10 @@
 -- Raise the epoch of some partitions in an instance's name.
 UPDATE partitions SET epoch = epoch + 1, owner = ?1 WHERE partition IN (SELECT value FROM json_each(?2));
 
+-- name: owners
+-- Who has some partitions.
+SELECT json_group_array(json_array(partition, owner)) FROM partitions WHERE partition IN (SELECT value FROM json_each(?1));
+
 -- name: epochs
 -- The present epoch of every partition.
 SELECT json_group_array(json_array(partition, epoch)) FROM partitions;
@@ -13,10 +17,18 @@ FROM (SELECT * FROM timeline
       WHERE due_ms IS NOT NULL AND due_ms <= ?3 AND (due_ms, key) > (?1, ?2)
       ORDER BY due_ms, key LIMIT ?4);
 
+-- name: walk_some
+-- Rows of some partitions in order of time, from a mark on.
+SELECT json_group_array(json_array(due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned))
+FROM (SELECT * FROM timeline
+      WHERE due_ms IS NOT NULL AND due_ms <= ?3 AND (due_ms, key) > (?1, ?2)
+            AND partition IN (SELECT value FROM json_each(?5))
+      ORDER BY due_ms, key LIMIT ?4);
+
 -- name: present
 -- The rows of the timeline that some keys have now.
 SELECT json_group_array(json_array(t.due_ms, t.key, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane,
-                                   t.staged, t.planned, t.runs_left))
+                                   t.staged, t.planned))
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value;
 
 -- name: plans
@@ -39,18 +51,13 @@ ON CONFLICT DO NOTHING;
 -- name: plain_dispatches
 -- What workers need to run one-shots that are being fired, in the order of the fields of a Dispatch.
 SELECT json_group_array(json_array(e.value ->> 0, 1, t.key, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1, ?2, j.revision,
-                                   j.timeout_sec, j.heartbeat_sec, j.deadline_sec, j.payload, NULL, j.trace, j.name))
+                                   j.timeout_sec, j.heartbeat_sec, j.deadline_sec, j.payload, NULL, j.trace, j.name, NULL, NULL,
+                                   j.lane))
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
 
 -- name: pool_timeouts
 -- Pools that say how long their handlers may run.
 SELECT json_group_array(json_array(name, settings ->> '$.timeoutSec')) FROM pools WHERE settings ->> '$.timeoutSec' IS NOT NULL;
-
--- name: hand_out
--- Executions whose dispatch row was taken off the timeline.
-UPDATE executions SET fired_ms = ?2, slot = e.value ->> 1
-FROM json_each(?1) e
-WHERE executions.id = e.value ->> 0 AND state = 0;
 
 -- name: jobs_of_executions
 -- Which jobs some executions belong to.
@@ -64,7 +71,7 @@ SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool,
                                    iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec'),
                                    iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec'),
                                    iif(r.revision IS NULL, j.payload, r.payload),
-                                   x.progress, j.trace, j.name))
+                                   x.progress, j.trace, j.name, NULL, NULL, x.lane))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
@@ -86,6 +93,10 @@ FROM (SELECT * FROM batches WHERE fired_ms < ?1 ORDER BY id LIMIT ?2);
 -- name: batch_members
 -- What a batch consists of: [execution, due] of each.
 SELECT members FROM batches WHERE id = ?1;
+
+-- name: existing
+-- Which of some executions exist.
+SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: adrift
 -- Handed out long ago, and no worker ever said a word about it.
@@ -124,7 +135,3 @@ SELECT json_group_array(json_array(
            json_array(t.nominal_ms, t.due_ms, t.runs_left)))
 FROM (SELECT * FROM timeline WHERE key > ?1 AND kind = 0 AND planned = 1 ORDER BY key LIMIT ?2) t
      CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
-
--- name: wish
--- Ask a handed-out execution to end.
-UPDATE executions SET cancel = ?1 WHERE id = ?2;

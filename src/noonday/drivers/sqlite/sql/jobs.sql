@@ -56,10 +56,6 @@ FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND 
 -- Which of some executions exist.
 SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
--- name: wish
--- Ask executions to end.
-UPDATE executions SET cancel = e.value ->> 1 FROM json_each(?1) e WHERE executions.id = e.value ->> 0;
-
 -- name: release
 -- Give held dispatch rows their time.
 UPDATE timeline SET due_ms = e.value ->> 1 FROM json_each(?1) e WHERE timeline.key = e.value ->> 0 AND timeline.due_ms IS NULL;

@@ -59,16 +59,16 @@ SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state
 FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x INDEXED BY executions_open ON x.job_id = e.value AND x.state < 2
       ORDER BY x.id);
 
--- name: set_slots
--- How many slots of each key are in use.
+-- name: change_slots
+-- How many more slots of each key are in use.
 INSERT INTO slots (tenant, key, used)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2 FROM json_each(?1) e
 WHERE true
-ON CONFLICT (tenant, key) DO UPDATE SET used = excluded.used;
+ON CONFLICT (tenant, key) DO UPDATE SET used = max(0, used + excluded.used);
 
 -- name: drop_free_slots
 -- Keys come and go: only those in use are counted.
-DELETE FROM slots WHERE used = 0;
+DELETE FROM slots WHERE used <= 0;
 
 -- name: slots
 -- Slots in use, by key.
@@ -77,6 +77,32 @@ FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = 
 
 -- name: limits_of_jobs
 -- What watched jobs say about overlap and concurrency.
-SELECT json_group_array(json_array(j.id, j.tenant, j.spec ->> '$.overlap', j.spec ->> '$.concurrency.key',
-                                   j.spec ->> '$.concurrency.limit'))
+SELECT json_group_array(json_array(j.id, json_array(j.spec ->> '$.overlap', j.spec ->> '$.concurrency.key',
+                                                    j.spec ->> '$.concurrency.limit')))
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;
+
+-- name: hand_out
+-- Executions whose dispatch row was taken off the timeline.
+UPDATE executions SET fired_ms = ?2, slot = e.value ->> 1
+FROM json_each(?1) e
+WHERE executions.id = e.value ->> 0 AND state = 0;
+
+-- name: wish
+-- Ask executions to end.
+UPDATE executions SET cancel = e.value ->> 1 FROM json_each(?1) e WHERE executions.id = e.value ->> 0;
+
+-- name: policies
+-- Who says how failures of these executions are retried: the job as it was fired, its handler, its pool.
+SELECT json_group_array(json_array(x.id, json_array(
+           json(iif(j.revision = x.revision, j.spec,
+                    (SELECT spec FROM revisions r WHERE r.job_id = x.job_id AND r.revision = x.revision)) -> '$.retryPolicy'),
+           (SELECT json(h.info) FROM handlers h WHERE h.pool = x.pool AND h.name = x.handler),
+           (SELECT json(p.settings) FROM pools p WHERE p.name = x.pool))))
+FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
+     CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id;
+
+-- name: jobs
+-- Some jobs as they are now, without their payloads.
+SELECT json_group_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, NULL, j.created_ms,
+                                   j.updated_ms))
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;

@@ -1,0 +1,158 @@
+"""Kafka in KRaft mode, of one or three nodes, each broker and controller."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from servers import answers, jars
+from servers.answers import Address
+from servers.certificates import Certificate
+from servers.errors import CannotInstall, ServerFailed
+from servers.ports import HOST
+from servers.process import Command, eventually
+from servers.server import PATIENCE, Server
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+USER = "noonday"
+
+LOGGING = """status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+class Kafka(Server):
+    """A Kafka cluster. Each node has two ports: clients (and brokers), controllers.
+
+    With a `password` the user `noonday` has to show it (SASL/PLAIN); with a `certificate` clients have to speak TLS.
+    `throwaway` makes a small one: little heap, a quick start, slow under load; a dead broker is given up after 4 s.
+    """
+
+    name = "kafka"
+    ports_per_node = 2
+
+    def __init__(
+        self,
+        base: Path,
+        ports: Sequence[int],
+        nodes: int = 3,
+        *,
+        password: str = "",
+        certificate: Certificate | None = None,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "",
+        throwaway: bool = False,
+    ) -> None:
+        super().__init__(base, ports, nodes)
+        self.password = password
+        self.certificate = certificate
+        self.settings = dict(settings or {})
+        self.heap = heap or ("320m" if throwaway else "1g")
+        self.throwaway = throwaway
+
+    @property
+    def url(self) -> str:
+        """The list of brokers, as clients call `bootstrap.servers`."""
+        return ",".join(f"{HOST}:{client}" for client, _ in self.ports)
+
+    @property
+    def protocol(self) -> Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]:
+        """What clients call `security.protocol`."""
+        if self.password:
+            return "SASL_SSL" if self.certificate else "SASL_PLAINTEXT"
+        return "SSL" if self.certificate else "PLAINTEXT"
+
+    def answers(self, node: int) -> bool:
+        running = sum(daemon.pid is not None for daemon in self.daemons)  # some may be down on purpose
+        return answers.kafka(self._address(node), brokers=running)
+
+    def _settle(self) -> None:
+        """Kafka loads its coordinators when they are first asked for, and refuses for some seconds."""
+        node = next(index for index, daemon in enumerate(self.daemons) if daemon.pid is not None)
+        if not eventually(lambda: answers.kafka_coordinates(self._address(node)), PATIENCE):
+            raise ServerFailed(self._complaint(node, "has no coordinators"))
+
+    def _address(self, node: int) -> Address:
+        return Address(HOST, self.ports[node][0], bool(self.certificate), USER, self.password)
+
+    def _prepare(self, node: int) -> Command:
+        folder = self.daemons[node].folder
+        properties, logging = folder / "server.properties", folder / "log4j2.properties"
+        properties.touch(mode=0o600)
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties(node).items()))
+        logging.write_text(LOGGING)
+        if not (folder / "data" / "meta.properties").exists():
+            words = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER, "-c", str(properties)]
+            self._java(["-Xmx128m", "-XX:TieredStopAtLevel=1"], logging, words).run()
+        heap = [f"-Xms{self.heap}", f"-Xmx{self.heap}"]
+        quick = ["-XX:TieredStopAtLevel=1"] if self.throwaway else []
+        return self._java([*heap, *quick, "-XX:MaxDirectMemorySize=256m"], logging, ["kafka.Kafka", str(properties)])
+
+    def _java(self, options: list[str], logging: Path, words: list[str]) -> Command:
+        program = shutil.which("java")
+        if program is None:
+            raise CannotInstall("java is not installed: scripts/servers install")
+        quiet = ["-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={logging}"]
+        return Command([program, *options, *quiet, "-cp", f"{jars.get()}/*", *words])
+
+    def _properties(self, node: int) -> dict[str, str]:
+        client, controller = self.ports[node]
+        copies, in_step = (3, 2) if len(self.daemons) == 3 else (1, 1)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node + 1),
+            "controller.quorum.voters": ",".join(f"{i + 1}@{HOST}:{port}" for i, (_, port) in enumerate(self.ports)),
+            "listeners": f"CLIENT://{HOST}:{client},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"CLIENT://{HOST}:{client}",
+            "listener.security.protocol.map": f"CLIENT:{self.protocol},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "CLIENT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.daemons[node].folder / "data"),
+            "num.partitions": "4",
+            "default.replication.factor": str(copies),
+            "min.insync.replicas": str(in_step),
+            "offsets.topic.replication.factor": str(copies),
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": str(copies),
+            "transaction.state.log.min.isr": str(in_step),
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": str(copies),
+            "share.coordinator.state.topic.min.isr": str(in_step),
+            "share.coordinator.state.topic.num.partitions": "4",
+            "broker.session.timeout.ms": "4000" if self.throwaway else "6000",  # until a dead one is given up
+            "broker.heartbeat.interval.ms": "1000",
+            "group.initial.rebalance.delay.ms": "0",
+            "auto.create.topics.enable": "false",
+            **self._sasl(),
+            **self._tls(),
+            **self.settings,
+        }
+
+    def _sasl(self) -> dict[str, str]:
+        if not self.password:
+            return {}
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        login = f'username="{USER}" password="{self.password}" user_{USER}="{self.password}"'
+        return {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.client.plain.sasl.jaas.config": f"{module} {login};",
+        }
+
+    def _tls(self) -> dict[str, str]:
+        if self.certificate is None:
+            return {}
+        both = self.base / "identity.pem"
+        both.touch(mode=0o600)
+        both.write_text(self.certificate.key.read_text() + self.certificate.certificate.read_text())
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(both),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificate.authority),
+        }

@@ -1,0 +1,40 @@
+"""The pinned versions: `versions.toml`, read once."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+PINNED = Path(__file__).with_name("versions.toml")
+
+
+@dataclass(frozen=True)
+class Pin:
+    version: str
+    packages: tuple[str, ...]
+    ports: tuple[int, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    fetcher: str = ""
+    java: str = ""
+    jars: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def pins() -> Mapping[str, Pin]:
+    """The pin of each server, by its name."""
+    return {name: _pin(entry) for name, entry in tomllib.loads(PINNED.read_text()).items()}
+
+
+def at_least(version: str, wanted: str) -> bool:
+    return _numbers(version) >= _numbers(wanted)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+def _pin(entry: dict[str, object]) -> Pin:
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return Pin(**values)  # type: ignore[arg-type]

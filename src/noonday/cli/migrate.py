@@ -1,0 +1,45 @@
+"""`noonday migrate`: brings the database of a cluster up to date."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from noonday.cli.asking import read_settings
+from noonday.cli.group import Command
+from noonday.cli.screen import done, json_option, show_json
+from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.migrations import migrate as apply
+from noonday.drivers.postgres.migrations import pending
+from noonday.wiring.cluster import postgres_options
+from noonday.wiring.settings import Settings
+
+EXAMPLES = """
+Examples:
+  noonday migrate                  apply what is missing; safe to run from many processes at once
+  noonday migrate --dry-run        only say what is missing
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--dry-run", is_flag=True, help="Say what would be applied, and change nothing.")
+@json_option
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+)
+def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
+    """Bring the database of a cluster up to date."""
+    names = asyncio.run(_migrate(read_settings(config), dry_run))
+    if as_json:
+        return show_json({"pending" if dry_run else "applied": names})
+    if not names:
+        return done("the database is up to date")
+    return done(f"{'to be applied' if dry_run else 'applied'}: {', '.join(names)}")
+
+
+async def _migrate(settings: Settings, dry_run: bool) -> list[str]:
+    database = await Database.open(postgres_options(settings))
+    try:
+        return await (pending(database) if dry_run else apply(database))
+    finally:
+        await database.close()

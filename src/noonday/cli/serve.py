@@ -1,0 +1,131 @@
+"""`noonday serve` and `noonday worker`: the processes of a cluster."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from noonday import __version__
+from noonday.cli.asking import read_settings
+from noonday.cli.group import Command
+from noonday.cli.screen import show
+from noonday.cli.tables import facts
+from noonday.model.errors import BadSettings, nearest
+from noonday.sdk.demo import demo
+from noonday.sdk.loading import load_app
+from noonday.sdk.registry import Registry
+from noonday.wiring.application import new_event_loop
+from noonday.wiring.cluster import Role
+from noonday.wiring.cluster_server import serve_roles, serve_worker
+from noonday.wiring.telemetry import set_up_logs
+
+SERVE_EXAMPLES = """
+Examples:
+  noonday serve                                     all three roles in one process
+  noonday serve --roles api --port 8080
+  noonday serve --roles scheduler,recorder --port 8081
+
+Servers are named by NOONDAY_POSTGRES_URL, NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS, or in
+noonday.toml. `noonday doctor` checks them, `noonday migrate` prepares the database.
+"""
+WORKER_EXAMPLES = """
+Examples:
+  noonday worker shop.jobs:app                      every pool that `app` has handlers for
+  noonday worker shop.jobs:app --pool batch-etl --concurrency 50
+  noonday worker                                    the demo: demo.echo, demo.sleep and demo.fail in pool demo
+
+A worker needs no access to the database: Kafka and Redis are enough.
+"""
+
+_port = click.option(
+    "--port", type=int, help="Where health, metrics and the API are served; 0 takes a free one. [default: 8080]"
+)
+_host = click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
+_config = click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+)
+_log_level = click.option(
+    "--log-level", help="The least that is logged: DEBUG, INFO, WARNING, ERROR. [default: WARNING]"
+)
+
+
+@click.command(cls=Command, epilog=SERVE_EXAMPLES)
+@click.option("--roles", default="api,scheduler,recorder", show_default=True, help="What this process does.")
+@_port
+@_host
+@_config
+@_log_level
+def serve(roles: str, config: Path | None, **flags: Any) -> None:
+    """Run roles of a cluster: the API, a scheduler, a recorder.
+
+    Any number of processes may have each role; they share the work, and take over from each other.
+    """
+    settings = read_settings(config, **flags)
+    set_up_logs(settings)
+    chosen = _roles(roles)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve_roles(settings, chosen, lambda url: _ready(", ".join(chosen), url)))
+
+
+@click.command(cls=Command, epilog=WORKER_EXAMPLES)
+@click.argument("app", required=False, metavar="[MODULE:APP]")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Only this pool; may be given several times.")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="How many handlers run at once in each pool.")
+@_port
+@_host
+@_config
+@_log_level
+def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, config: Path | None, **flags: Any) -> None:
+    """Run the handlers of an application for a cluster.
+
+    APP is a Noonday() in a module that can be imported from here. The first Ctrl-C lets running handlers finish, the
+    second one does not.
+    """
+    settings = read_settings(config, **flags)
+    set_up_logs(settings)
+    registry = load_app(app) if app else demo
+    slots = concurrency or settings.worker.concurrency
+    handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
+    room = dict.fromkeys(_pools(registry, pools), slots)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        said = ", ".join(f"{pool} ({slots})" for pool in room)
+        runner.run(serve_worker(settings, handlers, room, lambda url: _ready(f"worker of {said}", url)))
+
+
+def _roles(text: str) -> list[Role]:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    known = [role.value for role in Role]
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known)
+            raise BadSettings(
+                f"--roles: there is no role {name!r}"
+                + (f" (did you mean {meant}?)" if meant else "")
+                + f"; choose from {', '.join(known)}. Workers have a command of their own: `noonday worker`"
+            )
+    if not names:
+        raise BadSettings(f"--roles: name at least one of {', '.join(known)}")
+    return [Role(name) for name in dict.fromkeys(names)]
+
+
+def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
+    there = sorted({pool for pool, _ in registry.handlers})
+    if not there:
+        raise BadSettings("this application has no handlers: there is nothing to run")
+    for pool in wanted:
+        if pool not in there:
+            meant = nearest(pool, there)
+            raise BadSettings(
+                f"--pool: this application has no handler in pool {pool!r}"
+                + (f" (did you mean {meant}?)" if meant else "")
+                + f"; it has {', '.join(there)}"
+            )
+    return list(dict.fromkeys(wanted)) or there
+
+
+def _ready(what: str, url: str) -> None:
+    show(Text(f"Noonday {__version__} is running", style="bold green"), "", facts([("does", what), ("at", url)]))
+    sys.stdout.flush()

@@ -1,0 +1,91 @@
+"""The log of events: one topic, whose partitions are read one by one."""
+
+import random
+from concurrent.futures import Future
+
+from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.names import Names
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.kafka.reader import LogReader
+from noonday.drivers.kafka.thread import pace
+from noonday.drivers.kafka.topics import Topics
+from noonday.model.errors import BusUnavailable
+from noonday.ports.bus import LogBatch
+from noonday.ports.clock import Clock
+from noonday.runtime.supervise import wait_for_event
+
+_LATELY_MS = 60_000
+_LOOK_SEC = 1.0
+
+
+class Log:
+    """Who reads it, and whether it is still the log it was."""
+
+    def __init__(self, options: KafkaOptions, names: Names, post: Post, topics: Topics, clock: Clock) -> None:
+        self._options = options
+        self._topic = names.log
+        self._post = post
+        self._topics = topics
+        self._clock = clock
+        self._readers: dict[int, LogReader] = {}
+        self._eras: dict[int, str] = {}
+        """What we said the era of a partition is."""
+        self._asked: Future[str] | None = None
+        self._asked_at = 0.0
+        self._era: str | None = None
+        """What the era was when we last looked."""
+
+    @property
+    def readers(self) -> list[LogReader]:
+        return list(self._readers.values())
+
+    async def choose_partition(self) -> int:
+        """The one that was written to least in the last minute, as far as the broker can tell."""
+        await self._topics.ensure_log()
+        try:
+            written = await self._topics.recently_written(self._topic, self._clock.now_ms() - _LATELY_MS)
+        except BusUnavailable:
+            return random.randrange(self._topics.partitions_of(self._topic))
+        return random.choice([partition for partition, count in enumerate(written) if count == min(written)])
+
+    async def era(self, partition: int) -> str:
+        self._eras[partition] = self._era = await self._topics.log_id()
+        return self._era
+
+    async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
+        self._check_era(partition)
+        reader = await self._reader_of(partition)
+        reader.arrived.clear()
+        batch = reader.look(offset, limit)
+        if batch.entries or wait_sec <= 0:
+            return batch
+        await wait_for_event(reader.arrived, self._clock, wait_sec)
+        return reader.look(offset, limit)
+
+    async def _reader_of(self, partition: int) -> LogReader:
+        reader = self._readers.get(partition)
+        if reader is not None and reader.running and reader.era == self._eras.get(partition):
+            return reader
+        if reader is not None:
+            await reader.stop(self._options.end_within_sec)
+        await self._topics.ensure_log()
+        reader = self._readers[partition] = LogReader(self._options, self._post, self._topic, partition)
+        reader.era = self._eras.get(partition)
+        reader.start()
+        return reader
+
+    def _check_era(self, partition: int) -> None:
+        """Offsets of another log say nothing. Whoever asks for the era again, knows."""
+        self._look_again()
+        said = self._eras.get(partition)
+        if said is not None and self._era is not None and said != self._era:
+            raise BusUnavailable("kafka: the log was made anew, and its offsets begin again", era=self._era)
+
+    def _look_again(self) -> None:
+        now = pace.monotonic()
+        if now - self._asked_at < _LOOK_SEC or (self._asked is not None and not self._asked.done()):
+            return
+        if self._asked is not None and self._asked.exception() is None:
+            self._era = self._asked.result()
+        self._asked_at = now
+        self._asked = self._topics.find_log_id()

@@ -1,0 +1,162 @@
+"""Which messages of a pool's topics are here, handed out and done with: how far each partition may be committed.
+
+Nothing here waits or asks anybody; whoever uses it sees to it that only one thread does so at a time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from noonday.model.firing import LANES
+from noonday.model.message import Dispatch
+
+Place = tuple[str, int]
+"""A topic and one of its partitions."""
+_MEMORY = 8
+"""Over about how many messages the average size of a pack is taken."""
+
+
+class Track:
+    """A partition, from when it was given to us until it is lost."""
+
+    __slots__ = ("_packs", "_waiting", "lane", "lost", "mean_pack", "next", "position", "said")
+
+    def __init__(self, lane: int, start: int | None) -> None:
+        self.lane = lane
+        self.next = start
+        """The offset after the last message that came. None: we do not know yet where we are."""
+        self.position = start
+        """The offset of the first message that is not handed out whole."""
+        self.mean_pack = 0.0
+        self.lost = False
+        self.said: tuple[int, int, int] | None = None
+        """What was last committed: offset, position, concurrency of whoever has it."""
+        self._packs: deque[Pack] = deque()
+        self._waiting = 0
+
+    def add(self, offset: int, dispatches: list[Dispatch]) -> "Pack":
+        """A message came. One without dispatches is done with from the beginning."""
+        pack = Pack(self, offset, dispatches)
+        self._packs.append(pack)
+        self.next = offset + 1
+        if not self._waiting:
+            self.position = offset if dispatches else self.next
+        if dispatches:
+            self._waiting += 1
+            self.mean_pack += (len(dispatches) - self.mean_pack) / (_MEMORY if self.mean_pack else 1)
+        return pack
+
+    def handed_out(self, pack: "Pack") -> None:
+        """The whole of it, and of all before it."""
+        self._waiting -= 1
+        self.position = pack.offset + 1 if self._waiting else self.next
+
+    def done_to(self) -> int | None:
+        """Everything before this offset is done with."""
+        packs = self._packs
+        while packs and not packs[0].left:
+            packs.popleft()
+        return packs[0].offset if packs else self.next
+
+
+class Pack:
+    """A message, and how much of it is handed out and done with."""
+
+    __slots__ = ("dispatches", "left", "offset", "taken", "track")
+
+    def __init__(self, track: Track, offset: int, dispatches: list[Dispatch]) -> None:
+        self.track = track
+        self.offset = offset
+        self.dispatches = dispatches
+        self.taken = 0
+        self.left = len(dispatches)
+        """How many are not done with."""
+
+
+class Shelf:
+    """Everything of one pool that is here: what waits to be handed out, by lane, and what is handed out, by name."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[Place, Track] = {}
+        self._waiting: tuple[deque[Pack], ...] = tuple(deque() for _ in LANES)
+        self._out: dict[tuple[str, int], Pack | list[Pack]] = {}
+        """A list, for a dispatch that came more than once."""
+        self.waiting = 0
+        """How many dispatches wait to be handed out."""
+        self.closed = False
+        """Partitions change hands: until it is known which are still ours, nothing is handed out."""
+
+    @property
+    def tracks(self) -> Mapping[Place, Track]:
+        return self._tracks
+
+    def gain(self, place: Place, lane: int, start: int | None) -> None:
+        self.lose([place])
+        self._tracks[place] = Track(lane, start)
+
+    def lose(self, places: Iterable[Place]) -> None:
+        """Forget what is here of some partitions: others get it, from the offset that was committed."""
+        lost = [track for place in places if (track := self._tracks.pop(place, None)) is not None]
+        if not lost:
+            return
+        for track in lost:
+            track.lost = True
+        self._waiting = tuple(deque(pack for pack in packs if not pack.track.lost) for packs in self._waiting)
+        self.waiting = sum(len(pack.dispatches) - pack.taken for packs in self._waiting for pack in packs)
+        self._out = {name: left for name, packs in self._out.items() if (left := _still_ours(packs)) is not None}
+
+    def add(self, place: Place, offset: int, dispatches: list[Dispatch]) -> None:
+        """A message came. One of a partition that is not ours any more is ignored."""
+        track = self._tracks.get(place)
+        if track is None:
+            return
+        if track.next is not None and offset < track.next:
+            # The topic was made anew, or the client had to start over: nothing that we knew holds.
+            self.gain(place, track.lane, offset)
+            track = self._tracks[place]
+        pack = track.add(offset, dispatches)
+        if dispatches:
+            self._waiting[track.lane].append(pack)
+            self.waiting += len(dispatches)
+
+    def take(self, room: int) -> list[Dispatch]:
+        """Up to so many, those of higher lanes first."""
+        taken: list[Dispatch] = []
+        for packs in self._waiting if not self.closed else ():
+            while packs and len(taken) < room:
+                pack = packs[0]
+                some = pack.dispatches[pack.taken : pack.taken + room - len(taken)]
+                self._hand_out(pack, some)
+                taken += some
+                if pack.taken == len(pack.dispatches):
+                    packs.popleft()
+                    pack.track.handed_out(pack)
+        self.waiting -= len(taken)
+        return taken
+
+    def done(self, dispatches: Sequence[Dispatch]) -> None:
+        """They need not come again, nor any other copy of them that was handed out."""
+        pop = self._out.pop
+        for dispatch in dispatches:
+            packs = pop((dispatch.execution_id, dispatch.number), None)
+            if packs.__class__ is Pack:
+                packs.left -= 1
+            elif packs is not None:
+                for pack in packs:  # type: ignore[union-attr]
+                    pack.left -= 1
+
+    def _hand_out(self, pack: Pack, dispatches: Sequence[Dispatch]) -> None:
+        pack.taken += len(dispatches)
+        out = self._out
+        for dispatch in dispatches:
+            name = (dispatch.execution_id, dispatch.number)
+            if name in out:
+                before = out[name]
+                out[name] = [*before, pack] if isinstance(before, list) else [before, pack]
+            else:
+                out[name] = pack
+
+
+def _still_ours(packs: Pack | list[Pack]) -> Pack | list[Pack] | None:
+    if isinstance(packs, Pack):
+        return None if packs.track.lost else packs
+    return [pack for pack in packs if not pack.track.lost] or None

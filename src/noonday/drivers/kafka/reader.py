@@ -1,0 +1,191 @@
+"""Reads one partition of the log.
+
+An entry's offset is that of its message times a million, plus its index in the message. So every entry has an offset of its
+own, reading can go on in the middle of a message, and offsets grow by one or more from entry to entry: whoever counts n
+entries on from an offset never comes out behind the n-th, only before it, and reads some entries twice at worst.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.kafka.thread import ClientThread, pace
+from noonday.model.message import LogEntry
+from noonday.ports.bus import LogBatch
+
+log = structlog.get_logger("noonday.kafka")
+SCALE = 1_000_000
+IDLE_SEC = 60.0
+"""A partition that nobody has read for so long is somebody else's by now."""
+_POLL_SEC = 0.1
+_MOST = 20_000
+"""How many entries may lie here in any case."""
+
+
+class Pages:
+    """Messages that were read and may be asked for again, in order. Knows nothing of brokers."""
+
+    def __init__(self) -> None:
+        self._pages: deque[tuple[int, Sequence[LogEntry]]] = deque()
+        self.first = -1
+        """We have what came from this offset on."""
+        self.next = -1
+        """The offset of the message that comes next."""
+        self.count = 0
+        self._moved: tuple[int, int] | None = None
+
+    def where(self, offset: int) -> int:
+        """The scaled offset to read from, for one that was asked for."""
+        if self._moved is not None and offset // SCALE == self._moved[0]:
+            return self._moved[1] * SCALE
+        return offset
+
+    def aim(self, offset: int) -> bool:
+        """From here on, please. Whether that is where we are: if not, the next message has to be this one."""
+        if not self.first <= offset <= self.next:
+            self.start_at(offset)
+            return False
+        while self._pages and self._pages[0][0] < offset:
+            self.count -= len(self._pages.popleft()[1])
+        self.first = offset
+        return True
+
+    def start_at(self, offset: int) -> None:
+        self._pages.clear()
+        self.first = self.next = offset
+        self.count = 0
+
+    def move(self, offset: int) -> None:
+        """What was asked for is not there: read from here instead."""
+        self._moved = (self.next, offset)
+        self.start_at(offset)
+
+    def add(self, offset: int, entries: Sequence[LogEntry]) -> None:
+        if entries:
+            self._pages.append((offset, entries))
+            self.count += len(entries)
+        self.next = offset + 1
+
+    def cut(self, offset: int, limit: int) -> LogBatch:
+        """Up to `limit` entries from a scaled offset on."""
+        found: list[LogEntry] = []
+        begin = end = offset
+        for at, entries in self._pages:
+            skip = max(0, offset - at * SCALE)
+            some = entries[skip : skip + limit - len(found)]
+            if not some:
+                continue
+            if not found:
+                begin = at * SCALE + skip
+            found += some
+            end = (at + 1) * SCALE if skip + len(some) == len(entries) else at * SCALE + skip + len(some)
+            if len(found) >= limit:
+                break
+        return LogBatch(begin, end, tuple(found))
+
+
+class LogReader(ClientThread):
+    """Its thread reads ahead, a little; the loop asks for entries from an offset on."""
+
+    def __init__(self, options: KafkaOptions, post: Post, topic: str, partition: int) -> None:
+        super().__init__(f"noonday-kafka-log-{partition}")
+        self._options = options
+        self._post = post
+        self._topic = topic
+        self._partition = partition
+        self.arrived = asyncio.Event()
+        self.era: str | None = None
+        """Of the log it was opened for."""
+        self._lock = threading.Lock()
+        self._pages = Pages()
+        self._astray = False
+        """The client is not where it should be."""
+        self._most = _MOST
+        self._drained = threading.Event()
+        self._asked_at = pace.monotonic()
+
+    # On the loop
+
+    def look(self, offset: int, limit: int) -> LogBatch:
+        """What is here."""
+        with self._lock:
+            self._asked_at = pace.monotonic()
+            self._most = max(_MOST, 2 * limit)
+            offset = self._pages.where(offset)
+            if not self._pages.aim(offset // SCALE):
+                self._astray = True
+            self._drained.set()
+            return self._pages.cut(offset, limit)
+
+    # In the thread
+
+    def _open(self) -> None:
+        self._consumer = Consumer(self._options.reader())
+
+    def _turn(self) -> None:
+        if pace.monotonic() - self._asked_at > IDLE_SEC:
+            self._stopping.set()
+            return
+        with self._lock:
+            full = self._pages.count >= self._most or self._pages.next < 0
+            if full:
+                self._drained.clear()
+            start = self._pages.next if self._astray else None
+            self._astray = False
+        if start is not None:
+            self._go_to(start)
+        elif full:
+            self._drained.wait(_POLL_SEC)
+        else:
+            self._fetch()
+
+    def _close(self) -> None:
+        self._consumer.close()
+
+    def _go_to(self, offset: int) -> None:
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def _fetch(self) -> None:
+        first = self._consumer.poll(_POLL_SEC)
+        if first is None:
+            return
+        messages = [first, *self._consumer.consume(100, 0)]
+        opened = [(each.offset() or 0, self._post.open_entries(each)) for each in messages if each.error() is None]
+        with self._lock:
+            if self._astray:
+                return
+            for offset, entries in opened:
+                self._pages.add(offset, entries)
+        if opened:
+            self._tell(self.arrived.set)
+        for each in messages:
+            if each.error() is not None:
+                self._on_error(each)
+
+    def _on_error(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
+            self._start_over()
+        else:
+            self._complain("cannot read the log", error)
+            self._stopping.wait(_POLL_SEC)
+
+    def _start_over(self) -> None:
+        """The offset is not there: what it named is too old, and gone, or the log is another one."""
+        place = TopicPartition(self._topic, self._partition)
+        marks = self._consumer.get_watermark_offsets(place, timeout=self._options.answer_within_sec)
+        with self._lock:
+            if self._astray or marks is None:
+                self._astray = True
+                return
+            wanted, begin, end = self._pages.next, *marks
+            log.error("the log has a gap", partition=self._partition, wanted=wanted, begin=begin, end=end)
+            self._pages.move(begin)
+            self._astray = True

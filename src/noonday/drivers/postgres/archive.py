@@ -1,0 +1,225 @@
+"""The read side in PostgreSQL."""
+
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.ledger import as_json
+from noonday.model.execution import State
+from noonday.model.firing import Decided, Decision
+from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
+from noonday.model.job import Job
+from noonday.model.message import HandlerInfo
+from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.jobs import AuditEntry, Execution, Fire
+
+SQL = load("archive")
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+LAST_NUMBER = 2**63 - 1
+_LAST_MS = 2**48 - 1
+
+_job_row = tuple[Job, Fire | None, bool]
+_dead_row = tuple[Execution, int, bool, ExecutionId | None, str | None]
+_audit_row = tuple[int, tuple[TenantId, int, str, str, str, dict[str, object]]]
+_worker_row = tuple[str, str, int, dict[str, int], int, int, str, tuple[str, ...], list[tuple[str, str]]]
+
+
+class PostgresArchive(Archive):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None:
+        if not is_id(job_id):
+            return None
+        row = await self._decode(_job_row, SQL.job, tenant, job_id)
+        return JobRow(*row) if row else None
+
+    async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
+        before = LAST_ID if after is None else after
+        said = (where.type, where.pool, where.handler, where.name, where.unique_key, where.tag, where.state)
+        if not is_id(before) or not _can_be_stored(*said):
+            return []
+        rows = await self._decode(list[_job_row], SQL.jobs, tenant, before, *said, limit)
+        return [JobRow(*row) for row in rows]
+
+    async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None:
+        if not is_id(execution_id):
+            return None
+        found: Execution | None = await self._decode(Execution, SQL.execution, tenant, execution_id)
+        return found
+
+    async def list_executions(
+        self, tenant: TenantId, job_id: JobId, *, state: str | None, after: str | None, limit: int
+    ) -> list[Execution]:
+        before = LAST_ID if after is None else after
+        if not is_id(job_id) or not is_id(before):
+            return []
+        number = None if state is None else int(State[state])
+        found: list[Execution] = await self._decode(
+            list[Execution], SQL.executions, tenant, job_id, before, number, limit
+        )
+        return found
+
+    async def executions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Execution]:
+        if not is_id(job_id):
+            return []
+        first, last = _first_id_at(from_ms), _first_id_at(to_ms + 1)
+        found: list[Execution] = await self._decode(list[Execution], SQL.executions_between, job_id, first, last, limit)
+        return found
+
+    async def decisions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Decision]:
+        if not is_id(job_id):
+            return []
+        rows = await self._database.fetch(SQL.decisions_between, job_id, from_ms, to_ms, limit)
+        return [Decision(job, from_, to, count, Decided(outcome), why) for job, from_, to, count, outcome, why in rows]
+
+    async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
+        if not is_id(job_id):
+            return None
+        payload: bytes | None = await self._database.value(SQL.payload, tenant, job_id, revision)
+        return payload
+
+    async def list_dead(
+        self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
+    ) -> list[DeadLetter]:
+        before = LAST_ID if after is None else after
+        ids = [before] if where.job_id is None else [before, where.job_id]
+        if not all(map(is_id, ids)) or not _can_be_stored(where.pool, where.handler):
+            return []
+        rows = await self._decode(
+            list[_dead_row],
+            SQL.dead,
+            tenant,
+            where.archived,
+            where.job_id,
+            where.pool,
+            where.handler,
+            where.since_ms,
+            where.until_ms,
+            before,
+            limit,
+        )
+        return [DeadLetter(*row) for row in rows]
+
+    async def find_dead(
+        self, tenant: TenantId, execution_id: ExecutionId
+    ) -> tuple[int, bool, ExecutionId | None] | None:
+        if not is_id(execution_id):
+            return None
+        row = await self._database.row(SQL.dead_letter, tenant, execution_id)
+        return tuple(row) if row else None
+
+    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]:
+        async with self._database.session() as session:
+            return await _pools(session, now_ms, name)
+
+    async def pool_names(self) -> list[str]:
+        rows = await self._decode(list[tuple[str, PoolSettings]], SQL.pools, None)
+        return [name for name, _ in rows]
+
+    async def find_handler(self, pool: str, handler: str) -> HandlerInfo | None:
+        found: HandlerInfo | None = await self._decode(HandlerInfo, SQL.handler, pool, handler)
+        return found
+
+    async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
+        async with self._database.transaction() as session:
+            await session.execute(SQL.put_pool, name, as_json(settings))
+            await _add_audit(session, audit)
+
+    async def list_workers(self) -> list[WorkerRow]:
+        async with self._database.session() as session:
+            return await _workers(session)
+
+    async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
+        row = await self._database.row(SQL.tenant, tenant)
+        return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
+
+    async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
+        async with self._database.transaction() as session:
+            await session.execute(SQL.put_tenant, tenant, as_json(settings), audit.at_ms)
+            await _add_audit(session, audit)
+
+    async def list_audit(
+        self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
+    ) -> list[tuple[int, AuditEntry]]:
+        if not _can_be_stored(target, subject):
+            return []
+        before = LAST_NUMBER if after is None else after
+        rows = await self._decode(list[_audit_row], SQL.audit, tenant, target, subject, before, limit)
+        return [(number, AuditEntry(*entry)) for number, entry in rows]
+
+    async def counts(self, now_ms: int) -> dict[str, int]:
+        found: dict[str, int] = await self._decode(dict[str, int], SQL.counts, now_ms)
+        return found
+
+    async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
+        rows = await self._database.fetch(SQL.declared, tenant, prefix)
+        return [(key, JobId(job)) for key, job in rows]
+
+    async def _decode(self, kind: Any, query: str, *parameters: Any) -> Any:
+        async with self._database.session() as session:
+            return await _decode(session, kind, query, *parameters)
+
+
+async def _decode(session: Session, kind: Any, query: str, *parameters: Any) -> Any:
+    """The one JSON value that a query answers; None if it finds nothing."""
+    text = await session.fetchval(query, *parameters)
+    return None if text is None else msgspec.json.decode(text, type=kind)
+
+
+def _can_be_stored(*texts: str | None) -> bool:
+    """PostgreSQL has no text with a NUL in it, and refuses to look for one."""
+    return not any(text and "\0" in text for text in texts)
+
+
+def _first_id_at(ms: int) -> str:
+    time = f"{min(max(0, ms), _LAST_MS):012x}"
+    return f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
+
+
+async def _add_audit(session: Session, entry: AuditEntry) -> None:
+    detail = as_json(entry.detail)
+    await session.execute(SQL.add_audit, entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail)
+
+
+async def _pools(session: Session, now_ms: int, name: str | None) -> list[PoolRow]:
+    settings = await _decode(session, list[tuple[str, PoolSettings]], SQL.pools, name)
+    handlers = await _decode(session, list[tuple[str, str, HandlerInfo]], SQL.handlers)
+    alive = [worker for worker in await _worker_rows(session) if worker[6] == "ALIVE"]
+    handed_out = {(pool, state): n for pool, state, n in await session.fetch(SQL.open_by_pool)}
+    due = dict(await session.fetch(SQL.due_by_pool, now_ms))
+    return [
+        PoolRow(
+            name=pool,
+            settings=setting,
+            handlers=tuple(
+                (info, sum((of, called) in worker[8] for worker in alive))
+                for of, called, info in handlers
+                if of == pool
+            ),
+            workers=sum(pool in worker[3] for worker in alive),
+            capacity=sum(worker[3].get(pool, 0) for worker in alive),
+            queued=handed_out.get((pool, State.PENDING), 0),
+            running=handed_out.get((pool, State.RUNNING), 0),
+            due=due.get(pool, 0),
+        )
+        for pool, setting in settings
+    ]
+
+
+async def _workers(session: Session) -> list[WorkerRow]:
+    running: dict[str | None, list[Execution]] = {}
+    for execution in await _decode(session, list[Execution], SQL.running):
+        running.setdefault(execution.worker_id, []).append(execution)
+    return [
+        WorkerRow(id_, host, pid, pools, started_ms, seen_ms, state, stuck, tuple(running.get(id_, ())))
+        for id_, host, pid, pools, started_ms, seen_ms, state, stuck, _ in await _worker_rows(session)
+    ]
+
+
+async def _worker_rows(session: Session) -> list[_worker_row]:
+    rows: list[_worker_row] = await _decode(session, list[_worker_row], SQL.workers)
+    return rows

@@ -1,0 +1,141 @@
+"""Sessions of PostgreSQL, and the translation of what can go wrong with them."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from noonday.model.errors import BadSettings, StoreUnavailable
+
+Session = Any
+"""A session, or one inside a transaction: `asyncpg` wraps those of a pool, and does not say so in its types."""
+
+
+@dataclass(frozen=True)
+class PostgresOptions:
+    url: str
+    schema: str = "noonday"
+    sessions: int = 10
+    """How many sessions this process may have at most."""
+    connect_sec: float = 5.0
+    statement_sec: float = 20.0
+    lock_sec: float = 2.0
+    idle_in_transaction_sec: float = 5.0
+    """A process that is frozen inside a transaction holds its locks no longer than this."""
+    ca_file: str | None = None
+    """Verify the server's certificate by this; then the session is always encrypted."""
+    name: str = "noonday"
+
+
+class Database:
+    """A pool of sessions."""
+
+    def __init__(self, options: PostgresOptions, pool: "asyncpg.Pool[Any]") -> None:
+        self.options = options
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, options: PostgresOptions) -> "Database":
+        with translated():
+            pool = await asyncpg.create_pool(
+                options.url,
+                min_size=1,
+                max_size=options.sessions,
+                timeout=options.connect_sec,
+                command_timeout=options.statement_sec + 5,
+                ssl=_tls(options),
+                server_settings=_session_settings(options),
+                max_inactive_connection_lifetime=300,
+            )
+        return cls(options, pool)
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except (TimeoutError, OSError, asyncpg.PostgresError):
+            self._pool.terminate()
+
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        with translated():
+            async with self._pool.acquire(timeout=self.options.connect_sec) as session:
+                yield session
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        async with self.session() as session, session.transaction():
+            yield session
+
+    async def fetch(self, query: str, *parameters: Any) -> Sequence[Any]:
+        async with self.session() as session:
+            rows: Sequence[Any] = await session.fetch(query, *parameters)
+            return rows
+
+    async def row(self, query: str, *parameters: Any) -> Any:
+        async with self.session() as session:
+            return await session.fetchrow(query, *parameters)
+
+    async def value(self, query: str, *parameters: Any) -> Any:
+        async with self.session() as session:
+            return await session.fetchval(query, *parameters)
+
+
+_LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # a lock that is not to be had in time
+    asyncpg.TransactionRollbackError,  # a deadlock
+    asyncpg.InternalClientError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+
+@contextlib.contextmanager
+def translated() -> Any:
+    """No exception of the client library leaves a driver."""
+    try:
+        yield
+    except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        raise StoreUnavailable(f"PostgreSQL refuses us: {error}") from error
+    except asyncpg.InvalidCatalogNameError as error:
+        raise StoreUnavailable(f"{error}: create it, or name another one in the URL") from error
+    except asyncpg.UndefinedTableError as error:
+        raise StoreUnavailable(f"{error}: run `noonday migrate`") from error
+    except _LOST as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be used now: {type(error).__name__}: {error}") from error
+
+
+def _session_settings(options: PostgresOptions) -> dict[str, str]:
+    return {
+        "search_path": f'"{options.schema}"',
+        "application_name": options.name,
+        "statement_timeout": _ms(options.statement_sec),
+        "lock_timeout": _ms(options.lock_sec),
+        "idle_in_transaction_session_timeout": _ms(options.idle_in_transaction_sec),
+        "jit": "off",
+        # Every hot statement is prepared once and has one good plan: by the keys it is given.
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "on",
+    }
+
+
+def _ms(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+def _tls(options: PostgresOptions) -> ssl.SSLContext | None:
+    if options.ca_file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise BadSettings(f"cannot read the certificates in {options.ca_file}: {error}") from error

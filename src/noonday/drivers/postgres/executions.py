@@ -1,0 +1,262 @@
+"""Executions in PostgreSQL."""
+
+import contextlib
+from collections.abc import Sequence
+
+import asyncpg
+
+from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.ledger import (
+    NOT_PLAIN,
+    STALE_PLACE,
+    Versioned,
+    books_for,
+    ids_in,
+    payload_of,
+    settle_found,
+    until_unchanged,
+    versioned,
+)
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.ledger import as_json
+from noonday.ledger.settling import Settlement, found, sort_out, successes_first
+from noonday.model.errors import StaleEpoch, StoreUnavailable
+from noonday.model.execution import Outcome, State
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.ports.executions import Executions, Place, Retention, Settled
+from noonday.ports.jobs import Execution
+
+SQL = load("executions")
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+DAY_MS = 86_400_000
+DAYS_AHEAD = 3
+PARTITIONS_EVERY_MS = 3_600_000
+
+
+class PostgresExecutions(Executions):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._prune_jobs_after = ("", FIRST_ID)
+        self._partitions_at_ms = 0
+
+    async def place(self, partition: int) -> Place | None:
+        row = await self._database.row(SQL.place, partition)
+        return Place(*row) if row else None
+
+    async def oldest_tick_ms(self) -> int | None:
+        return await self._database.value(SQL.oldest_tick) or None
+
+    async def settle(
+        self,
+        reports: Sequence[Report],
+        signs: Sequence[Hello | Beat | Bye],
+        *,
+        was: Place | None,
+        now: Place,
+        now_ms: int,
+    ) -> Settled:
+        settlement = _Settle(self._database, was, now, now_ms, reports, signs)
+        return await until_unchanged(settlement.attempt)
+
+    async def running_workers(self, partition: int) -> list[WorkerId]:
+        return [WorkerId(row[0]) for row in await self._database.fetch(SQL.running_workers, partition)]
+
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
+        async def read() -> Sequence[Versioned]:
+            return versioned(await self._database.value(SQL.running_of_workers, list(workers)))
+
+        for worker in workers:
+            await self._database.value(SQL.part_worker, worker, "LOST", 0)
+        return await settle_found(self._database, read, lambda rows: found(rows, Outcome.LOST), now_ms)
+
+    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+        # All partitions of a log lose their memory together: what was on its way comes back once.
+        first = await self._database.value(SQL.note_era, era) is not None
+
+        async def read() -> Sequence[Versioned]:
+            running = versioned(await self._database.value(SQL.running_of_partition, partition))
+            return [*running, *versioned(await self._database.value(SQL.handed_out))] if first else running
+
+        await self._database.value(SQL.part_all_workers, partition)
+        if first:
+            await self._database.value(SQL.forget_batches)
+        return await settle_found(
+            self._database, read, lambda rows: Settlement([(row, _fate(row), None) for row in rows]), now_ms
+        )
+
+    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
+        return [(ExecutionId(x), n, reason) for x, n, reason in await self._database.fetch(SQL.wishes, pool)]
+
+    async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
+        await self._keep_partitions(now_ms)
+        went: int = 0
+        for state, age_ms in (
+            (State.SUCCEEDED, policy.succeeded_ms),
+            (State.CANCELLED, policy.cancelled_ms),
+            (State.EXPIRED, policy.expired_ms),
+            (State.DEAD, policy.dead_ms),
+        ):
+            went += await self._prune_executions(state, now_ms - age_ms, limit)
+        value = self._database.value
+        went += await value(SQL.drop_decisions, now_ms - policy.decisions_ms, limit)
+        went += await value(SQL.drop_audit, now_ms - policy.audit_ms, limit)
+        went += await value(SQL.drop_receipts, now_ms - policy.receipts_ms, limit)
+        went += await value(SQL.drop_unused_revisions, limit)
+        await value(SQL.drop_workers, now_ms - policy.succeeded_ms)
+        went += await self._prune_jobs(now_ms - policy.jobs_ms, limit)
+        return went
+
+    async def _keep_partitions(self, now_ms: int) -> None:
+        """Now and then: room for the days to come; days of which nothing is left go. Not to be had now: later."""
+        if now_ms < self._partitions_at_ms:
+            return
+        with contextlib.suppress(StoreUnavailable):
+            async with self._database.transaction() as session:
+                if await session.fetchval(SQL.lock_partitions):
+                    await session.fetchval(SQL.make_partitions, now_ms, DAYS_AHEAD)
+                    await session.fetchval(SQL.drop_partitions, now_ms - DAY_MS)
+        self._partitions_at_ms = now_ms + PARTITIONS_EVERY_MS
+
+    async def _prune_executions(self, state: State, before_ms: int, limit: int) -> int:
+        if before_ms <= 0:
+            return 0
+        time = f"{before_ms:012x}"
+        newest = f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
+        count: int = await self._database.value(SQL.drop_executions, newest, int(state), before_ms, limit)
+        return count
+
+    async def _prune_jobs(self, before_ms: int, limit: int) -> int:
+        """One page of all jobs a step, round and round."""
+        page = await self._database.fetch(SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
+        gone = [(tenant, job) for tenant, job, ended in page if ended]
+        if gone:
+            await self._database.value(SQL.drop_jobs, [t for t, _ in gone], [job for _, job in gone], before_ms)
+        self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", FIRST_ID)
+        return len(gone)
+
+
+class _Settle:
+    """One batch of the log, decided as often as what it is decided by changes under it."""
+
+    def __init__(
+        self,
+        database: Database,
+        was: Place | None,
+        now: Place,
+        now_ms: int,
+        reports: Sequence[Report],
+        signs: Sequence[Hello | Beat | Bye],
+    ) -> None:
+        self._database = database
+        self._was = was
+        self._now = now
+        self._now_ms = now_ms
+        self._order = {id(report): at for at, report in enumerate(reports)}
+        plain, self._others = successes_first(reports)
+        # A success that was said twice is one.
+        first: dict[str, Report] = {}
+        for report in plain:
+            first.setdefault(report.execution_id, report)
+        self._plain = list(first.values())
+        self._others += [report for report in plain if first[report.execution_id] is not report]
+        self._signs = signs
+
+    async def attempt(self) -> Settled:
+        ledger_text, settled = await self._decide()
+        async with self._database.session() as session:
+            try:
+                if self._signs:
+                    async with session.transaction():
+                        await _note_signs(session, self._signs, self._now.partition)
+                        await self._write(session, ledger_text)
+                        await _keep_progress(session, self._signs)
+                else:
+                    await self._write(session, ledger_text)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate == STALE_PLACE:
+                    raise StaleEpoch(
+                        f"partition {self._now.partition} of the log is recorded by somebody else"
+                    ) from error
+                if error.sqlstate != NOT_PLAIN:
+                    raise
+                unfit = ids_in(error)
+            else:
+                if self._plain:
+                    settled.by_state["SUCCEEDED"] = settled.by_state.get("SUCCEEDED", 0) + len(self._plain)
+                return settled
+        self._others += [report for report in self._plain if report.execution_id in unfit]
+        self._others.sort(key=lambda report: self._order[id(report)])
+        self._plain = [report for report in self._plain if report.execution_id not in unfit]
+        return await self.attempt()
+
+    async def _decide(self) -> tuple[str | None, Settled]:
+        if not self._others:
+            return None, Settled((), (), {})
+        rows = versioned(await self._database.value(SQL.find, [report.execution_id for report in self._others]))
+        settlement = sort_out((row for row, _ in rows), self._others)
+        books, touched = await books_for(self._database, settlement)
+        ledger, settled = settlement.settle(books, self._now_ms)
+        concerned = {execution.id for execution, _, _ in settlement.cases}
+        checks = {"rows": [(row.id, version) for row, version in rows if row.id in concerned], "jobs": touched}
+        return as_json(payload_of(ledger) | checks) if concerned else None, settled
+
+    async def _write(self, session: Session, ledger_text: str | None) -> None:
+        was, now, plain = self._was, self._now, self._plain
+        await session.fetchval(
+            SQL.settle,
+            now.partition,
+            was.era if was else None,
+            was.offset if was else None,
+            now.era,
+            now.offset,
+            now.tick_ms,
+            [report.execution_id for report in plain],
+            [report.dispatch for report in plain],
+            [report.worker_id for report in plain],
+            [report.started_ms or report.ended_ms for report in plain],
+            [report.ended_ms for report in plain],
+            [report.result for report in plain],
+            [report.progress for report in plain],
+            ledger_text,
+            self._now_ms,
+        )
+
+
+def _fate(execution: Execution) -> Outcome:
+    return Outcome.LOST if execution.state is State.RUNNING else Outcome.FORGOTTEN
+
+
+async def _note_signs(session: Session, signs: Sequence[Hello | Beat | Bye], partition: int) -> None:
+    for sign in signs:
+        if isinstance(sign, Hello):
+            await _greet(session, sign, partition)
+        elif isinstance(sign, Bye):
+            await session.execute(SQL.part_worker, sign.worker_id, "GONE", sign.at_ms)
+        else:
+            await session.execute(SQL.see_worker, sign.worker_id, sign.at_ms, as_json(sign.stuck))
+
+
+async def _greet(session: Session, hello: Hello, partition: int) -> None:
+    names = as_json([(handler.pool, handler.name) for handler in hello.handlers])
+    concurrency = as_json(hello.concurrency)
+    await session.execute(
+        SQL.greet_worker, hello.worker_id, partition, hello.host, hello.pid, concurrency, names, hello.at_ms
+    )
+    for pool in hello.concurrency:
+        await session.execute(SQL.greet_pool, pool)
+    for handler in hello.handlers:
+        await session.execute(SQL.greet_handler, handler.pool, handler.name, as_json(handler))
+
+
+async def _keep_progress(session: Session, signs: Sequence[Hello | Beat | Bye]) -> None:
+    """After the settling: a run may have said so in the same batch in which it began."""
+    said = [(*each, sign.worker_id) for sign in signs if isinstance(sign, Beat) for each in sign.progress]
+    if said:
+        await session.execute(
+            SQL.keep_progress,
+            [execution for execution, _, _, _ in said],
+            [dispatch for _, dispatch, _, _ in said],
+            [worker for _, _, _, worker in said],
+            [text for _, _, text, _ in said],
+        )

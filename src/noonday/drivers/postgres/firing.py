@@ -1,0 +1,286 @@
+"""The timeline in PostgreSQL."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+import asyncpg
+import msgspec
+
+from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.ledger import (
+    CHANGED,
+    NOT_SOUND,
+    TRIES,
+    ids_in,
+    limits_by_slot,
+    payload_of,
+    settle_found,
+    versioned,
+)
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.books import Books, Limit
+from noonday.ledger.ledger import Ledger, as_json
+from noonday.ledger.replanning import may_have_fired, replan
+from noonday.ledger.settling import found
+from noonday.ledger.volley import Volley, is_careful, is_plain
+from noonday.model.errors import StoreUnavailable
+from noonday.model.execution import Outcome
+from noonday.model.firing import Entry, Kind
+from noonday.model.ids import PARTITIONS, InstanceId, JobId, execution_id
+from noonday.model.job import Job
+from noonday.model.message import Dispatch
+from noonday.ports.executions import Settled
+from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
+from noonday.ports.jobs import Execution, Fire
+
+SQL = load("firing")
+FIRST_KEY = "00000000-0000-0000-0000-000000000000"
+LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+POOLS_SEC = 2.0
+"""How soon what a pool says about timeouts is known to whoever fires."""
+_plans = msgspec.json.Decoder(list[tuple[Job, int | None]])
+_zoned = msgspec.json.Decoder(tuple[Job, Fire])
+_careful = msgspec.json.Decoder(
+    tuple[
+        list[tuple[str, str, JobId]],
+        list[tuple[str, JobId, int, Limit]],
+        list[Execution],
+        list[tuple[str, str, int]],
+    ]
+)
+
+
+class PostgresFiring(Firing):
+    def __init__(self, database: Database, lead_ms: int, *, own_clock: bool = True) -> None:
+        """With `own_clock` it is the server's clock that says what is due; a test says so itself."""
+        self._database = database
+        self._lead_ms = lead_ms
+        self._own_clock = own_clock
+        self._timeouts: dict[str, float] = {}
+        self._timeouts_until = 0.0
+
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
+        rows = await self._database.fetch(SQL.take_over, instance, list(partitions))
+        return {partition: TakenOver(epoch, InstanceId(owner)) for partition, epoch, owner in rows}
+
+    async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
+        due_ms, key = after or (-(2**62), FIRST_KEY)
+        bounds = (due_ms, LAST_KEY if key == "\uffff" else key, until_ms, limit)
+        if len(partitions) == PARTITIONS:
+            rows = await self._database.fetch(SQL.walk_all, *bounds)
+        else:
+            rows = await self._database.fetch(SQL.walk, *bounds, list(partitions))
+        return [Entry(*row) for row in rows]
+
+    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
+        text = await self._database.value(SQL.plans, [e.tenant for e in entries], [e.key for e in entries])
+        return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _plans.decode(text)}
+
+    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+        await self._learn_timeouts()
+        fire = _Fire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
+        shots = fire.apart_from_twins(firings)
+        await fire.fire_plain([shot for shot in shots if is_plain(shot)])
+        await fire.fire_planned([shot for shot in shots if not is_plain(shot)])
+        fired = await fire.answer()
+        if not self._timeouts:
+            return fired
+        dispatches = tuple(self._with_timeout(dispatch) for dispatch in fired.dispatches)
+        return msgspec.structs.replace(fired, dispatches=dispatches)
+
+    async def seal(self, batches: Sequence[int]) -> None:
+        await self._database.value(SQL.seal, list(batches))
+
+    async def unsealed(self, before_ms: int, limit: int) -> list[Batch]:
+        rows = await self._database.fetch(SQL.unsealed, before_ms, limit)
+        return [Batch(*row) for row in rows]
+
+    async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
+        await self._learn_timeouts()
+        rows = await self._database.fetch(SQL.dispatches, batch.id)
+        return [self._with_timeout(Dispatch(*row)) for row in rows]
+
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+        async def read() -> list[tuple[Execution, str]]:
+            return versioned(await self._database.value(SQL.adrift, fired_before_ms, limit))
+
+        settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.FORGOTTEN), now_ms)
+        return list(settled.entries)
+
+    async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
+        rows = await self._database.fetch(SQL.count_due, now_ms)
+        return {pool: (count, oldest) for pool, count, oldest in rows}
+
+    async def replan(self, version: str, limit: int, now_ms: int) -> int:
+        """One page of a recomputation of all schedules, by key; the mark survives a restart."""
+        if await self._database.value(SQL.meta, "zone_data") == version:
+            return 0
+        async with self._database.transaction() as session:
+            seen_version, _, after = (await session.fetchval(SQL.meta, "replan_mark") or "").partition("\n")
+            key = after if after and seen_version == version else FIRST_KEY
+            rows = [_zoned.decode(row[0]) for row in await session.fetch(SQL.zoned_fires, key, limit)]
+            wanted = [execution for job, fire in rows for execution in may_have_fired(job, fire, now_ms)]
+            fired = {row[0] for row in await session.fetch(SQL.existing, wanted)}
+            ledger = Ledger(Books(), now_ms)
+            for job, fire in rows:
+                replan(ledger, job, fire, fired, now_ms)
+            await session.fetchval(SQL.write_ledger, as_json(payload_of(ledger)), now_ms)
+            if len(rows) < limit:
+                await session.execute(SQL.set_meta, "zone_data", version)
+            else:
+                await session.execute(SQL.set_meta, "replan_mark", f"{version}\n{rows[-1][0].id}")
+        return len(rows)
+
+    async def _learn_timeouts(self) -> None:
+        if time.monotonic() >= self._timeouts_until:
+            rows = await self._database.fetch(SQL.pool_timeouts)
+            self._timeouts = dict(rows)
+            self._timeouts_until = time.monotonic() + (POOLS_SEC if self._own_clock else 0)
+
+    def _with_timeout(self, dispatch: Dispatch) -> Dispatch:
+        timeout_sec = self._timeouts.get(dispatch.pool)
+        return dispatch if timeout_sec is None else msgspec.structs.replace(dispatch, pool_timeout_sec=timeout_sec)
+
+
+class _Fire:
+    """One fire: plain one-shots in one statement; the rest planned here and written in another."""
+
+    def __init__(self, database: Database, owner: Owner, now_ms: int, given_ms: int | None, lead_ms: int) -> None:
+        """`given_ms`: the time to go by, instead of the server's."""
+        self._database = database
+        self._owner = owner
+        self._now_ms = now_ms
+        self._given_ms = given_ms
+        self._lead_ms = lead_ms
+        self._epochs = [owner.epochs.get(partition, -1) for partition in range(PARTITIONS)]
+        self._batches: list[int] = []
+        self._dispatches: list[Dispatch] = []
+        self._volley: Volley | None = None
+        self._left: list[Shot] = []
+        """Entries that were not fired: stale, not due yet, locked, or of a partition that is not ours."""
+
+    def apart_from_twins(self, shots: Sequence[Shot]) -> list[Shot]:
+        """The first shot of each key. A second one may at most find out what the key has afterwards."""
+        first: dict[str, Shot] = {}
+        for shot in shots:
+            first.setdefault(shot.entry.key, shot)
+        if len(first) < len(shots):
+            self._left += [shot for shot in shots if first[shot.entry.key] is not shot]
+        return list(first.values())
+
+    async def fire_plain(self, shots: Sequence[Shot]) -> None:
+        if not shots:
+            return
+        entries = [shot.entry for shot in shots]
+        keys = [entry.key for entry in entries]
+        rows = await self._database.fetch(
+            SQL.fire_plain,
+            self._owner.instance,
+            self._epochs,
+            self._given_ms,
+            self._lead_ms,
+            keys,
+            [entry.number for entry in entries],
+            [entry.nominal_ms for entry in entries],
+            [execution_id(JobId(entry.key), entry.nominal_ms) for entry in entries],
+        )
+        if rows:
+            self._batches.append(rows[0][21])
+            self._dispatches += [Dispatch(*row[:21]) for row in rows]
+        if len(rows) < len(shots):
+            fired = {dispatch.job_id for dispatch in self._dispatches}
+            self._left += [shot for shot in shots if shot.entry.key not in fired]
+
+    async def fire_planned(self, shots: Sequence[Shot]) -> None:
+        """Decide and write; what turns out to be stale is left out, and the rest decided again."""
+        stale = [shot for shot in shots if shot.entry.planned and shot.plan is None]
+        shots = [shot for shot in shots if not (shot.entry.planned and shot.plan is None)]
+        self._left += stale
+        for _ in range(TRIES):
+            if not shots:
+                return
+            try:
+                self._volley = await self._fire_all(shots)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate == NOT_SOUND:
+                    unsound = ids_in(error)
+                    self._left += [shot for shot in shots if shot.entry.key in unsound]
+                    shots = [shot for shot in shots if shot.entry.key not in unsound]
+                elif error.sqlstate != CHANGED:
+                    raise
+            else:
+                return
+        raise StoreUnavailable("what is to be fired changes faster than it can be fired")
+
+    async def _fire_all(self, shots: Sequence[Shot]) -> Volley:
+        volley, touched, limits = await self._volley_for([shot for shot in shots if is_careful(shot)])
+        volley.fire(shot for shot in shots if not is_careful(shot) or volley.knows(shot.entry))
+        self._left += [shot for shot in shots if is_careful(shot) and not volley.knows(shot.entry)]
+        if not volley.fired:
+            return volley
+        fired_jobs = {volley.owner_of(shot.entry) for shot in volley.fired if is_careful(shot)}
+        writes = payload_of(volley.ledger, limits) | {
+            "jobs": [row for row in touched if (row[0], row[1]) in fired_jobs],
+            "shots": [(s.entry.key, s.entry.number, s.entry.nominal_ms) for s in volley.fired],
+            "members": volley.members,
+        }
+        batch = await self._database.value(
+            SQL.fire_planned, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
+        )
+        if batch is not None:
+            self._batches.append(batch)
+            self._dispatches += [Dispatch(*row) for row in await self._database.fetch(SQL.dispatches, batch)]
+        return volley
+
+    async def _volley_for(
+        self, careful: Sequence[Shot]
+    ) -> tuple[Volley, list[tuple[str, JobId, int]], dict[tuple[str, str], int]]:
+        if not careful:
+            return Volley(Books(), {}, self._now_ms), [], {}
+        fires = [shot.entry for shot in careful if shot.entry.kind == Kind.FIRE]
+        again = [shot.entry.key for shot in careful if shot.entry.kind == Kind.DISPATCH]
+        text = await self._database.value(
+            SQL.careful_books, [entry.tenant for entry in fires], [entry.key for entry in fires], again
+        )
+        job_of, jobs, open_, used = _careful.decode(text)
+        books = Books(
+            open_=open_,
+            used={(tenant, key): n for tenant, key, n in used},
+            limits={job: limit for _, job, _, limit in jobs},
+        )
+        volley = Volley(books, {x: (tenant, job) for x, tenant, job in job_of}, self._now_ms)
+        touched = [(tenant, job, n) for tenant, job, n, _ in jobs]
+        return volley, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
+
+    async def answer(self) -> Fired:
+        refused, present, lost = await self._sort_left()
+        volley = self._volley or Volley(Books(), {}, self._now_ms)
+        return Fired(
+            batches=tuple(self._batches),
+            dispatches=tuple(self._dispatches),
+            entries=(*present, *volley.ledger.entries),
+            flags=tuple(volley.ledger.flags),
+            refused=refused,
+            lost=tuple(sorted(lost)),
+            held=tuple(volley.held),
+            decided=dict(volley.decided),
+        )
+
+    async def _sort_left(self) -> tuple[int, list[Entry], set[int]]:
+        """How many entries were stale, the rows that are there instead, and which partitions are not ours."""
+        if not self._left:
+            return 0, [], set()
+        epochs = dict(await self._database.fetch(SQL.epochs))
+        lost = {p for p in {shot.entry.partition for shot in self._left} if epochs[p] != self._owner.epochs.get(p)}
+        left = [shot for shot in self._left if shot.entry.partition not in lost]
+        rows = await self._database.fetch(SQL.present, [shot.entry.key for shot in left])
+        by_key = {row[1]: row for row in rows}
+        refused, present = 0, []
+        for shot in left:
+            entry, row = shot.entry, by_key.pop(shot.entry.key, None)
+            if row is None or row[0] is None:
+                refused += 1
+                continue
+            refused += row[3] != entry.number or row[4] != entry.nominal_ms or (bool(entry.planned) and not shot.plan)
+            present.append(Entry(*row))
+        return refused, present, lost

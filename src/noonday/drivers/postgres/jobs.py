@@ -1,0 +1,235 @@
+"""Jobs in PostgreSQL."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.ledger import payload_of
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.editing import Edit, fire_columns
+from noonday.ledger.ledger import as_json, watch_of
+from noonday.model.errors import Conflict, NotFound
+from noonday.model.firing import LANES
+from noonday.model.ids import JobId, TenantId, is_id
+from noonday.model.job import Job, JobState
+from noonday.ports.jobs import (
+    Applied,
+    AuditEntry,
+    Change,
+    Decide,
+    Execution,
+    Fire,
+    Jobs,
+    NewExecution,
+    NewJob,
+    Receipt,
+    Snapshot,
+    Upsert,
+)
+
+SQL = load("jobs")
+JOB_COLUMNS, FIRE_COLUMNS = 20, 12
+_spec = msgspec.json.Encoder().encode
+_snapshot = msgspec.json.Decoder(tuple[Job, Fire | None, tuple[Execution, ...]])
+
+
+class PostgresJobs(Jobs):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        upsert: Upsert,
+        audit: AuditEntry | None,
+        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+    ) -> list[Applied | None]:
+        while True:
+            try:
+                async with self._database.transaction() as session:
+                    return await _add(session, jobs, upsert, audit, seal)
+            except asyncpg.UniqueViolationError as error:
+                if error.constraint_name != "jobs_unique_key":
+                    raise
+                # Somebody else used the key at this very moment: now it is taken, and the job that has it changes.
+
+    async def edit(
+        self,
+        tenant: TenantId,
+        job_id: JobId,
+        decide: Decide,
+        *,
+        since_ms: int,
+        seal: Callable[[Applied], Receipt] | None = None,
+    ) -> Applied:
+        async with self._database.transaction() as session:
+            applied = await _edit(session, tenant, job_id, decide, since_ms)
+            if seal:
+                await _keep(session, seal(applied))
+            return applied
+
+    async def keep_receipt(self, receipt: Receipt) -> None:
+        async with self._database.session() as session:
+            await _keep(session, receipt)
+
+    async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
+        row = await self._database.row(SQL.receipt, tenant, key)
+        return Receipt(*row) if row else None
+
+
+async def _add(
+    session: Session,
+    jobs: Sequence[NewJob],
+    upsert: Upsert,
+    audit: AuditEntry | None,
+    seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+) -> list[Applied | None]:
+    answers: list[Applied | None] = [None] * len(jobs)
+    await insert_jobs(session, await _without_taken_keys(session, jobs, upsert, answers))
+    if audit:
+        await add_audit(session, audit)
+    if seal:
+        await _keep(session, seal(answers))
+    return answers
+
+
+async def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
+    if jobs:
+        columns = _columns([job_columns(new.job) for new in jobs], JOB_COLUMNS)
+        fires = _columns([fire_columns(new.job, new.fire) for new in jobs if new.fire], FIRE_COLUMNS)
+        await session.execute(SQL.add_jobs, *columns, *fires)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(count)]
+
+
+async def _without_taken_keys(
+    session: Session, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
+) -> list[NewJob]:
+    """Jobs that are new. Those whose unique key is taken change the job that has it."""
+    keyed = [new for new in jobs if new.job.spec.unique_key is not None]
+    if not keyed:
+        return list(jobs)
+    tenant = keyed[0].job.tenant
+    keys = [new.job.spec.unique_key for new in keyed]
+    taken = dict(await session.fetch(SQL.unique_keys, tenant, keys))
+    fresh: list[NewJob] = []
+    for at, new in enumerate(jobs):
+        key = new.job.spec.unique_key
+        owner = taken.get(key)
+        if owner is None:
+            fresh.append(new)
+            if key is not None:
+                taken[key] = new.job.id
+        else:
+            if fresh:
+                # The one that has the key may be an earlier one of this very call.
+                await insert_jobs(session, fresh)
+                fresh = []
+            answers[at] = await _edit(session, tenant, JobId(owner), _upserting(upsert, new.job), new.job.updated_ms)
+    return fresh
+
+
+def _upserting(upsert: Upsert, job: Job) -> Decide:
+    return lambda before: upsert(before, job)
+
+
+async def _edit(session: Session, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
+    """Under the locks of the job, its rows on the timeline and its open executions, in this order."""
+    before = await _locked_snapshot(session, tenant, job_id, since_ms)
+    change = decide(before)
+    edit = Edit(before, change, await _existing(session, change.executions))
+    if change.job:
+        await _set_job(session, edit)
+    created: int = await session.fetchval(SQL.write_ledger, as_json(payload_of(edit.ledger)), edit.ledger.now_ms)
+    await _finish(session, change)
+    after = await snapshot(session, tenant, job_id, since_ms)
+    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), created)
+
+
+async def _locked_snapshot(session: Session, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
+    if not is_id(job_id):
+        raise NotFound(f"no job {job_id}")
+    if await session.fetchval(SQL.lock_job, tenant, job_id) is None:
+        raise NotFound(f"no job {job_id}")
+    await session.fetchval(SQL.lock_rest, job_id)
+    await session.fetchval(SQL.lock_dispatches, job_id)
+    return await snapshot(session, tenant, job_id, since_ms)
+
+
+async def snapshot(session: Session, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
+    time = f"{max(0, since_ms):012x}"
+    oldest = f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
+    text = await session.fetchval(SQL.snapshot, tenant, job_id, oldest)
+    if text is None:
+        raise NotFound(f"no job {job_id}")
+    return Snapshot(*_snapshot.decode(text))
+
+
+async def _existing(session: Session, wanted: Sequence[NewExecution]) -> set[str]:
+    if not wanted:
+        return set()
+    return {row[0] for row in await session.fetch(SQL.existing, [new.id for new in wanted])}
+
+
+async def _set_job(session: Session, edit: Edit) -> None:
+    job = edit.job
+    if edit.new_revision:
+        await session.execute(SQL.keep_revision, job.tenant, job.id)
+    await session.execute(SQL.set_job, *job_columns(job))
+    if edit.watch_more:
+        await session.execute(SQL.watch_open, edit.watch_more, job.id)
+
+
+async def _finish(session: Session, change: Change) -> None:
+    if change.release:
+        await session.execute(SQL.release, [x for x, _ in change.release], [due_ms for _, due_ms in change.release])
+    if change.dead:
+        await session.execute(SQL.resolve_dead, [x for x, _ in change.dead], [again for _, again in change.dead])
+    if change.audit:
+        await add_audit(session, change.audit)
+
+
+def job_columns(job: Job) -> tuple[Any, ...]:
+    """A job's row, in the order of `add_jobs` and `set_job`."""
+    spec = job.spec
+    return (
+        job.tenant,
+        job.id,
+        job.revision,
+        int(job.state),
+        spec.name,
+        spec.type.value,
+        spec.target.pool,
+        spec.target.handler,
+        LANES.index(spec.priority),
+        # A cancelled job gives its key back.
+        None if job.state is JobState.CANCELLED else spec.unique_key,
+        spec.timeout_sec,
+        spec.heartbeat_timeout_sec,
+        spec.start_deadline_sec,
+        watch_of(spec),
+        job.anchor_ms,
+        job.created_ms,
+        job.updated_ms,
+        job.trace,
+        _spec(spec).decode(),
+        job.payload,
+    )
+
+
+async def add_audit(session: Session, entry: AuditEntry) -> None:
+    detail = as_json(entry.detail)
+    await session.execute(SQL.add_audit, entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail)
+
+
+async def _keep(session: Session, receipt: Receipt) -> None:
+    try:
+        await session.execute(SQL.add_receipt, *msgspec.structs.astuple(receipt))
+    except asyncpg.UniqueViolationError:
+        raise Conflict("another request with this Idempotency-Key was answered in the meantime") from None

@@ -1,0 +1,119 @@
+"""A ledger as the one value that the store's functions write, and the books that decisions are made by."""
+
+import json
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.books import Books, Limit, Said
+from noonday.ledger.ledger import Ledger, as_json
+from noonday.ledger.settling import Settlement
+from noonday.model.errors import StoreUnavailable
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.job import Job
+from noonday.ports.executions import Settled
+from noonday.ports.jobs import Execution
+
+SQL = load("ledger")
+T = TypeVar("T")
+STALE_PLACE, CHANGED, NOT_PLAIN, NOT_SOUND = "ND001", "ND002", "ND003", "ND004"
+TRIES = 8
+
+Versioned = tuple[Execution, str]
+"""An execution as it was read, and the version of its row."""
+_versioned = msgspec.json.Decoder(list[Versioned])
+_books = msgspec.json.Decoder(
+    tuple[list[tuple[str, JobId, int]], list[Execution], list[tuple[ExecutionId, Said]], list[Job]]
+)
+
+
+def payload_of(ledger: Ledger, limits: dict[tuple[str, str], int] | None = None) -> dict[str, Any]:
+    """What `write_ledger` takes. `limits`: how many of each key there may be, for those that take more."""
+    sets: dict[str, Any] = {
+        "new": ledger.new,
+        "again": ledger.handed_out_again,
+        "set": ledger.settled,
+        "wish": ledger.wished,
+        "drop": ledger.dropped,
+        "put": ledger.put_rows,
+        "decisions": ledger.decisions,
+        "dead": ledger.buried,
+        "slots": [
+            (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in ledger.slots.items()
+        ],
+        "touched": list(ledger.touched),
+    }
+    return {name: rows for name, rows in sets.items() if rows}
+
+
+def versioned(text: str) -> list[Versioned]:
+    return _versioned.decode(text)
+
+
+async def books_for(database: Database, settlement: Settlement) -> tuple[Books, list[tuple[str, JobId, int]]]:
+    """What a settlement looks at, and the jobs by which it decides, as they were touched."""
+    failed, asked_back, watched = settlement.failed, settlement.asked_back, settlement.watched
+    if not (failed or asked_back or watched):
+        return Books(), []
+    text = await database.value(
+        SQL.books,
+        failed,
+        [tenant for tenant, _ in asked_back],
+        [job for _, job in asked_back],
+        [tenant for tenant, _ in watched],
+        [job for _, job in watched],
+    )
+    touched, open_, said, jobs = _books.decode(text)
+    policies = {execution: each.policy for execution, each in said}
+    return Books(open_=open_, policies=policies, jobs=jobs), touched
+
+
+async def settle_found(
+    database: Database,
+    read: Callable[[], Coroutine[Any, Any, Sequence[Versioned]]],
+    decide: Callable[[Sequence[Execution]], Settlement],
+    now_ms: int,
+) -> Settled:
+    """Settle executions that nobody reports of: read them, decide, and write if they are unchanged."""
+
+    async def attempt() -> Settled:
+        rows = await read()
+        settlement = decide([row for row, _ in rows])
+        books, touched = await books_for(database, settlement)
+        ledger, settled = settlement.settle(books, now_ms)
+        if settlement.cases:
+            checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
+            await database.value(SQL.apply, as_json(payload_of(ledger) | checks), now_ms)
+        return settled
+
+    return await until_unchanged(attempt)
+
+
+async def until_unchanged(attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Decide again as long as what the decision was made by has changed before it could be written."""
+    for _ in range(TRIES):
+        try:
+            return await attempt()
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != CHANGED:
+                raise
+    raise StoreUnavailable("what is to be decided changes faster than it can be decided")
+
+
+def ids_in(error: asyncpg.PostgresError) -> set[str]:
+    """The ids that a function named in its refusal."""
+    return set(json.loads(error.detail or "[]"))
+
+
+def limits_by_slot(limits: Iterable[tuple[str, Limit]]) -> dict[tuple[str, str], int]:
+    """For each (tenant, key) the lowest limit that any of these jobs says."""
+    found: dict[tuple[str, str], int] = {}
+    for tenant, limit in limits:
+        if limit.key and limit.limit is not None:
+            slot = (tenant, limit.key)
+            found[slot] = min(limit.limit, found.get(slot, limit.limit))
+    return found

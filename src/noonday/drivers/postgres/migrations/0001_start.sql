@@ -1,0 +1,206 @@
+-- Everything lives in the schema that the session's search_path names first.
+
+CREATE TABLE meta (
+    key   text PRIMARY KEY,
+    value text NOT NULL
+);
+
+CREATE TABLE partitions (
+    partition smallint PRIMARY KEY,
+    epoch     bigint NOT NULL,
+    owner     text NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO partitions SELECT n, 0, '' FROM generate_series(0, 255) n;
+
+-- touched: raised whenever an execution of a watched job is opened, closed or has its turn, and by every edit, so that whoever
+-- decided by what it read can tell whether that is still so.
+CREATE TABLE jobs (
+    tenant        text COLLATE "C" NOT NULL,
+    id            uuid NOT NULL,
+    revision      integer NOT NULL,
+    state         smallint NOT NULL,
+    lane          smallint NOT NULL,
+    watch         smallint NOT NULL,
+    touched       integer NOT NULL DEFAULT 0,
+    anchor_ms     bigint NOT NULL,
+    created_ms    bigint NOT NULL,
+    updated_ms    bigint NOT NULL,
+    timeout_sec   float8,
+    heartbeat_sec float8,
+    deadline_sec  float8,
+    type          text NOT NULL,
+    pool          text NOT NULL,
+    handler       text NOT NULL,
+    name          text,
+    unique_key    text COLLATE "C",
+    trace         text,
+    spec          text NOT NULL,
+    payload       bytea,
+    PRIMARY KEY (tenant, id)
+);
+CREATE UNIQUE INDEX jobs_unique_key ON jobs (tenant, unique_key) WHERE unique_key IS NOT NULL;
+
+-- What a job said before it was replaced, for the executions that were fired with it.
+CREATE TABLE revisions (
+    job_id   uuid NOT NULL,
+    revision integer NOT NULL,
+    spec     text NOT NULL,
+    payload  bytea,
+    PRIMARY KEY (job_id, revision)
+);
+
+-- key: the job of a fire, the execution of a dispatch; so each has one row at most.
+CREATE TABLE timeline (
+    key        uuid PRIMARY KEY,
+    due_ms     bigint,
+    nominal_ms bigint NOT NULL,
+    number     integer NOT NULL,
+    partition  smallint NOT NULL,
+    kind       smallint NOT NULL,
+    lane       smallint NOT NULL,
+    staged     smallint NOT NULL,
+    planned    smallint NOT NULL,
+    runs_left  integer,
+    tenant     text COLLATE "C" NOT NULL,
+    pool       text NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX timeline_due ON timeline (due_ms, key) WHERE due_ms IS NOT NULL;
+
+-- By time: an id begins with the instant of its occurrence, so the id alone finds the partition.
+-- watch: 1 overlap is not ALLOW, 2 a concurrency key. Whoever closes a watched execution looks for what waits on it.
+-- slot: the concurrency key of which a handed-out execution holds a slot.
+CREATE TABLE executions (
+    id          uuid NOT NULL,
+    job_id      uuid NOT NULL,
+    nominal_ms  bigint NOT NULL,
+    due_ms      bigint NOT NULL,
+    created_ms  bigint NOT NULL,
+    fired_ms    bigint,
+    started_ms  bigint,
+    finished_ms bigint,
+    attempt     integer NOT NULL,
+    dispatch    integer NOT NULL,
+    revision    integer NOT NULL,
+    state       smallint NOT NULL,
+    cause       smallint NOT NULL,
+    lane        smallint NOT NULL,
+    watch       smallint NOT NULL,
+    buffered    smallint NOT NULL DEFAULT 0,
+    tenant      text COLLATE "C" NOT NULL,
+    pool        text NOT NULL,
+    handler     text NOT NULL,
+    worker_id   text,
+    slot        text,
+    cancel      text,
+    retry_of    uuid,
+    moves       text NOT NULL,
+    failure     text,
+    progress    bytea,
+    result      bytea,
+    PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX executions_job ON executions (job_id, id);
+CREATE INDEX executions_open ON executions (job_id) WHERE state < 2;
+CREATE INDEX executions_running ON executions (worker_id) WHERE state = 1;
+CREATE INDEX executions_adrift ON executions (fired_ms) WHERE state = 0 AND worker_id IS NULL AND fired_ms IS NOT NULL;
+CREATE INDEX executions_wished ON executions (pool) WHERE state < 2 AND cancel IS NOT NULL;
+CREATE TABLE executions_default PARTITION OF executions DEFAULT;
+
+CREATE TABLE decisions (
+    job_id     uuid NOT NULL,
+    from_ms    bigint NOT NULL,
+    to_ms      bigint NOT NULL,
+    count      bigint NOT NULL,
+    outcome    text NOT NULL,
+    reason     text NOT NULL,
+    decided_ms bigint NOT NULL,
+    PRIMARY KEY (job_id, from_ms, to_ms)
+);
+CREATE INDEX decisions_decided ON decisions (decided_ms);
+
+CREATE TABLE batches (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner    text NOT NULL,
+    fired_ms bigint NOT NULL,
+    members  uuid[] NOT NULL,
+    dues     bigint[] NOT NULL
+);
+
+CREATE TABLE slots (
+    tenant text COLLATE "C" NOT NULL,
+    key    text COLLATE "C" NOT NULL,
+    used   integer NOT NULL,
+    PRIMARY KEY (tenant, key)
+) WITH (fillfactor = 50);
+
+CREATE TABLE dead (
+    execution_id uuid PRIMARY KEY,
+    tenant       text COLLATE "C" NOT NULL,
+    job_id       uuid NOT NULL,
+    pool         text NOT NULL,
+    handler      text NOT NULL,
+    died_ms      bigint NOT NULL,
+    archived     smallint NOT NULL DEFAULT 0,
+    retried_as   uuid
+);
+CREATE INDEX dead_open ON dead (tenant, execution_id) WHERE archived = 0 AND retried_as IS NULL;
+
+CREATE TABLE places (
+    partition integer PRIMARY KEY,
+    era       text NOT NULL,
+    next      bigint NOT NULL,
+    tick_ms   bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE workers (
+    id          text COLLATE "C" PRIMARY KEY,
+    partition   integer NOT NULL,
+    host        text NOT NULL,
+    pid         integer NOT NULL,
+    concurrency text NOT NULL,
+    handlers    text NOT NULL,
+    started_ms  bigint NOT NULL,
+    seen_ms     bigint NOT NULL,
+    state       text NOT NULL,
+    stuck       text NOT NULL DEFAULT '[]'
+);
+
+CREATE TABLE pools (
+    name     text COLLATE "C" PRIMARY KEY,
+    settings text NOT NULL
+);
+
+CREATE TABLE handlers (
+    pool text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    info text NOT NULL,
+    PRIMARY KEY (pool, name)
+);
+
+CREATE TABLE tenants (
+    id         text COLLATE "C" PRIMARY KEY,
+    settings   text NOT NULL,
+    updated_ms bigint NOT NULL
+);
+
+CREATE TABLE audit (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant  text COLLATE "C" NOT NULL,
+    at_ms   bigint NOT NULL,
+    subject text NOT NULL,
+    action  text NOT NULL,
+    target  text NOT NULL,
+    detail  text NOT NULL
+);
+CREATE INDEX audit_tenant ON audit (tenant, id);
+
+CREATE TABLE receipts (
+    tenant      text COLLATE "C" NOT NULL,
+    key         text COLLATE "C" NOT NULL,
+    fingerprint text NOT NULL,
+    at_ms       bigint NOT NULL,
+    status      integer NOT NULL,
+    body        bytea NOT NULL,
+    PRIMARY KEY (tenant, key)
+);
+CREATE INDEX receipts_age ON receipts (at_ms);

@@ -1,0 +1,170 @@
+-- name: job
+-- A job, what it waits for, and whether anything of it is open.
+SELECT json_build_array(job_json(j, true),
+                        (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+                        EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
+FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
+
+-- name: jobs
+-- Jobs, newest first. COMPLETED: active, with no time on the timeline and nothing open.
+-- Differs: here and below, one plan serves all filters. What narrows the search (cursor, unique key) is a bound of the id that
+-- is always there; the rest is written so that the planner expects matches and reads a page in order instead of sorting all;
+-- and OFFSET 0 keeps a look at the index for each row from becoming a look at all rows at once.
+WITH keyed AS MATERIALIZED (
+    SELECT id FROM jobs WHERE tenant = $1 AND unique_key = $7::text
+)
+SELECT coalesce(json_agg(json_build_array(job, fire, open)), '[]')::text
+FROM (SELECT job_json(j, true) AS job,
+             (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
+             EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open
+      FROM jobs j
+      WHERE j.tenant = $1 AND j.id < $2::uuid
+            AND j.id >= CASE WHEN $7 IS NULL THEN '00000000-0000-0000-0000-000000000000' ELSE (SELECT id FROM keyed) END
+            AND j.id <= CASE WHEN $7 IS NULL THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE (SELECT id FROM keyed) END
+            AND coalesce(j.type = $3, $3 IS NULL) AND coalesce(j.pool = $4, $4 IS NULL)
+            AND coalesce(j.handler = $5, $5 IS NULL) AND coalesce(j.name = $6, $6 IS NULL)
+            AND CASE WHEN $8::text IS NULL THEN true ELSE j.spec::jsonb -> 'tags' ? $8 END
+            AND CASE WHEN $9::text IS NULL THEN true
+                     WHEN $9 = 'PAUSED' THEN j.state = 1
+                     WHEN $9 = 'CANCELLED' THEN j.state = 2
+                     WHEN $9 IN ('ACTIVE', 'COMPLETED') THEN j.state = 0 AND ($9 = 'ACTIVE') = (
+                         EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0)
+                         OR EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0))
+                END
+      ORDER BY j.id DESC LIMIT $10) page;
+
+-- name: execution
+-- An execution whole, with the due time of its dispatch row.
+SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true)::text
+FROM executions x WHERE x.id = $2::uuid AND x.tenant = $1;
+
+-- name: executions
+-- Executions of a job, newest first.
+-- Differs: a job is named by comparing rows, which leaves no index but its own; by id alone, a job that has none would cost a
+-- look at everybody's.
+SELECT coalesce(json_agg(execution), '[]')::text
+FROM (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS execution
+      FROM executions x
+      WHERE (x.job_id, x.id) >= ($2::uuid, '00000000-0000-0000-0000-000000000000') AND (x.job_id, x.id) < ($2, $3::uuid)
+            AND x.tenant = $1 AND coalesce(x.state = $4::smallint, $4 IS NULL)
+      ORDER BY x.job_id DESC, x.id DESC LIMIT $5) page;
+
+-- name: executions_between
+-- Scheduled executions of a job by nominal time. The id begins with it.
+-- Differs: as `executions`.
+SELECT coalesce(json_agg(execution), '[]')::text
+FROM (SELECT execution_json(x, NULL, false) AS execution
+      FROM executions x WHERE (x.job_id, x.id) >= ($1::uuid, $2::uuid) AND (x.job_id, x.id) < ($1, $3::uuid) AND x.cause = 0
+      ORDER BY x.job_id, x.id LIMIT $4) page;
+
+-- name: decisions_between
+-- Decisions of a job that touch an interval.
+SELECT job_id::text, from_ms, to_ms, count, outcome, reason
+FROM decisions WHERE job_id = $1::uuid AND from_ms <= $3 AND to_ms >= $2 ORDER BY from_ms LIMIT $4;
+
+-- name: payload
+-- The payload a revision of a job had.
+SELECT CASE WHEN j.revision = $3 THEN j.payload
+            ELSE (SELECT r.payload FROM revisions r WHERE r.job_id = j.id AND r.revision = $3) END
+FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
+
+-- name: dead
+-- Dead letters, newest first.
+-- Differs: in two halves, of which one is not read, because the index of those that nobody dealt with has no archived ones.
+SELECT coalesce(json_agg(json_build_array(
+           x.whole, d.died_ms, d.archived = 1, d.retried_as,
+           (SELECT j.name FROM jobs j WHERE j.tenant = d.tenant AND j.id = d.job_id)) ORDER BY d.execution_id DESC), '[]')::text
+FROM ((SELECT * FROM dead
+       WHERE NOT $2::boolean AND archived = 0 AND retried_as IS NULL
+             AND (tenant, execution_id) >= ($1::text, '00000000-0000-0000-0000-000000000000')
+             AND (tenant, execution_id) < ($1, $8::uuid)
+             AND coalesce(job_id = $3::uuid, $3 IS NULL) AND coalesce(pool = $4, $4 IS NULL)
+             AND coalesce(handler = $5, $5 IS NULL)
+             AND coalesce(died_ms >= $6::bigint, true) AND coalesce(died_ms < $7::bigint, true)
+       ORDER BY tenant DESC, execution_id DESC LIMIT $9)
+      UNION ALL
+      (SELECT * FROM dead
+       WHERE $2 AND archived = 1 AND retried_as IS NULL AND tenant = $1 AND execution_id < $8
+             AND coalesce(job_id = $3, $3 IS NULL) AND coalesce(pool = $4, $4 IS NULL)
+             AND coalesce(handler = $5, $5 IS NULL) AND coalesce(died_ms >= $6, true) AND coalesce(died_ms < $7, true)
+       ORDER BY execution_id DESC LIMIT $9)) d
+     CROSS JOIN LATERAL (SELECT execution_json(x, NULL, true) AS whole FROM executions x WHERE x.id = d.execution_id OFFSET 0) x;
+
+-- name: dead_letter
+-- One dead letter.
+SELECT died_ms, archived = 1, retried_as::text FROM dead WHERE execution_id = $2::uuid AND tenant = $1;
+
+-- name: pools
+-- Pools with what is known of them.
+SELECT coalesce(json_agg(json_build_array(name, settings::json) ORDER BY name), '[]')::text
+FROM pools WHERE $1::text IS NULL OR name = $1;
+
+-- name: handlers
+-- Handlers of all pools.
+SELECT coalesce(json_agg(json_build_array(pool, name, info::json) ORDER BY pool, name), '[]')::text FROM handlers;
+
+-- name: handler
+-- What is known of a handler.
+SELECT info FROM handlers WHERE pool = $1 AND name = $2;
+
+-- name: open_by_pool
+-- Open executions that are handed out, by pool and state.
+SELECT pool, state, count(*) FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state;
+
+-- name: due_by_pool
+-- Due rows of the timeline, by pool.
+-- Differs: without the lower bound the planner expects a third of the table, and reads all of it.
+SELECT pool, count(*) FROM timeline WHERE due_ms BETWEEN 0 AND $1 GROUP BY pool;
+
+-- name: put_pool
+-- A pool's defaults.
+INSERT INTO pools (name, settings) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
+
+-- name: workers
+-- Workers, newest first.
+SELECT coalesce(json_agg(json_build_array(id, host, pid, concurrency::json, started_ms, seen_ms, state, stuck::json,
+                                          handlers::json)), '[]')::text
+FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT 1000) newest;
+
+-- name: running
+-- What runs now.
+SELECT coalesce(json_agg(execution), '[]')::text
+FROM (SELECT execution_json(x, NULL, false) AS execution FROM executions x WHERE x.state = 1 LIMIT 10000) shown;
+
+-- name: tenant
+-- A tenant's settings.
+SELECT settings, updated_ms FROM tenants WHERE id = $1;
+
+-- name: put_tenant
+-- A tenant's settings.
+INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
+
+-- name: add_audit
+-- Who did what.
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: audit
+-- Who did what, newest first.
+-- Differs: as `executions`.
+SELECT coalesce(json_agg(json_build_array(id, json_build_array(tenant, at_ms, subject, action, target, detail::json))),
+                '[]')::text
+FROM (SELECT * FROM audit
+      WHERE (tenant, id) >= ($1::text, 0) AND (tenant, id) < ($1, $4::bigint)
+            AND coalesce(target = $2, $2 IS NULL) AND coalesce(subject = $3, $3 IS NULL)
+      ORDER BY tenant DESC, id DESC LIMIT $5) page;
+
+-- name: counts
+-- Totals.
+SELECT json_build_object(
+    'running', (SELECT count(*) FROM executions WHERE state = 1),
+    'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL),
+    'due', (SELECT count(*) FROM timeline WHERE due_ms BETWEEN 0 AND $1),
+    'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= $1),
+    'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text;
+
+-- name: declared
+-- Live jobs whose unique key begins with a prefix.
+SELECT unique_key, id::text
+FROM jobs WHERE tenant = $1 AND unique_key >= $2 AND unique_key < $2 || chr(1114111) AND state <> 2;

@@ -1,0 +1,169 @@
+-- name: place
+-- How far the recorder of a partition has come.
+SELECT partition, era, next, tick_ms FROM places WHERE partition = $1;
+
+-- name: oldest_tick
+-- The last tick applied on the partition of the log that is furthest behind.
+SELECT min(tick_ms) FROM places;
+
+-- name: settle
+-- A batch of the log: the place moved, plain successes settled, what was decided of the rest.
+SELECT settle($1, $2, $3, $4, $5, $6, $7::uuid[], $8::integer[], $9::text[], $10::bigint[], $11::bigint[], $12::bytea[],
+              $13::bytea[], $14::jsonb, $15);
+
+-- name: find
+-- Some executions as they are, with the version of their rows.
+SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
+
+-- name: keep_progress
+-- What handlers said while they ran.
+UPDATE executions x SET progress = e.said
+FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[]) e (id, dispatch, worker, said)
+WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.worker_id = e.worker AND x.state = 1;
+
+-- name: greet_worker
+-- A worker is here.
+INSERT INTO workers (id, partition, host, pid, concurrency, handlers, started_ms, seen_ms, state)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $7, 'ALIVE')
+ON CONFLICT (id) DO UPDATE
+SET seen_ms = greatest(workers.seen_ms, excluded.seen_ms), state = 'ALIVE', concurrency = excluded.concurrency,
+    handlers = excluded.handlers;
+
+-- name: greet_pool
+-- A pool exists once a worker registered it, and stays.
+INSERT INTO pools (name, settings) VALUES ($1, '{}') ON CONFLICT DO NOTHING;
+
+-- name: greet_handler
+-- What the newest worker says of a handler.
+INSERT INTO handlers (pool, name, info) VALUES ($1, $2, $3)
+ON CONFLICT (pool, name) DO UPDATE SET info = excluded.info WHERE handlers.info <> excluded.info;
+
+-- name: see_worker
+-- A sign of life.
+UPDATE workers SET seen_ms = greatest(seen_ms, $2), stuck = $3, state = 'ALIVE' WHERE id = $1;
+
+-- name: part_worker
+-- A worker left, or is lost.
+UPDATE workers SET state = $2, seen_ms = greatest(seen_ms, $3) WHERE id = $1;
+
+-- name: running_workers
+-- Workers of a partition of the log that have RUNNING rows.
+SELECT DISTINCT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
+WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
+
+-- name: running_of_workers
+-- What some workers run.
+SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+FROM unnest($1::text[]) e (id) JOIN executions x ON x.worker_id = e.id AND x.state = 1;
+
+-- name: running_of_partition
+-- What the workers of a partition of the log run.
+SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
+WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
+
+-- name: handed_out
+-- Everything that is handed out and not known to have started.
+SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+FROM executions x WHERE x.state = 0 AND x.worker_id IS NULL AND x.fired_ms IS NOT NULL;
+
+-- name: note_era
+-- Note which log is recorded now. Answers nothing if that was noted before.
+INSERT INTO meta (key, value) VALUES ('log_era', $1)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value
+RETURNING 1;
+
+-- name: forget_batches
+-- The topics lost their memory: what was in them is back on the timeline.
+DELETE FROM batches;
+
+-- name: part_all_workers
+-- Nobody of the former log is here any more.
+UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
+
+-- name: wishes
+-- What of a pool is handed out or running and asked to end.
+SELECT id::text, dispatch, cancel FROM executions
+WHERE state < 2 AND cancel IS NOT NULL AND pool = $1 AND fired_ms IS NOT NULL;
+
+-- name: drop_executions
+-- A small step of executions that retention no longer keeps, with their dead letters. The id begins with the time of the
+-- occurrence.
+WITH old AS MATERIALIZED (
+    SELECT array_agg(id) AS ids FROM (
+        SELECT id FROM executions WHERE id < $1::uuid AND state = $2 AND finished_ms < $3 ORDER BY id LIMIT $4) page
+), gone AS (
+    DELETE FROM executions WHERE id = ANY ((SELECT ids FROM old)::uuid[]) RETURNING 1
+), dead_gone AS (
+    DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+)
+SELECT count(*) FROM gone;
+
+-- name: drop_decisions
+-- Decisions that are too old.
+WITH gone AS (
+    DELETE FROM decisions WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM decisions WHERE decided_ms < $1 ORDER BY decided_ms LIMIT $2)) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: drop_audit
+-- Audit entries that are too old. They are numbered in order of time, so only the first ones need be looked at.
+WITH gone AS (
+    DELETE FROM audit WHERE id IN
+        (SELECT id FROM (SELECT id, at_ms FROM audit ORDER BY id LIMIT $2) first WHERE at_ms < $1) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: drop_receipts
+-- Answers kept under Idempotency-Keys that are too old.
+WITH gone AS (
+    DELETE FROM receipts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM receipts WHERE at_ms < $1 ORDER BY at_ms LIMIT $2)) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: drop_unused_revisions
+-- What replaced jobs once said is needed as long as something that was fired with it is open.
+WITH gone AS (
+    DELETE FROM revisions WHERE (job_id, revision) IN
+        (SELECT r.job_id, r.revision FROM revisions r
+         WHERE NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = r.job_id AND x.state < 2 AND x.revision = r.revision)
+         LIMIT $1) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: drop_workers
+-- Workers that left long ago.
+DELETE FROM workers WHERE state <> 'ALIVE' AND seen_ms < $1;
+
+-- name: jobs_page
+-- Some jobs from a mark on, and whether each ended long ago and has no execution left.
+SELECT j.tenant, j.id::text,
+       j.updated_ms < $3 AND j.state <> 1
+       AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0))
+       AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id OFFSET 0)
+FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > ($1, $2::uuid) ORDER BY tenant, id LIMIT $4) j;
+
+-- name: drop_jobs
+-- Jobs that nothing refers to any more, with what they once said and their timeless fire rows.
+WITH gone AS (
+    DELETE FROM jobs j USING unnest($1::text[], $2::uuid[]) e (tenant, id)
+    WHERE j.tenant = e.tenant AND j.id = e.id AND j.updated_ms < $3 RETURNING j.id
+), said AS (
+    DELETE FROM revisions r USING gone WHERE r.job_id = gone.id
+)
+DELETE FROM timeline t USING gone WHERE t.key = gone.id;
+
+-- name: lock_partitions
+-- Of several that would make partitions at the same time, one does.
+SELECT pg_try_advisory_xact_lock(4771262218590114);
+
+-- name: make_partitions
+-- Room for the executions of the days to come.
+SELECT make_partitions($1, $2);
+
+-- name: drop_partitions
+-- Partitions of days before an instant that have nothing in them any more.
+SELECT drop_partitions($1);

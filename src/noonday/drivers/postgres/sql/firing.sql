@@ -1,0 +1,155 @@
+-- name: take_over
+-- Raise the epoch of some partitions in an instance's name, and tell whose they were.
+WITH former AS (
+    SELECT partition, owner FROM partitions WHERE partition = ANY ($2::smallint[]) ORDER BY partition FOR UPDATE
+)
+UPDATE partitions p SET epoch = p.epoch + 1, owner = $1
+FROM former f WHERE p.partition = f.partition
+RETURNING p.partition, p.epoch, f.owner;
+
+-- name: epochs
+-- The present epoch of every partition.
+SELECT partition, epoch FROM partitions;
+
+-- name: walk
+-- Rows of some partitions in order of time, from a mark on.
+SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
+FROM timeline
+WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid) AND partition = ANY ($5::smallint[])
+ORDER BY due_ms, key LIMIT $4;
+
+-- name: walk_all
+-- Rows of all partitions in order of time, from a mark on.
+SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
+FROM timeline
+WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid)
+ORDER BY due_ms, key LIMIT $4;
+
+-- name: present
+-- The rows of the timeline that some keys have now.
+SELECT t.due_ms, t.key::text, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane, t.staged, t.planned
+FROM unnest($1::uuid[]) e (key) JOIN timeline t ON t.key = e.key;
+
+-- name: plans
+-- The jobs behind fires that need a plan.
+SELECT coalesce(jsonb_agg(jsonb_build_array(job_json(j, false), t.runs_left)), '[]')::text
+FROM unnest($1::text[], $2::uuid[]) e (tenant, id)
+     JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
+     JOIN timeline t ON t.key = j.id;
+
+-- name: fire_plain
+-- One-shots that nothing can stand in the way of, all at once: those whose row is the one the entry names, that are due, whose
+-- epoch is the owner's, and that nobody else has locked. Answers what workers need, in the order of the fields of a Dispatch,
+-- and the batch.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($3::bigint, clock_ms()) AS ms
+), ready AS MATERIALIZED (
+    SELECT e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name
+    FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) AS e (key, number, nominal_ms, execution)
+         JOIN timeline t ON t.key = e.key
+         JOIN partitions p ON p.partition = t.partition
+         JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
+    WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms <= (SELECT ms FROM moment) + $4
+          AND p.epoch = ($2::bigint[])[t.partition + 1]
+    ORDER BY t.key
+    FOR UPDATE OF t SKIP LOCKED
+), gone AS (
+    DELETE FROM timeline t USING ready WHERE t.key = ready.key
+), made AS (
+    INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
+                            watch, created_ms, fired_ms, moves)
+    SELECT execution, key, tenant, nominal_ms, due_ms, 0, 1, 1, revision, 0, pool, handler, lane, 0, ms, ms, '[0,' || ms || ']'
+    FROM ready, moment
+    ON CONFLICT DO NOTHING
+), noted AS (
+    INSERT INTO batches (owner, fired_ms, members, dues)
+    SELECT $1, (SELECT ms FROM moment), array_agg(execution), array_agg(due_ms) FROM ready HAVING count(*) > 0
+    RETURNING id
+)
+SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
+       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, noted.id
+FROM ready, moment, noted;
+
+-- name: fire_planned
+-- Entries that were planned: all of them, or none.
+SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb);
+
+-- name: careful_books
+-- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots.
+WITH again AS (
+    SELECT x.id, x.tenant, x.job_id FROM unnest($3::uuid[]) e (id) JOIN executions x ON x.id = e.id
+), named AS (
+    SELECT DISTINCT j.tenant, j.id, j.touched, j.spec::jsonb ->> 'overlap' AS overlap,
+           j.spec::jsonb -> 'concurrency' ->> 'key' AS key, (j.spec::jsonb -> 'concurrency' ->> 'limit')::integer AS most
+    FROM (SELECT * FROM unnest($1::text[], $2::uuid[]) f (tenant, id) UNION SELECT tenant, job_id FROM again) e
+         JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
+)
+SELECT jsonb_build_array(
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(id, tenant, job_id)), '[]') FROM again),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(tenant, id, touched, jsonb_build_array(overlap, key, most))), '[]') FROM named),
+    (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
+     FROM unnest($2::uuid[]) f (id) JOIN executions x ON x.job_id = f.id AND x.state < 2),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(s.tenant, s.key, s.used)), '[]')
+     FROM (SELECT DISTINCT tenant, key FROM named WHERE key IS NOT NULL) n JOIN slots s ON s.tenant = n.tenant AND s.key = n.key)
+)::text;
+
+-- name: pool_timeouts
+-- Pools that say how long their handlers may run.
+SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
+
+-- name: dispatches
+-- What workers need to run what is still PENDING of a batch, in the order of the fields of a Dispatch.
+SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.due_ms, x.nominal_ms, x.attempt, x.fired_ms, x.revision,
+       CASE WHEN r.revision IS NULL THEN j.timeout_sec ELSE (r.spec::jsonb ->> 'timeoutSec')::float8 END,
+       CASE WHEN r.revision IS NULL THEN j.heartbeat_sec ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END,
+       CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END,
+       CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END,
+       x.progress, j.trace, j.name, NULL, NULL, x.lane
+FROM batches b CROSS JOIN unnest(b.members, b.dues) m (id, due_ms)
+     JOIN executions x ON x.id = m.id
+     JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+     LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
+WHERE b.id = $1 AND x.state = 0 AND x.fired_ms = b.fired_ms;
+
+-- name: seal
+-- The bus has acknowledged these batches.
+DELETE FROM batches WHERE id = ANY ($1::bigint[]);
+
+-- name: unsealed
+-- Batches that were fired and never acknowledged.
+SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 ORDER BY id LIMIT $2;
+
+-- name: adrift
+-- Handed out long ago, and no worker ever said a word about it.
+SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+FROM (SELECT *, xmin FROM executions WHERE state = 0 AND worker_id IS NULL AND fired_ms < $1 ORDER BY fired_ms LIMIT $2) f
+     JOIN executions x ON x.id = f.id;
+
+-- name: count_due
+-- Due rows of each pool, and the oldest.
+SELECT pool, count(*), min(due_ms) FROM timeline WHERE due_ms BETWEEN 0 AND $1 GROUP BY pool;
+
+-- name: meta
+-- A small thing to remember.
+SELECT value FROM meta WHERE key = $1;
+
+-- name: set_meta
+-- Remember a small thing.
+INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: zoned_fires
+-- Fires of jobs with a schedule, by key, locked.
+SELECT jsonb_build_array(job_json(j, false), jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))::text
+FROM timeline t JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
+WHERE t.key > $1::uuid AND t.kind = 0 AND t.planned = 1
+ORDER BY t.key LIMIT $2
+FOR UPDATE OF t;
+
+-- name: existing
+-- Which of some executions exist.
+SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
+
+-- name: write_ledger
+-- What a ledger collected.
+SELECT write_ledger($1::jsonb, $2);

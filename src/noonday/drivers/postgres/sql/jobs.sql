@@ -1,0 +1,95 @@
+-- name: add_jobs
+-- New jobs, and what they wait for.
+WITH fires AS (
+    INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
+    SELECT * FROM unnest($21::bigint[], $22::uuid[], $23::smallint[], $24::integer[], $25::bigint[], $26::smallint[], $27::text[],
+                         $28::text[], $29::smallint[], $30::smallint[], $31::smallint[], $32::integer[])
+)
+INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
+SELECT * FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::text[], $6::text[], $7::text[], $8::text[],
+                     $9::smallint[], $10::text[], $11::float8[], $12::float8[], $13::float8[], $14::smallint[], $15::bigint[],
+                     $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::bytea[]);
+
+-- name: set_job
+-- A job's new row.
+UPDATE jobs
+SET revision = $3, state = $4, name = $5, type = $6, pool = $7, handler = $8, lane = $9, unique_key = $10, timeout_sec = $11,
+    heartbeat_sec = $12, deadline_sec = $13, watch = $14, anchor_ms = $15, created_ms = $16, updated_ms = $17, trace = $18,
+    spec = $19, payload = $20, touched = touched + 1
+WHERE tenant = $1 AND id = $2::uuid;
+
+-- name: watch_open
+-- Open executions are watched for what the job says now as well as for what it said when they were fired.
+UPDATE executions SET watch = watch | $1 WHERE job_id = $2::uuid AND state < 2;
+
+-- name: keep_revision
+-- What a job said until now.
+INSERT INTO revisions (job_id, revision, spec, payload)
+SELECT id, revision, spec, payload FROM jobs WHERE tenant = $1 AND id = $2::uuid
+ON CONFLICT DO NOTHING;
+
+-- name: unique_keys
+-- Which unique keys are taken, and by which jobs.
+SELECT j.unique_key, j.id::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
+
+-- name: lock_job
+-- Whoever has the job's row decides about the job.
+SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2::uuid FOR UPDATE;
+
+-- name: lock_rest
+-- Then its rows on the timeline and its open executions, so that nobody fires or settles them in the meantime.
+WITH fire AS (
+    SELECT 1 FROM timeline WHERE key = $1::uuid FOR UPDATE
+), open AS (
+    SELECT id FROM executions WHERE job_id = $1::uuid AND state < 2 ORDER BY id FOR UPDATE
+)
+SELECT (SELECT count(*) FROM fire) + (SELECT count(*) FROM open);
+
+-- name: lock_dispatches
+-- The dispatch rows of the job's open executions.
+SELECT count(*) FROM (
+    SELECT 1 FROM timeline t WHERE t.key IN (SELECT id FROM executions WHERE job_id = $1::uuid AND state < 2)
+    ORDER BY t.key FOR UPDATE) locked;
+
+-- name: snapshot
+-- A job as it is, what it waits for, and its executions that are open or not older than asked for.
+SELECT jsonb_build_array(
+    job_json(j, true),
+    (SELECT jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+    (SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) ORDER BY x.id), '[]')
+     FROM executions x LEFT JOIN timeline t ON t.key = x.id
+     WHERE x.id IN (SELECT id FROM executions WHERE job_id = j.id AND state < 2
+                    UNION SELECT id FROM executions WHERE job_id = j.id AND id >= $3::uuid))
+)::text
+FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
+
+-- name: existing
+-- Which of some executions exist.
+SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
+
+-- name: release
+-- Give held dispatch rows their time.
+UPDATE timeline t SET due_ms = e.due_ms FROM unnest($1::uuid[], $2::bigint[]) e (key, due_ms)
+WHERE t.key = e.key AND t.due_ms IS NULL;
+
+-- name: resolve_dead
+-- Dead letters that somebody dealt with.
+UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived END, retried_as = e.retried_as
+FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.id;
+
+-- name: write_ledger
+-- What a ledger collected.
+SELECT write_ledger($1::jsonb, $2);
+
+-- name: add_audit
+-- Who did what.
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: add_receipt
+-- The answer kept under an Idempotency-Key.
+INSERT INTO receipts (tenant, key, fingerprint, at_ms, status, body) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: receipt
+-- The answer given before.
+SELECT tenant, key, fingerprint, at_ms, status, body FROM receipts WHERE tenant = $1 AND key = $2;

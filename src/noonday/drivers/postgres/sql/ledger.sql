@@ -1,0 +1,23 @@
+-- name: books
+-- What a settlement looks at: how often watched jobs were touched, their open executions; who says how failures are retried;
+-- jobs under which what was asked back goes on.
+SELECT jsonb_build_array(
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched)), '[]')
+     FROM unnest($4::text[], $5::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id),
+    (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
+     FROM unnest($5::uuid[]) e (id) JOIN executions x ON x.job_id = e.id AND x.state < 2),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(x.id, jsonb_build_array(
+                CASE WHEN j.revision = x.revision THEN j.spec::jsonb
+                     ELSE (SELECT r.spec::jsonb FROM revisions r WHERE r.job_id = x.job_id AND r.revision = x.revision)
+                END -> 'retryPolicy',
+                (SELECT h.info::jsonb FROM handlers h WHERE h.pool = x.pool AND h.name = x.handler),
+                (SELECT p.settings::jsonb FROM pools p WHERE p.name = x.pool)))), '[]')
+     FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id
+          JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id),
+    (SELECT coalesce(jsonb_agg(job_json(j, false)), '[]')
+     FROM unnest($2::text[], $3::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id)
+)::text;
+
+-- name: apply
+-- What was decided, if what it was decided by is unchanged.
+SELECT apply_ledger($1::jsonb, $2);

@@ -1,0 +1,33 @@
+"""Opens the database and hands out the drivers of the store's ports."""
+
+from dataclasses import dataclass
+
+from noonday.drivers.postgres.archive import PostgresArchive
+from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.executions import PostgresExecutions
+from noonday.drivers.postgres.firing import PostgresFiring
+from noonday.drivers.postgres.jobs import PostgresJobs
+
+
+@dataclass(frozen=True)
+class Store:
+    database: Database
+    jobs: PostgresJobs
+    firing: PostgresFiring
+    executions: PostgresExecutions
+    archive: PostgresArchive
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool = True) -> Store:
+    """Of a database that has been migrated. With `own_clock` it is the server's clock that says what is due."""
+    database = await Database.open(options)
+    return Store(
+        database,
+        PostgresJobs(database),
+        PostgresFiring(database, lead_ms, own_clock=own_clock),
+        PostgresExecutions(database),
+        PostgresArchive(database),
+    )

@@ -1,0 +1,96 @@
+"""The hot index in the owner's process; others tell it through Redis what they placed."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+import structlog
+import uuid_utils
+
+from noonday.drivers.redis.connection import Command, Connection
+from noonday.drivers.redis.listener import Listener
+from noonday.model.errors import IndexUnavailable
+from noonday.model.firing import Entry
+from noonday.model.turns import Turns
+from noonday.ports.clock import Clock
+from noonday.ports.hot_index import HotIndex
+
+log = structlog.get_logger("noonday.redis")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Entry]).decode
+_HINT = 1_000
+"""How many entries one message carries."""
+
+
+class HintedHotIndex(HotIndex):
+    """What is placed for partitions of this process goes straight into its queue; the rest is published, and whoever owns it
+    keeps it. A hint that nobody heard is found in the store, by the hydrator or the sweeper.
+
+    A process that only places hears nothing. What it owns it learns from what is asked of it.
+    """
+
+    def __init__(self, connection: Connection, clock: Clock, lead_ms: int, prefix: str = "noonday") -> None:
+        self._connection = connection
+        self._channel = f"{prefix}:hints"
+        self._queue = Turns(lead_ms)
+        self._eras: dict[int, str] = {}
+        """Of the partitions that are ours."""
+        self._listener = Listener(connection, self._channel, clock, heard=self._on_hint)
+        self.on_placed: Callable[[], None] = lambda: None
+        """Called when another process placed something for us."""
+
+    async def place(self, entries: Sequence[Entry]) -> None:
+        ours = self._eras
+        self._queue.place(entry for entry in entries if entry.partition in ours)
+        hints = [entry for entry in entries if entry.partition not in ours]
+        commands: list[Command] = [
+            ("PUBLISH", self._channel, _encode(hints[start : start + _HINT])) for start in range(0, len(hints), _HINT)
+        ]
+        await self._connection.run(commands, IndexUnavailable)
+
+    async def claim(
+        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+    ) -> list[Entry]:
+        await self._own(partitions)
+        return self._queue.claim(now_ms, credit, limit)
+
+    async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
+        return self._queue.missing(entries)
+
+    async def next_ready_ms(
+        self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int = 0
+    ) -> int | None:
+        await self._own(partitions)
+        return self._queue.next_ready_ms(credit, patience_ms)
+
+    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+        await self._own(partitions)
+        return {partition: self._eras[partition] for partition in partitions}
+
+    async def forget(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self._eras.pop(partition, None)
+        self._queue.drop(partitions)
+
+    async def close(self) -> None:
+        await self._listener.close()
+
+    async def _own(self, partitions: Collection[int]) -> None:
+        self._queue.own(partitions)
+        self._listener.begin()
+        new = [partition for partition in partitions if partition not in self._eras]
+        if new:
+            # Hear before anybody fills it from the store: what is committed after that reaches us as a hint.
+            await self._listener.tried()
+            for partition in new:
+                self._eras.setdefault(partition, str(uuid_utils.uuid4()))
+
+    def _on_hint(self, said: bytes) -> None:
+        try:
+            entries = _decode(said)
+        except msgspec.DecodeError:
+            log.warning("unreadable hint", channel=self._channel)
+            return
+        ours = [entry for entry in entries if entry.partition in self._eras]
+        if ours:
+            self._queue.place(ours)
+            self.on_placed()

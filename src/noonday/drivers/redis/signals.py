@@ -1,0 +1,132 @@
+"""Claims and flags in Redis, where every worker of a pool sees them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from noonday.drivers.redis.connection import Connection, Script
+from noonday.model.errors import SignalsUnavailable
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.message import Dispatch, Token
+from noonday.ports.signals import Flag, Signals, Taken
+
+_CLAIM, _TOLD, _FLAG, _LOOK = Script("claim"), Script("told"), Script("flag"), Script("look")
+LAPSE_MS = 30_000
+TOLD_MS = 300_000
+_AT_ONCE = 1_000
+"""How many names one command inside a script takes."""
+_FEW = 64
+"""As many flags are answered whole, without naming what is asked about: mostly there are none."""
+
+_Named = dict[str, dict[str, list[int]]]
+"""The places of dispatches in a batch, by slot and by hash."""
+
+
+class RedisSignals(Signals):
+    """Of each dispatch one field of a hash: claimed, and when that lapses, or told. The hash dies when nothing in it changed for
+    longer than either counts."""
+
+    def __init__(self, connection: Connection, prefix: str = "noonday", lapse_ms: int = LAPSE_MS) -> None:
+        self._connection = connection
+        self._prefix = prefix
+        self._lapse_ms = lapse_ms
+        self._keep_ms = TOLD_MS + lapse_ms
+
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+        slots = _by_slot(dispatches)
+        commands = [
+            _CLAIM(f"{self._prefix}:{{c:{slot}}}", now_ms, self._lapse_ms, self._keep_ms, *_fields(hashes, dispatches))
+            for slot, hashes in slots.items()
+        ]
+        answers = await self._run(commands)
+        tokens: list[Token | Taken] = [Taken.HELD] * len(dispatches)
+        for hashes, claimed in zip(slots.values(), answers, strict=True):
+            places = (at for hash_places in hashes.values() for at in hash_places)
+            for at, claimed_ms in zip(places, claimed, strict=True):
+                if claimed_ms:
+                    tokens[at] = Token(dispatches[at].number, claimed_ms) if claimed_ms > 0 else Taken.TOLD
+        return tokens
+
+    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+        await self._run(
+            [
+                _TOLD(f"{self._prefix}:{{c:{slot}}}", self._keep_ms, *_fields(hashes, dispatches))
+                for slot, hashes in _by_slot(dispatches).items()
+            ]
+        )
+
+    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+        era, flags = await self._flags(pool, executions)
+        return flags if era else None
+
+    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+        pieces = [flags[start : start + _AT_ONCE] for start in range(0, len(flags), _AT_ONCE)]
+        await self._run([_FLAG(self._of(pool), *_words(piece)) for piece in pieces])
+
+    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+        if not executions:
+            return {}
+        _, flags = await self._flags(pool, executions)
+        return flags
+
+    async def has_era(self, pool: str) -> bool:
+        return bool(await self._ask("EXISTS", f"{self._of(pool)}:era"))
+
+    async def begin_era(self, pool: str) -> None:
+        await self._ask("SET", f"{self._of(pool)}:era", 1)
+
+    def _of(self, pool: str) -> str:
+        return f"{self._prefix}:{{f:{pool}}}"
+
+    async def _flags(
+        self, pool: str, executions: Sequence[tuple[ExecutionId, int]]
+    ) -> tuple[bool, Mapping[ExecutionId, str]]:
+        """Whether there is an era, and the flags of these executions, both as of one moment."""
+        unasked = max(_FEW, len(executions))
+        (era, complete, *pairs), = await self._run([_LOOK(self._of(pool), unasked)])  # fmt: skip
+        if not complete:
+            names = [f"{execution}:{number}" for execution, number in executions]
+            (era, _, *pairs), = await self._run([_LOOK(self._of(pool), 0, *names)])  # fmt: skip
+        if not pairs:
+            return bool(era), {}
+        flags = {name.decode(): reason.decode() for name, reason in zip(pairs[::2], pairs[1::2], strict=True)}
+        found = ((execution, flags.get(f"{execution}:{number}")) for execution, number in executions)
+        return bool(era), {execution: reason for execution, reason in found if reason is not None}
+
+    async def _run(self, commands: Sequence[Any]) -> list[Any]:
+        return await self._connection.run(commands, SignalsUnavailable)
+
+    async def _ask(self, *command: str | int) -> Any:
+        return await self._connection.ask(*command, failing=SignalsUnavailable)
+
+
+def _by_slot(dispatches: Sequence[Dispatch]) -> _Named:
+    """An execution's id begins with its time and ends with random digits: the last one chooses the slot, the first ten, which
+    change every 4 s, the hash in it. So hashes are neither many nor large, and die whole."""
+    slots: _Named = {}
+    for at, dispatch in enumerate(dispatches):
+        execution = dispatch.execution_id
+        hashes = slots.get(execution[-1])
+        if hashes is None:
+            hashes = slots[execution[-1]] = {}
+        places = hashes.get(execution[:10])
+        if places is None:
+            hashes[execution[:10]] = [at]
+        else:
+            places.append(at)
+    return slots
+
+
+def _fields(hashes: Mapping[str, Sequence[int]], dispatches: Sequence[Dispatch]) -> Iterator[str | int]:
+    for time, places in hashes.items():
+        for start in range(0, len(places), _AT_ONCE):
+            piece = places[start : start + _AT_ONCE]
+            yield time
+            yield len(piece)
+            for at in piece:
+                yield f"{dispatches[at].execution_id}:{dispatches[at].number}"
+
+
+def _words(flags: Sequence[Flag]) -> Iterator[str]:
+    for execution, dispatch, reason in flags:
+        yield f"{execution}:{dispatch}"
+        yield reason

@@ -1,0 +1,78 @@
+"""The rows a decision may look at."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.job import Job, Overlap
+from noonday.model.message import HandlerInfo
+from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
+from noonday.model.view import PoolSettings
+from noonday.ports.jobs import Execution
+
+SlotKey = tuple[str, str]
+"""(tenant, concurrency key)."""
+
+
+class Limit(msgspec.Struct, frozen=True, array_like=True):
+    """What a job says about overlap and concurrency."""
+
+    overlap: Overlap | None = None
+    key: str | None = None
+    limit: int | None = None
+
+
+NO_LIMIT = Limit()
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True):
+    """Who says how failures of an execution are retried: the job as it was fired, its handler, its pool."""
+
+    job: RetryPolicy | None
+    handler: HandlerInfo | None
+    pool: PoolSettings | None
+
+    @property
+    def policy(self) -> RetryPolicy:
+        of_handler = self.handler and self.handler.retry_policy
+        of_pool = self.pool and self.pool.retry_policy
+        return self.job or of_handler or of_pool or DEFAULT_POLICY
+
+
+class Books:
+    """Rows as they were read, kept up with what was decided since."""
+
+    def __init__(
+        self,
+        *,
+        open_: Iterable[Execution] = (),
+        used: dict[SlotKey, int] | None = None,
+        limits: dict[JobId, Limit] | None = None,
+        policies: dict[ExecutionId, RetryPolicy] | None = None,
+        jobs: Iterable[Job] = (),
+    ) -> None:
+        """`open_`: all open executions of each job whose overlap may matter, oldest first."""
+        self.open: dict[JobId, list[Execution]] = {}
+        for execution in open_:
+            self.open.setdefault(execution.job_id, []).append(execution)
+        self.used = used or {}
+        self.limits = limits or {}
+        self.policies = policies or {}
+        self.jobs = {job.id: job for job in jobs}
+
+    def limit_of(self, job_id: JobId) -> Limit:
+        return self.limits.get(job_id, NO_LIMIT)
+
+    def note(self, now: Execution, *, is_open: bool) -> None:
+        """An open execution is another one now, or closed."""
+        rows = self.open.get(now.job_id)
+        if rows is None:
+            return
+        at = next((at for at, row in enumerate(rows) if row.id == now.id), None)
+        if at is None:
+            return
+        if is_open:
+            rows[at] = now
+        else:
+            del rows[at]

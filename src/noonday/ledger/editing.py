@@ -1,0 +1,129 @@
+"""What a change that was decided on does to rows."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from noonday.ledger.books import Books
+from noonday.ledger.ledger import Ledger, dispatch_entry, watch_of
+from noonday.model.execution import State
+from noonday.model.firing import LANES, fire_entry
+from noonday.model.ids import ExecutionId, partition_of
+from noonday.model.job import Job
+from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Snapshot
+
+
+class Edit:
+    """A change of one job, worked out. What belongs to the job's own row is `job`; the rest is in the ledger."""
+
+    def __init__(self, before: Snapshot, change: Change, existing: set[str]) -> None:
+        """`existing`: which of the executions to be made exist already."""
+        self.before = before
+        self.change = change
+        self.job = change.job or before.job
+        self.ledger = Ledger(Books(open_=before.open), _moment(before, change))
+        self._existing = existing
+        if change.fire:
+            put_fire(self.ledger, self.job, change.fire)
+        self.ledger.decide(change.decisions)
+        self._end(change.cancel)
+        self._rebase(change.rebase)
+        self._start(change.executions)
+        self.ledger.finish()
+        self._release()
+
+    @property
+    def new_revision(self) -> bool:
+        return self.job.revision != self.before.job.revision
+
+    @property
+    def watch_more(self) -> int:
+        """What the open executions are to be watched for besides what they are watched for already."""
+        watch = watch_of(self.job.spec)
+        return watch if watch != watch_of(self.before.job.spec) else 0
+
+    def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
+        """Close at once what nobody holds; ask the holder of the rest."""
+        rows = {e.id: e for e in self.before.executions}
+        for execution, reason in cancel:
+            row = rows[execution]
+            if row.state is State.PENDING and row.fired_ms is None:
+                self.ledger.close(row, State.CANCELLED, reason)
+            else:
+                self.ledger.wish(row, reason)
+
+    def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
+        """Executions that have not started go on under the job's new definition."""
+        rows = {e.id: e for e in self.before.executions}
+        for execution in rebased:
+            row = rows[execution]
+            now = self.ledger.rebase(row, self.job)
+            self.ledger.settle(row, now, "")
+            if not row.buffered:
+                self.ledger.wait(now, row.waits_until_ms)
+
+    def _start(self, wanted: Sequence[NewExecution]) -> None:
+        job = self.job
+        for new in wanted:
+            if new.id in self._existing:
+                continue
+            self.ledger.add_execution(
+                new.id,
+                job.tenant,
+                job.id,
+                new.nominal_ms,
+                new.due_ms,
+                cause=new.cause,
+                buffered=int(new.buffered),
+                retry_of=new.retry_of,
+            )
+            self.ledger.touched.add((job.tenant, job.id))
+            row = _as_row(job, new)
+            self.ledger.opened(row)
+            if not new.buffered:
+                self.ledger.wait(row, new.due_ms)
+
+    def _release(self) -> None:
+        held = {e.id: e for e in self.before.executions}
+        self.ledger.entries += [dispatch_entry(held[x], due_ms) for x, due_ms in self.change.release]
+
+
+def put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
+    ledger.put(fire_entry(job, fire.nominal_ms, partition_of(job.id)), fire.due_ms, fire.runs_left)
+
+
+def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:
+    """A fire row: due or None, the rest of an entry, runs left."""
+    _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
+    return (fire.due_ms, *rest, fire.runs_left)
+
+
+def _moment(before: Snapshot, change: Change) -> int:
+    """When a change was decided, as far as it says so."""
+    said = [before.job.updated_ms, *(new.due_ms for new in change.executions)]
+    if change.job:
+        said.append(change.job.updated_ms)
+    if change.audit:
+        said.append(change.audit.at_ms)
+    return max(said)
+
+
+def _as_row(job: Job, new: NewExecution) -> Execution:
+    return Execution(
+        id=new.id,
+        job_id=job.id,
+        tenant=job.tenant,
+        nominal_ms=new.nominal_ms,
+        due_ms=new.due_ms,
+        state=State.PENDING,
+        attempt=1,
+        dispatch=1,
+        revision=job.revision,
+        cause=new.cause,
+        pool=job.spec.target.pool,
+        handler=job.spec.target.handler,
+        lane=LANES.index(job.spec.priority),
+        created_ms=new.due_ms,
+        buffered=int(new.buffered),
+        watch=watch_of(job.spec),
+    )

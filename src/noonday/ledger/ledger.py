@@ -1,0 +1,206 @@
+"""Collects what one decision changes; knows the one way to close an execution."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.ledger.books import Books, SlotKey
+from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
+from noonday.model.firing import LANES, Decision, Entry, Kind
+from noonday.model.ids import ExecutionId, JobId, partition_of
+from noonday.model.job import Job, JobSpec, Overlap
+from noonday.ports.jobs import Execution
+
+_encode = msgspec.json.Encoder().encode
+
+
+def as_json(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def move(state: State, at_ms: int, worker: str | None = None, reason: object = None) -> str:
+    """One move of an execution, as it is kept."""
+    if reason is not None:
+        return as_json([int(state), at_ms, worker, reason])
+    return f'[{state:d},{at_ms},"{worker}"]' if worker else f"[{state:d},{at_ms}]"
+
+
+def watch_of(spec: JobSpec) -> int:
+    overlap = WATCH_OVERLAP if spec.overlap is not Overlap.ALLOW else 0
+    return overlap | (WATCH_KEY if spec.concurrency else 0)
+
+
+def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
+    """The timeline row of an execution that waits to be handed out (again)."""
+    return Entry(
+        due_ms=due_ms,
+        key=execution.id,
+        kind=Kind.DISPATCH,
+        number=execution.dispatch,
+        nominal_ms=execution.nominal_ms,
+        partition=partition_of(execution.job_id),
+        tenant=execution.tenant,
+        pool=execution.pool,
+        lane=execution.lane,
+        staged=int(not execution.watch),
+        planned=0,
+    )
+
+
+class Ledger:
+    """The writes of one decision, set by set. `finish` comes last, before they are written."""
+
+    def __init__(self, books: Books, now_ms: int) -> None:
+        self.books = books
+        self.now_ms = now_ms
+        self.entries: list[Entry] = []
+        """What is on the timeline now and should be on the hot index."""
+        self.flags: list[tuple[str, ExecutionId, int, str]] = []
+        self.rested: Counter[str] = Counter()
+        """How many executions ended in each state."""
+        self.new: list[tuple[Any, ...]] = []
+        """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slot)."""
+        self.settled: list[tuple[Any, ...]] = []
+        self.put_rows: list[tuple[Any, ...]] = []
+        """Columns of the timeline: due or None, the rest of an entry, runs left."""
+        self.dropped: list[str] = []
+        self.decisions: list[tuple[Any, ...]] = []
+        self.buried: list[str] = []
+        self.wished: list[tuple[ExecutionId, str]] = []
+        self.handed_out_again: list[tuple[str, str | None]] = []
+        """(execution, slot)."""
+        self.slots: Counter[SlotKey] = Counter()
+        """How many more of each key are in use; fewer, if negative."""
+        self.freed: set[SlotKey] = set()
+        self.touched: set[tuple[str, JobId]] = set()
+        """(tenant, job) of watched jobs of which an execution was opened, closed or had its turn."""
+        self._closed: set[JobId] = set()
+        self._fresh: set[ExecutionId] = set()
+        """New executions, not written yet."""
+
+    def add_execution(
+        self,
+        execution: ExecutionId,
+        tenant: str,
+        job_id: JobId,
+        nominal_ms: int,
+        due_ms: int,
+        *,
+        cause: int = 0,
+        fired_ms: int | None = None,
+        buffered: int = 0,
+        retry_of: str | None = None,
+        slot: str | None = None,
+    ) -> None:
+        self.new.append((execution, tenant, job_id, nominal_ms, due_ms, cause, fired_ms, buffered, retry_of, slot))
+
+    def opened(self, execution: Execution) -> None:
+        """A new execution of a job of which others may be open, or wait."""
+        self.books.open.setdefault(execution.job_id, []).append(execution)
+        self._fresh.add(execution.id)
+
+    def settle(self, was: Execution, now: Execution, moves: str) -> None:
+        """An execution moves from what it was to what it is now. Whoever is not handed out any more holds no slot."""
+        closed = now.state >= State.FAILED
+        if closed:
+            self.rested[now.state.name] += 1
+        lets_go = was.slot is not None and (closed or now.fired_ms is None)
+        if lets_go:
+            assert was.slot is not None
+            self.slots[was.tenant, was.slot] -= 1
+            self.freed.add((was.tenant, was.slot))
+            now = msgspec.structs.replace(now, slot=None)
+        self.settled.append(
+            (
+                now.id,
+                int(now.state),
+                now.attempt,
+                now.dispatch,
+                now.revision,
+                now.fired_ms,
+                now.buffered,
+                now.worker_id,
+                now.started_ms,
+                now.finished_ms,
+                now.cancel,
+                now.failure,
+                now.progress,
+                now.result,
+                now.slot,
+                now.pool,
+                now.handler,
+                now.lane,
+                now.watch,
+                moves,
+            )
+        )
+        self.books.note(now, is_open=not closed)
+        if was.watch & WATCH_OVERLAP:
+            self.touched.add((was.tenant, was.job_id))
+            if closed:
+                self._closed.add(was.job_id)
+
+    def close(self, was: Execution, state: State, reason: str) -> None:
+        """End an execution that nobody holds."""
+        now = msgspec.structs.replace(
+            was, state=state, finished_ms=self.now_ms, fired_ms=None, buffered=0, cancel=reason, progress=None
+        )
+        self.drop([was.id])
+        self.settle(was, now, "," + move(state, self.now_ms, None, reason))
+
+    def wish(self, execution: Execution, reason: str) -> None:
+        """Ask whoever holds an execution to end it."""
+        self.wished.append((execution.id, reason))
+        self.flags.append((execution.pool, execution.id, execution.dispatch, reason))
+
+    def rebase(self, was: Execution, job: Job) -> Execution:
+        """What an execution that has not started becomes under the job as it is now."""
+        return msgspec.structs.replace(
+            was,
+            revision=job.revision,
+            pool=job.spec.target.pool,
+            handler=job.spec.target.handler,
+            lane=LANES.index(job.spec.priority),
+            watch=was.watch | watch_of(job.spec),
+            cancel=None,
+            progress=None,
+        )
+
+    def wait(self, execution: Execution, due_ms: int | None) -> None:
+        """Give an execution a dispatch row; without a due time it is held until it is released."""
+        entry = dispatch_entry(execution, due_ms or 0)
+        self.put(entry, due_ms)
+
+    def put(self, entry: Entry, due_ms: int | None, runs_left: int | None = None) -> None:
+        _, *rest = msgspec.structs.astuple(entry)
+        self.put_rows.append((due_ms, *rest, runs_left))
+        if due_ms is not None:
+            self.entries.append(entry)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        self.dropped.extend(keys)
+
+    def decide(self, decisions: Sequence[Decision]) -> None:
+        self.decisions.extend(msgspec.structs.astuple(d) for d in decisions)
+
+    def bury(self, execution: ExecutionId) -> None:
+        self.buried.append(execution)
+
+    def finish(self) -> None:
+        """The last open execution of a job was closed: the oldest one that waited for it has its turn."""
+        while self._closed:
+            waiting = self.books.open.get(self._closed.pop(), [])
+            if waiting and all(e.buffered for e in waiting):
+                self._give_turn(waiting[0])
+
+    def _give_turn(self, was: Execution) -> None:
+        turn = msgspec.structs.replace(was, buffered=0)
+        if was.id in self._fresh:
+            at = next(at for at, row in enumerate(self.new) if row[0] == was.id)
+            self.new[at] = (*self.new[at][:7], 0, *self.new[at][8:])
+            self.books.note(turn, is_open=True)
+        else:
+            self.settle(was, turn, "")
+        self.wait(turn, max(self.now_ms, turn.due_ms))

@@ -1,0 +1,201 @@
+"""What outcomes do to executions."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from noonday.ledger.books import Books
+from noonday.ledger.ledger import Ledger, as_json, move
+from noonday.model.execution import ASKED_BACK_REASONS, FINAL, Outcome, State, Verdict, is_cancel, judge
+from noonday.model.firing import still_wanted
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.job import Job, JobState
+from noonday.model.message import Report
+from noonday.model.retry import DEFAULT_POLICY
+from noonday.ports.executions import Settled
+from noonday.ports.jobs import Execution
+
+_failure = msgspec.json.Encoder().encode
+
+Case = tuple[Execution, Outcome, Report | None]
+"""An execution as it is, what happened to it, and the report that says so (None: found out without one)."""
+
+
+class Settlement:
+    """Cases to settle, with what must be read before they can be."""
+
+    def __init__(self, cases: Iterable[Case], refused: Sequence[Report] = ()) -> None:
+        """`refused`: reports that a fence has refused already."""
+        self.cases = [
+            (execution, _in_effect(execution, outcome, report), report) for execution, outcome, report in cases
+        ]
+        self._refused = tuple(refused)
+
+    @property
+    def failed(self) -> list[ExecutionId]:
+        """Executions whose retry policy matters."""
+        return [e.id for e, outcome, _ in self.cases if outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)]
+
+    @property
+    def asked_back(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) of those that go on under the job as it is now."""
+        return sorted({(e.tenant, e.job_id) for e, outcome, _ in self.cases if outcome is Outcome.ASKED_BACK})
+
+    @property
+    def watched(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) of those that others may wait for."""
+        return sorted({(e.tenant, e.job_id) for e, _, _ in self.cases if e.watch})
+
+    def settle(self, books: Books, now_ms: int) -> tuple[Ledger, Settled]:
+        ledger = Ledger(books, now_ms)
+        illegal = [report for case in self.cases if (report := _settle_one(ledger, *case)) is not None]
+        ledger.finish()
+        return ledger, Settled(
+            entries=tuple(ledger.entries),
+            refused=(*self._refused, *illegal),
+            by_state=dict(ledger.rested),
+            freed=tuple(key for _, key in ledger.freed),
+        )
+
+
+def sort_out(rows: Iterable[Execution], reports: Sequence[Report]) -> Settlement:
+    """Which reports are of the dispatch and the worker that their execution is with, and which are refused."""
+    by_id = {row.id: row for row in rows}
+    cases: list[Case] = []
+    refused = []
+    for report in reports:
+        row = by_id.get(report.execution_id)
+        if row is None or not _is_fenced_in(row, report):
+            refused.append(report)
+        else:
+            cases.append((row, Outcome(report.outcome), report))
+            # A second report of the same dispatch is judged by what the first one did: it is too late.
+            del by_id[report.execution_id]
+    return Settlement(cases, refused)
+
+
+def found(rows: Iterable[Execution], outcome: Outcome) -> Settlement:
+    """What became of executions of which nobody reports any more."""
+    return Settlement([(row, outcome, None) for row in rows])
+
+
+def successes_first(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new."""
+    ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
+    plain, others = [], []
+    for report in reports:
+        if report.outcome == Outcome.SUCCEEDED:
+            plain.append(report)
+        elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
+            others.append(report)
+    return plain, others
+
+
+def _is_fenced_in(row: Execution, report: Report) -> bool:
+    """The report is of the present dispatch, which is off the timeline, and of the worker that has it."""
+    return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
+
+
+def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: Report | None) -> Report | None:
+    """Answers the report if its move would not have been legal: it changed nothing."""
+    verdict = judge(
+        outcome,
+        state=execution.state,
+        attempt=execution.attempt,
+        policy=ledger.books.policies.get(execution.id, DEFAULT_POLICY),
+        execution=execution.id,
+        started=report is None or report.started_ms > 0,
+        retryable=report is None or report.failure is None or report.failure.retryable,
+        cancel_requested=is_cancel(execution.cancel),
+        snooze_ms=report.snooze_ms if report else 0,
+    )
+    if verdict is None:
+        return report
+    if outcome is Outcome.ASKED_BACK:
+        _take_back(ledger, execution, ledger.books.jobs.get(execution.job_id))
+    else:
+        _apply(ledger, execution, verdict, report, outcome)
+    return None
+
+
+def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
+    """What an edit or a pause asks for is asked back also if it comes back, not started, for another reason."""
+    unstarted = outcome in (Outcome.FORGOTTEN, Outcome.HANDED_BACK) or (
+        outcome is Outcome.INTERRUPTED and report is not None and not report.started_ms
+    )
+    wished = execution.state is State.PENDING and execution.cancel in ASKED_BACK_REASONS
+    return Outcome.ASKED_BACK if wished and unstarted else outcome
+
+
+def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
+    rest = verdict.rest
+    at_ms = report.ended_ms if report else ledger.now_ms
+    returns = rest is State.PENDING
+    began = State.RUNNING in verdict.moves
+    now = msgspec.structs.replace(
+        was,
+        state=rest,
+        attempt=was.attempt + verdict.attempt,
+        dispatch=was.dispatch + returns,
+        fired_ms=None if returns else was.fired_ms,
+        worker_id=None if returns else (report.worker_id if report else was.worker_id),
+        started_ms=_start_of(report) if report and began else was.started_ms,
+        finished_ms=at_ms if rest in FINAL else None,
+        cancel=was.cancel if is_cancel(was.cancel) else None,
+        failure=_failure_text(was, report, outcome),
+        progress=report.progress if report else None,
+        result=report.result if report else None,
+    )
+    ledger.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
+    if returns:
+        ledger.wait(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
+    if rest is State.DEAD:
+        ledger.bury(now.id)
+
+
+def _failure_text(was: Execution, report: Report | None, outcome: Outcome) -> str | None:
+    if report and report.failure:
+        return _failure(report.failure).decode()
+    if outcome is Outcome.LOST:
+        return as_json({"type": "WorkerLost", "message": f"worker {was.worker_id} stopped speaking while it ran this"})
+    if outcome is Outcome.SUCCEEDED:
+        return None
+    return was.failure
+
+
+def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms: int, was: Execution) -> str:
+    """What is appended to the moves of an execution."""
+    text = ""
+    for state in verdict.moves:
+        if state is State.RUNNING:
+            text += "," + move(state, _start_of(report) if report else at_ms, report.worker_id if report else None)
+        else:
+            text += "," + move(state, at_ms, None, _reason(state, report, outcome, was))
+    return text
+
+
+def _start_of(report: Report) -> int:
+    return report.started_ms or report.ended_ms
+
+
+def _reason(state: State, report: Report | None, outcome: Outcome, was: Execution) -> object:
+    if state in (State.FAILED, State.TIMED_OUT) and report and report.failure:
+        return report.failure
+    if state is State.FAILED_WORKER_LOST:
+        return f"worker {was.worker_id} is lost"
+    if state is State.CANCELLED:
+        return was.cancel
+    if state is State.PENDING and outcome not in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST):
+        return outcome.name
+    return None
+
+
+def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
+    """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
+    if job is None or was.cancel not in ASKED_BACK_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
+        ledger.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
+        return
+    now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
+    ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel))
+    held = job.state is JobState.PAUSED
+    ledger.wait(now, None if held else max(was.due_ms, ledger.now_ms))

@@ -1,0 +1,222 @@
+"""What firing entries does: executions, decisions, the schedule moved on; or why an entry is held."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from noonday.ledger.books import Books, Limit
+from noonday.ledger.ledger import Ledger
+from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
+from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
+from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
+from noonday.model.job import Overlap
+from noonday.ports.firing import Held, Shot
+from noonday.ports.jobs import Execution
+
+
+def is_plain(shot: Shot) -> bool:
+    """A one-shot that nothing can stand in the way of."""
+    entry = shot.entry
+    return bool(entry.staged) and not entry.planned and entry.kind == Kind.FIRE and shot.plan is None
+
+
+def is_careful(shot: Shot) -> bool:
+    """What becomes of it depends on other executions, or on a concurrency key."""
+    return not shot.entry.staged
+
+
+class Volley:
+    """One fire of entries that are still what the timeline has."""
+
+    def __init__(self, books: Books, job_of: dict[str, tuple[str, JobId]], now_ms: int) -> None:
+        """`job_of`: (tenant, job) of the executions of careful dispatch entries."""
+        self.books = books
+        self.ledger = Ledger(books, now_ms)
+        self.members: list[tuple[ExecutionId, int]] = []
+        """(execution, due) of what is handed out."""
+        self.held: list[Held] = []
+        self.decided: Counter[str] = Counter()
+        self.fired: list[Shot] = []
+        """Those that did something."""
+        self._job_of = job_of
+        self._open = {job: len(rows) for job, rows in books.open.items()}
+        self._buffered = {job: sum(e.buffered for e in rows) for job, rows in books.open.items()}
+        self._others = {job: list(rows) for job, rows in books.open.items()}
+        """What was open before, and not yet asked to end."""
+        self._had_its_turn: set[JobId] = set()
+
+    def fire(self, shots: Iterable[Shot]) -> None:
+        for shot in shots:
+            if not is_careful(shot):
+                self._fire_one(shot, careful=False)
+            elif self._has_its_turn(shot.entry):
+                self._fire_one(shot, careful=True)
+            else:
+                self.ledger.entries.append(shot.entry)
+        self.ledger.finish()
+
+    def _has_its_turn(self, entry: Entry) -> bool:
+        """One entry of a job at a time: what it decides (to cancel the others, say) is what the next one goes by."""
+        _, job_id = self.owner_of(entry)
+        first = job_id not in self._had_its_turn
+        self._had_its_turn.add(job_id)
+        return first
+
+    def knows(self, entry: Entry) -> bool:
+        """Whether it was read whose a careful entry is. One whose execution is gone is stale."""
+        return entry.kind == Kind.FIRE or entry.key in self._job_of
+
+    def owner_of(self, entry: Entry) -> tuple[str, JobId]:
+        return (entry.tenant, JobId(entry.key)) if entry.kind == Kind.FIRE else self._job_of[entry.key]
+
+    def _fire_one(self, shot: Shot, *, careful: bool) -> None:
+        entry = shot.entry
+        if entry.kind == Kind.DISPATCH:
+            self._hand_out_again(shot, careful)
+            return
+        plan = shot.plan or FirePlan((entry.nominal_ms,))
+        if careful:
+            plan, reason = self._trim(entry, plan)
+            if reason:
+                self.held.append(Held(entry, reason))
+                return
+        decisions = list(plan.decisions)
+        started = 0
+        for nominal_ms in plan.fires:
+            skipped = self._start(entry, nominal_ms, careful)
+            if skipped:
+                decisions.append(skipped)
+            else:
+                started += 1
+        self._decide(decisions)
+        self._advance(shot, plan, None if shot.runs_left is None else shot.runs_left - started)
+        self.fired.append(shot)
+
+    def _hand_out_again(self, shot: Shot, careful: bool) -> None:
+        entry, slot = shot.entry, None
+        if careful:
+            tenant, job_id = self.owner_of(entry)
+            reason = self._full(tenant, self.books.limit_of(job_id))
+            if reason:
+                self.held.append(Held(entry, reason))
+                return
+            slot = self._take_slot(tenant, job_id)
+        self.ledger.handed_out_again.append((entry.key, slot))
+        self.members.append((ExecutionId(entry.key), entry.due_ms))
+        self.ledger.drop([entry.key])
+        self.fired.append(shot)
+
+    def _trim(self, entry: Entry, plan: FirePlan) -> tuple[FirePlan, str | None]:
+        """With a concurrency key one occurrence fires a turn, and none while the key is full: then the reason."""
+        limit = self.books.limit_of(JobId(entry.key))
+        if not limit.key or not plan.fires:
+            return plan, None
+        reason = self._full(entry.tenant, limit)
+        if len(plan.fires) > 1:
+            plan = FirePlan(plan.fires[:1], plan.decisions, plan.fires[1])
+        return plan, reason
+
+    def _full(self, tenant: str, limit: Limit) -> str | None:
+        if limit.key and limit.limit is not None and self.books.used.get((tenant, limit.key), 0) >= limit.limit:
+            return f"concurrency key {limit.key!r} is at its limit of {limit.limit}"
+        return None
+
+    def _take_slot(self, tenant: str, job_id: JobId) -> str | None:
+        limit = self.books.limit_of(job_id)
+        if limit.key:
+            slot = (tenant, limit.key)
+            self.books.used[slot] = self.books.used.get(slot, 0) + 1
+            self.ledger.slots[slot] += 1
+        return limit.key
+
+    def _start(self, entry: Entry, nominal_ms: int, careful: bool) -> Decision | None:
+        """Make the execution of one occurrence. Answers the decision instead, if an open one stands in its way."""
+        job_id = JobId(entry.key)
+        due_ms = nominal_ms + entry.due_ms - entry.nominal_ms
+        execution = execution_id(job_id, nominal_ms)
+        if not careful:
+            self.ledger.add_execution(execution, entry.tenant, job_id, nominal_ms, due_ms, fired_ms=self.ledger.now_ms)
+            self.members.append((execution, due_ms))
+            return None
+        start = self._overlap(job_id)
+        if start is Start.SKIP:
+            reason = f"overlap {self.books.limit_of(job_id).overlap}: an earlier execution is open"
+            return Decision(job_id, nominal_ms, nominal_ms, 1, Decided.SKIPPED, reason)
+        now = start is Start.NOW
+        self.ledger.add_execution(
+            execution,
+            entry.tenant,
+            job_id,
+            nominal_ms,
+            due_ms,
+            fired_ms=self.ledger.now_ms if now else None,
+            buffered=int(not now),
+            slot=self._take_slot(entry.tenant, job_id) if now else None,
+        )
+        self.ledger.touched.add((entry.tenant, job_id))
+        self.ledger.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
+        self._open[job_id] = self._open.get(job_id, 0) + 1
+        self._buffered[job_id] = self._buffered.get(job_id, 0) + (not now)
+        if now:
+            self.members.append((execution, due_ms))
+        return None
+
+    def _overlap(self, job_id: JobId) -> Start:
+        limit = self.books.limit_of(job_id)
+        start, cancel = decide_overlap(
+            limit.overlap or Overlap.ALLOW, self._open.get(job_id, 0), self._buffered.get(job_id, 0)
+        )
+        if cancel:
+            for other in self._others.pop(job_id, ()):
+                if not other.buffered and not is_cancel(other.cancel):
+                    self._ask_to_end(other)
+        return start
+
+    def _ask_to_end(self, execution: Execution) -> None:
+        reason = f"overlap {Overlap.CANCEL_OTHER}"
+        if execution.fired_ms is None:
+            self.ledger.close(execution, State.CANCELLED, reason)
+        else:
+            self.ledger.wish(execution, reason)
+            self.books.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
+
+    def _decide(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self.decided[decision.outcome] += decision.count
+        self.ledger.decide(decisions)
+
+    def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
+        """Move the schedule to its next time, or take it off the timeline."""
+        entry = shot.entry
+        if plan.next_ms is not None and runs_left != 0:
+            spread = entry.due_ms - entry.nominal_ms
+            following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
+            self.ledger.put(following, following.due_ms, runs_left)
+        elif shot.plan is None or not entry.planned:
+            self.ledger.drop([entry.key])
+        else:
+            decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
+            self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left)
+
+
+def _as_row(entry: Entry, execution: ExecutionId, nominal_ms: int, due_ms: int, *, buffered: bool) -> Execution:
+    """A new execution, as far as the turn of others depends on it."""
+    return Execution(
+        id=execution,
+        job_id=JobId(entry.key),
+        tenant=TenantId(entry.tenant),
+        nominal_ms=nominal_ms,
+        due_ms=due_ms,
+        state=State.PENDING,
+        attempt=1,
+        dispatch=1,
+        revision=entry.number,
+        cause=Cause.SCHEDULE,
+        pool=entry.pool,
+        handler="",
+        lane=entry.lane,
+        created_ms=due_ms,
+        buffered=int(buffered),
+        watch=WATCH_OVERLAP,
+    )

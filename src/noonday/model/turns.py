@@ -1,0 +1,205 @@
+"""Whose turn it is: what waits for its time, and in which order it is handed out once it is ready."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+from noonday.model.firing import Entry
+from noonday.model.ids import PARTITIONS
+
+SHARES = (16, 4, 1)
+"""HIGH, NORMAL, LOW within a tenant, when all have work that is ready."""
+
+QueueName = tuple[str, str, int]
+"""(pool, tenant, lane)."""
+_Waiting = tuple[int, int, Entry]
+_Member = tuple[str, int, int]
+_MANY = 10_000
+
+
+class Turns:
+    """A heap for each (pool, tenant, lane), and a heap of those heaps by when their first entry is ready.
+
+    What waits costs nothing: a claim touches only the heaps that have something ready. Tenants take turns; within a tenant
+    the lanes share 16:4:1; then by time. Neither does it cost anything to drop partitions: what is in a heap and no member any
+    more is passed over when its time comes.
+    """
+
+    def __init__(self, lead_ms: int) -> None:
+        self._lead_ms = lead_ms
+        self._members: dict[int, set[_Member]] = {}
+        """What is here, by partition."""
+        self._queues: dict[QueueName, list[_Waiting]] = {}
+        self._asleep: list[tuple[int, QueueName]] = []
+        """Heads of queues that had nothing ready when last looked at. May name a queue twice, or too early."""
+        self._awake: dict[str, deque[str]] = {}
+        """For each pool the tenants that have something ready, in turn."""
+        self._ready: dict[tuple[str, str], set[int]] = {}
+        self._left: dict[tuple[str, str], list[int]] = {}
+        """What is left of each lane's share in a round that may take many claims."""
+        self._foreign: set[int] = set()
+        """Partitions that are not ours at the moment."""
+        self._aside: dict[int, list[Entry]] = {}
+        """What was ready of them."""
+        self._serial = 0
+
+    def place(self, entries: Iterable[Entry]) -> None:
+        """Add entries. One that is there already changes nothing."""
+        members = self._members
+        for entry in entries:
+            here = members.get(entry.partition)
+            if here is None:
+                here = members[entry.partition] = set()
+            member = (entry.key, entry.number, entry.nominal_ms)
+            if member not in here:
+                here.add(member)
+                self._push(entry)
+
+    def own(self, partitions: Collection[int]) -> None:
+        """From now on hand out entries of these partitions alone. Others stay until they are dropped or ours again."""
+        if self._foreign or (len(partitions) < PARTITIONS and not all(map(partitions.__contains__, self._members))):
+            self._foreign = {partition for partition in self._members if partition not in partitions}
+            for partition in self._aside.keys() - self._foreign:
+                for entry in self._aside.pop(partition):
+                    self._push(entry)
+
+    def claim(self, now_ms: int, credit: Mapping[str, int], limit: int) -> list[Entry]:
+        """Take what is ready, no more for a pool than its credit; a pool that is not named has none."""
+        self._wake(now_ms)
+        claimed: list[Entry] = []
+        for pool in list(self._awake):
+            room = min(credit.get(pool, 0), limit - len(claimed))
+            if room > 0:
+                self._claim_pool(pool, now_ms, room, claimed)
+        return claimed
+
+    def missing(self, entries: Sequence[Entry]) -> list[Entry]:
+        members = self._members
+        return [e for e in entries if (e.key, e.number, e.nominal_ms) not in members.get(e.partition, ())]
+
+    def next_ready_ms(self, credit: Mapping[str, int], patience_ms: int = 0) -> int | None:
+        """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one."""
+        if self._foreign and len(self._foreign) == len(self._members):
+            return None
+        heads = [
+            self._queues[pool, tenant, lane][0][0]
+            for (pool, tenant), lanes in self._ready.items()
+            if credit.get(pool, 0) > 0
+            for lane in lanes
+        ]
+        if self._asleep:
+            ready_ms, name = self._asleep[0]
+            queue = self._queues.get(name)
+            heads.append(ready_ms + patience_ms if queue and queue[0][2].staged else ready_ms)
+        return min(heads, default=None)
+
+    def sizes(self) -> Iterator[tuple[QueueName, int]]:
+        """How many wait in each queue that is not empty."""
+        return ((name, len(queue)) for name, queue in self._queues.items())
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """Everything of these partitions goes."""
+        for partition in partitions:
+            self._members.pop(partition, None)
+            self._aside.pop(partition, None)
+            self._foreign.discard(partition)
+        if sum(map(len, self._queues.values())) > 2 * len(self) + _MANY:
+            self._tidy()
+
+    def take_out(self, partitions: Collection[int]) -> list[Entry]:
+        """Everything of these partitions goes, and is answered."""
+        gone = set(partitions)
+        taken = [entry for entry in self._all() if entry.partition in gone]
+        self.drop(gone)
+        return taken
+
+    def __len__(self) -> int:
+        return sum(map(len, self._members.values()))
+
+    def _all(self) -> list[Entry]:
+        entries = {entry: None for queue in self._queues.values() for _, _, entry in queue}
+        entries.update((entry, None) for aside in self._aside.values() for entry in aside)
+        missing = set(self.missing(list(entries)))
+        return [entry for entry in entries if entry not in missing]
+
+    def _tidy(self) -> None:
+        entries = self._all() if self._members else []
+        for part in (self._members, self._queues, self._asleep, self._awake, self._ready, self._left, self._aside):
+            part.clear()
+        self.place(entries)
+
+    def _push(self, entry: Entry) -> None:
+        ready_ms = entry.due_ms - self._lead_ms if entry.staged else entry.due_ms
+        name = (entry.pool, entry.tenant, entry.lane)
+        queue = self._queues.setdefault(name, [])
+        self._serial += 1
+        heappush(queue, (ready_ms, self._serial, entry))
+        if queue[0][2] is entry and entry.lane not in self._ready.get((entry.pool, entry.tenant), ()):
+            heappush(self._asleep, (ready_ms, name))
+
+    def _wake(self, now_ms: int) -> None:
+        while self._asleep and self._asleep[0][0] <= now_ms:
+            _, name = heappop(self._asleep)
+            pool, tenant, lane = name
+            queue = self._queues.get(name)
+            if not queue or queue[0][0] > now_ms:
+                continue
+            lanes = self._ready.setdefault((pool, tenant), set())
+            if not lanes:
+                self._awake.setdefault(pool, deque()).append(tenant)
+            lanes.add(lane)
+
+    def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry]) -> None:
+        """Tenants take turns of equal size until the room is used up or nothing is ready."""
+        turns = self._awake[pool]
+        while room > 0 and turns:
+            share = max(1, room // len(turns))
+            for _ in range(min(len(turns), room)):
+                tenant = turns.popleft()
+                room -= self._claim_tenant(pool, tenant, now_ms, share, claimed)
+                if self._ready[pool, tenant]:
+                    turns.append(tenant)
+                else:
+                    del self._ready[pool, tenant], self._left[pool, tenant]
+        if not turns:
+            del self._awake[pool]
+
+    def _claim_tenant(self, pool: str, tenant: str, now_ms: int, room: int, claimed: list[Entry]) -> int:
+        lanes = self._ready[pool, tenant]
+        left = self._left.setdefault((pool, tenant), list(SHARES))
+        start = len(claimed)
+        while lanes and room > 0:
+            if not any(left[lane] for lane in lanes):
+                left[:] = SHARES
+            only = len(lanes) == 1
+            for lane in sorted(lanes):
+                quota = room if only else min(room, left[lane])
+                taken = self._drain((pool, tenant, lane), now_ms, quota, claimed)
+                left[lane] = max(0, left[lane] - taken)
+                room -= taken
+                if room <= 0:
+                    break
+        return len(claimed) - start
+
+    def _drain(self, name: QueueName, now_ms: int, quota: int, claimed: list[Entry]) -> int:
+        queue, members, foreign = self._queues[name], self._members, self._foreign
+        taken = 0
+        while taken < quota and queue and queue[0][0] <= now_ms:
+            entry = heappop(queue)[2]
+            here = members.get(entry.partition)
+            if here is None or (member := (entry.key, entry.number, entry.nominal_ms)) not in here:
+                continue
+            if foreign and entry.partition in foreign:
+                self._aside.setdefault(entry.partition, []).append(entry)
+                continue
+            here.remove(member)
+            claimed.append(entry)
+            taken += 1
+        if not queue or queue[0][0] > now_ms:
+            pool, tenant, lane = name
+            self._ready[pool, tenant].discard(lane)
+            if queue:
+                heappush(self._asleep, (queue[0][0], name))
+            else:
+                del self._queues[name]
+        return taken

@@ -1,0 +1,127 @@
+"""Shares the partitions of the log among the recorders of an installation."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+
+import structlog
+
+from noonday.model.errors import LeasesUnavailable, NoondayError, StaleEpoch, Unavailable
+from noonday.model.ids import InstanceId
+from noonday.model.rendezvous import share_of
+from noonday.ports.bus import Bus
+from noonday.ports.clock import Clock
+from noonday.ports.leases import Leases
+from noonday.recorder.recorder import Recorder
+from noonday.runtime.supervise import Loop, every, stop
+
+log = structlog.get_logger("noonday.crew")
+
+
+class Crew:
+    """One recorder for each partition of the log that falls to this instance.
+
+    The lease says who tries; the place in the store, moved by compare and set, says who may. Whoever is refused lets go of
+    the partition and finds its place again if it still falls to it.
+    """
+
+    def __init__(
+        self, instance: InstanceId, leases: Leases, bus: Bus, clock: Clock, recorder_of: Callable[[int], Recorder]
+    ) -> None:
+        self._instance = instance
+        self._leases = leases
+        self._bus = bus
+        self._clock = clock
+        self._recorder_of = recorder_of
+        self._joined = False
+        self._renewed_at = clock.monotonic()
+        self._at_work: dict[int, list[asyncio.Task[None]]] = {}
+        self.loops: dict[int, Loop] = {}
+
+    @property
+    def partitions(self) -> Collection[int]:
+        return self._at_work.keys()
+
+    async def run_once(self, now_ms: int) -> int:
+        """Keep the lease, and record what falls to us."""
+        await self._drop_ended()
+        if not self._joined:
+            await self._leases.join(self._instance, 1.0)
+            self._joined = True
+        elif not await self._renew():
+            return 0
+        self._renewed_at = self._clock.monotonic()
+        members = await self._leases.members()
+        share = share_of(self._instance, members, await self._bus.partitions()) if self._instance in members else set()
+        for partition in [partition for partition in self._at_work if partition not in share]:
+            await self._let_go(partition)
+        for partition in sorted(share - self._at_work.keys()):
+            await self._begin(partition)
+        return 0
+
+    async def next_wait(self) -> float:
+        longest = min(1.0, self._leases.ttl_sec / 3)
+        if not self._joined:
+            return longest
+        with contextlib.suppress(LeasesUnavailable):
+            await self._leases.changed(longest)
+        return 0.01
+
+    async def leave(self) -> None:
+        for partition in list(self._at_work):
+            await self._let_go(partition)
+        if self._joined:
+            self._joined = False
+            await self._leases.leave()
+
+    async def _renew(self) -> bool:
+        try:
+            alive = await self._leases.renew()
+        except LeasesUnavailable:
+            if self._clock.monotonic() - self._renewed_at > self._leases.ttl_sec:
+                await self._let_all_go()
+            raise
+        if not alive:
+            log.warning("the lease has lapsed")
+            await self._let_all_go()
+            self._joined = False
+        return alive
+
+    async def _let_all_go(self) -> None:
+        for partition in list(self._at_work):
+            await self._let_go(partition)
+
+    async def _begin(self, partition: int) -> None:
+        recorder = self._recorder_of(partition)
+        await recorder.open()
+        loop = Loop(f"recorder-{partition}", recorder, self._clock, every(0), stuck_after_sec=30)
+        self.loops[partition] = loop
+        self._at_work[partition] = [
+            asyncio.create_task(loop.run(), name=loop.name),
+            asyncio.create_task(self._tick(recorder), name=f"ticks-{partition}"),
+        ]
+
+    async def _tick(self, recorder: Recorder) -> None:
+        while True:
+            try:
+                await recorder.tick_forever()
+            except Unavailable as error:
+                log.warning("cannot tick", partition=recorder.partition, error=error.detail)
+                await self._clock.sleep(0.5)
+
+    async def _let_go(self, partition: int) -> None:
+        self.loops.pop(partition, None)
+        await stop(self._at_work.pop(partition))
+
+    async def _drop_ended(self) -> None:
+        for partition, tasks in list(self._at_work.items()):
+            ended = next((task for task in tasks if task.done()), None)
+            if ended is None:
+                continue
+            del self._at_work[partition]
+            self.loops.pop(partition, None)
+            error = ended.exception()
+            await stop([task for task in tasks if task is not ended])
+            if not isinstance(error, StaleEpoch):
+                raise error or NoondayError(f"the recorder of partition {partition} ended by itself")
+            log.warning("somebody else records this partition", partition=partition)

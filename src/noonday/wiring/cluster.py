@@ -1,0 +1,377 @@
+"""The cluster rung: every role a process of its own, or several in one, over real distributed servers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uuid_utils
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.etcd.gateway import EtcdOptions
+from noonday.drivers.etcd.leases import EtcdLeases
+from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.postgres.connection import PostgresOptions
+from noonday.drivers.postgres.migrations import pending
+from noonday.drivers.postgres.store import Store, open_store
+from noonday.drivers.redis.connection import Connection, connect
+from noonday.drivers.redis.hinted_index import HintedHotIndex
+from noonday.drivers.redis.hot_index import RedisHotIndex
+from noonday.drivers.redis.leases import RedisLeases
+from noonday.drivers.redis.reference import RedisReference
+from noonday.drivers.redis.signals import RedisSignals
+from noonday.model.errors import BadSettings, StoreUnavailable
+from noonday.model.ids import InstanceId
+from noonday.ports.leases import Leases
+from noonday.recorder.crew import Crew
+from noonday.recorder.flag_keeper import FlagKeeper
+from noonday.runtime.clock import ClockKeeper, ReferenceClock
+from noonday.runtime.metrics import Metrics
+from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
+from noonday.wiring.housekeeping import Housekeeper
+from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, by_name, recorder_of, worker_of
+from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import tracing_of
+from noonday.worker.handler import Handler
+
+log = structlog.get_logger("noonday.cluster")
+FROZEN_SEC = 20.0
+CLOCK_SEC = 2.0
+
+
+class Role(StrEnum):
+    """What a process with access to the store may do."""
+
+    API = "api"
+    SCHEDULER = "scheduler"
+    RECORDER = "recorder"
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """What is open."""
+
+    clock: ReferenceClock
+    keyring: Keyring
+    redis: Connection
+    bus: KafkaBus
+    reference: RedisReference
+
+
+class Node:
+    """A process of a cluster that has access to the store, in some roles."""
+
+    def __init__(
+        self, settings: Settings, roles: Sequence[Role], servers: _Servers, store: Store, opened: AsyncExitStack
+    ) -> None:
+        self.settings = settings
+        self.roles = frozenset(roles)
+        self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
+        self.metrics = Metrics()
+        self.clock = servers.clock
+        self._servers = servers
+        self._store = store
+        self._opened = opened
+        self._tasks = Tasks()
+        self._leases: dict[str, Leases] = {}
+        self.drivers = self._make_drivers()
+        self._around = Surroundings(self.instance, settings, self.metrics, tracing_of(settings))
+        self.loops = by_name(
+            Loop("clock", ClockKeeper(self.clock, self._read_clock), self.clock, every(CLOCK_SEC), stuck_after_sec=60)
+        )
+        self.intake = IntakePart(self.drivers, self._around)
+        self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
+        self.crew = self._make_crew() if Role.RECORDER in self.roles else None
+
+    @classmethod
+    async def open(cls, settings: Settings, roles: Sequence[Role]) -> "Node":
+        """Reach the servers, and refuse to begin with a database or a clock that is not fit for it."""
+        async with AsyncExitStack() as opening:
+            servers = await opening.enter_async_context(_servers(settings))
+            store = await open_store(postgres_options(settings), settings.scheduler.lead_ms)
+            opening.push_async_callback(store.close)
+            if missing := await pending(store.database):
+                raise StoreUnavailable(f"the database lacks {', '.join(missing)}: run `noonday migrate`")
+            node = cls(settings, roles, servers, store, opening.pop_all())
+        try:
+            await node._begin()
+        except BaseException:
+            await node._opened.aclose()
+            raise
+        return node
+
+    @property
+    def failed(self) -> "asyncio.Future[None]":
+        return self._tasks.failed
+
+    def live(self) -> bool:
+        return not self.failed.done()
+
+    def ready(self) -> list[str]:
+        """Why this process should not be relied on at present."""
+        if self.failed.done():
+            return [f"a loop has ended: {self.failed.exception()!r}"]
+        crew = self.crew.loops.values() if self.crew else ()
+        return reasons_not_ready([*self.loops.values(), *crew])
+
+    def metrics_text(self) -> bytes:
+        return self.metrics.text()
+
+    async def stop(self) -> None:
+        """Hand over at once: no more fires, what was fired is published and sealed, the leases are given up."""
+        await self._tasks.end("dispatcher", "hydrator", "sweeper")
+        if self.scheduler:
+            await self.scheduler.dispatcher.land()
+            await self._tasks.end("ownership")
+            await self.scheduler.ownership.leave()
+        await self._tasks.end()
+        if self.crew:
+            await self.crew.leave()
+        await self._opened.aclose()
+
+    async def _begin(self) -> None:
+        await self.loops["clock"].service.run_once(0)
+        self._refuse_wrong_clock()
+        await self._servers.bus.start()
+        if self.scheduler:
+            self.loops |= self.scheduler.loops
+        self.loops |= self._more_loops()
+        for loop in self.loops.values():
+            self._tasks.spawn(loop.run(), loop.name)
+
+    def _more_loops(self) -> dict[str, Loop]:
+        clock, loops = self.clock, []
+        if self.crew:
+            flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
+            loops += [
+                Loop("crew", self.crew, clock, self.crew.next_wait, stuck_after_sec=30),
+                Loop("flags", flags, clock, every(0.5), stuck_after_sec=30),
+            ]
+        if self.scheduler:
+            limits, retention = self.settings.limits, self.settings.retention
+            housekeeper = Housekeeper(self.drivers, retention, limits, self.metrics, lambda: self.loops)
+            loops.append(Loop("housekeeper", housekeeper, clock, every(5.0), stuck_after_sec=120))
+        return by_name(*loops)
+
+    async def _read_clock(self) -> int:
+        """The store's clock is the one that everybody goes by; workers learn it from Redis."""
+        now_ms: int = await self._store.database.value("SELECT clock_ms()")
+        await self._servers.reference.note(now_ms)
+        return now_ms
+
+    def _refuse_wrong_clock(self) -> None:
+        offset_sec, limit = self.clock.offset_ms / 1000, self.settings.cluster.max_clock_offset_sec
+        if abs(offset_sec) > limit:
+            raise BadSettings(
+                f"the clock of this machine is {-offset_sec:+.1f} s off the database's, more than {limit} s: "
+                "set it (NTP), or allow more with cluster.max_clock_offset_sec"
+            )
+
+    def _make_drivers(self) -> Drivers:
+        settings, servers, store = self.settings, self._servers, self._store
+        kind = HintedHotIndex if settings.cluster.hot_index == "memory" else RedisHotIndex
+        index = kind(servers.redis, servers.clock, settings.scheduler.lead_ms, settings.cluster.name)
+        self._opened.push_async_callback(index.close)
+        index.on_placed = self._on_placed
+        return Drivers(
+            clock=servers.clock,
+            jobs=store.jobs,
+            firing=store.firing,
+            executions=store.executions,
+            archive=store.archive,
+            index=index,
+            bus=servers.bus,
+            signals=RedisSignals(servers.redis, settings.cluster.name),
+            leases=self._make_leases("scheduler"),
+            keyring=servers.keyring,
+        )
+
+    def _on_placed(self) -> None:
+        if self.scheduler:
+            self.scheduler.wake()
+
+    def _make_leases(self, group: str) -> Leases:
+        leases = leases_of(self.settings, group, self._servers.redis)
+        self._opened.push_async_callback(leases.close)
+        return leases
+
+    def _make_scheduler(self) -> SchedulerPart:
+        return SchedulerPart(self.drivers, self._around, load=_CpuLoad())
+
+    def _make_crew(self) -> Crew:
+        def recorder(partition: int) -> Any:
+            made = recorder_of(partition, self.drivers, self._around)
+            made.on_settled = lambda settled: self._on_placed() if settled.entries or settled.freed else None
+            return made
+
+        return Crew(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)
+
+
+class WorkerNode:
+    """A process that runs handlers. It has no access to the store: it speaks with Kafka and Redis."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        handlers: Mapping[tuple[str, str], Handler],
+        concurrency: Mapping[str, int],
+        servers: _Servers,
+        opened: AsyncExitStack,
+        handlers_loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.clock = servers.clock
+        self._servers = servers
+        self._opened = opened
+        self._tasks = Tasks()
+        instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
+        self.worker = worker_of(
+            handlers,
+            Surroundings(instance, settings, self.metrics, tracing_of(settings)),
+            bus=servers.bus,
+            signals=RedisSignals(servers.redis, settings.cluster.name),
+            clock=servers.clock,
+            keyring=servers.keyring,
+            concurrency=concurrency,
+            handlers_loop=handlers_loop,
+            frozen_after_sec=FROZEN_SEC,
+        )
+        keeper = ClockKeeper(self.clock, servers.reference.read_ms)
+        self._clock_loop = Loop("clock", keeper, self.clock, every(CLOCK_SEC), stuck_after_sec=60)
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        handlers: Mapping[tuple[str, str], Handler],
+        concurrency: Mapping[str, int],
+        handlers_loop: asyncio.AbstractEventLoop,
+    ) -> "WorkerNode":
+        async with AsyncExitStack() as opening:
+            servers = await opening.enter_async_context(_servers(settings))
+            node = cls(settings, handlers, concurrency, servers, opening.pop_all(), handlers_loop)
+        try:
+            await node._clock_loop.service.run_once(0)
+            await node.worker.open()
+        except BaseException:
+            await node._opened.aclose()
+            raise
+        node._tasks.spawn(node._clock_loop.run(), "clock")
+        for name, coroutine in node.worker.loops().items():
+            node._tasks.spawn(coroutine, name)
+        return node
+
+    @property
+    def failed(self) -> "asyncio.Future[None]":
+        return self._tasks.failed
+
+    def live(self) -> bool:
+        return not self.failed.done()
+
+    def ready(self) -> list[str]:
+        if self.failed.done():
+            return [f"a loop has ended: {self.failed.exception()!r}"]
+        return reasons_not_ready([self._clock_loop]) + self.worker.troubles()
+
+    def metrics_text(self) -> bytes:
+        return self.metrics.text()
+
+    async def stop(self) -> None:
+        await self._tasks.end("take", "start")
+        await self.worker.close()
+        await self._tasks.end()
+        await self._opened.aclose()
+
+
+class _CpuLoad:
+    """How busy this process was since it was last asked, from 0 to 1."""
+
+    def __init__(self) -> None:
+        self._wall, self._busy = time.monotonic(), time.process_time()
+        self._load = 0.0
+
+    def __call__(self) -> float:
+        wall, busy = time.monotonic(), time.process_time()
+        if wall - self._wall >= 1.0:
+            self._load = min(1.0, (busy - self._busy) / (wall - self._wall))
+            self._wall, self._busy = wall, busy
+        return self._load
+
+
+@asynccontextmanager
+async def _servers(settings: Settings) -> AsyncIterator[_Servers]:
+    """What every process of a cluster speaks with."""
+    clock, keyring = ReferenceClock(), keyring_of(settings)
+    redis = redis_connection(settings)
+    bus = KafkaBus(kafka_options(settings), keyring, clock)
+    try:
+        yield _Servers(clock, keyring, redis, bus, RedisReference(redis, settings.cluster.name))
+    finally:
+        await bus.close()
+        await redis.close()
+
+
+def keyring_of(settings: Settings) -> Keyring:
+    if not settings.encryption.keys:
+        raise BadSettings(
+            "a cluster needs encryption.keys (NOONDAY_KEYS): the same in every process; `noonday keys new` makes one"
+        )
+    return Keyring.from_env_value(settings.encryption.keys)
+
+
+def postgres_options(settings: Settings) -> PostgresOptions:
+    postgres = settings.postgres
+    url = _needed(postgres.url, "postgres.url", "NOONDAY_POSTGRES_URL")
+    return PostgresOptions(url, schema=postgres.schema, sessions=postgres.sessions, ca_file=postgres.ca_file)
+
+
+def redis_connection(settings: Settings) -> Connection:
+    return connect(_needed(settings.redis.url, "redis.url", "NOONDAY_REDIS_URL"), ca_file=settings.redis.ca_file)
+
+
+def kafka_options(settings: Settings) -> KafkaOptions:
+    kafka = settings.kafka
+    return KafkaOptions(
+        _needed(kafka.servers, "kafka.servers", "NOONDAY_KAFKA_SERVERS"),
+        prefix=settings.cluster.name,
+        username=kafka.user,
+        password=kafka.password,
+        mechanism=kafka.mechanism,
+        tls=kafka.tls,
+        ca_file=kafka.ca_file,
+        pool_partitions=kafka.pool_partitions,
+        log_partitions=kafka.log_partitions,
+        replication=kafka.replication,
+    )
+
+
+def leases_of(settings: Settings, group: str, redis: Connection) -> EtcdLeases | RedisLeases:
+    cluster, etcd = settings.cluster, settings.etcd
+    if cluster.leases == "redis":
+        return RedisLeases(redis.client, group, cluster.name, cluster.lease_ttl_sec)
+    urls = _needed(etcd.urls, "etcd.urls", "NOONDAY_ETCD_URLS")
+    options = EtcdOptions(
+        ca_file=_path(etcd.ca_file),
+        cert_file=_path(etcd.cert_file),
+        key_file=_path(etcd.key_file),
+        user=etcd.user or "",
+        password=etcd.password or "",
+    )
+    return EtcdLeases([url.strip() for url in urls.split(",")], group, cluster.name, cluster.lease_ttl_sec, options)
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def _needed(value: str | None, key: str, variable: str) -> str:
+    if value is None:
+        raise BadSettings(f"a cluster needs {key}: set {variable}, or [{key.split('.')[0]}] in noonday.toml")
+    return value

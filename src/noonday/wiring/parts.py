@@ -1,0 +1,221 @@
+"""What a process may consist of: intake, scheduler, recorder, worker, each over the drivers it needs and no others."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noonday.crypto.keyring import Keyring
+from noonday.intake.catalogue import Catalogue
+from noonday.intake.desk import Desk, Limits
+from noonday.intake.reading import Reading
+from noonday.intake.views import Viewer
+from noonday.model.ids import InstanceId, JobId, new_job_id
+from noonday.ports.archive import Archive
+from noonday.ports.bus import Bus
+from noonday.ports.clock import Clock
+from noonday.ports.executions import Executions
+from noonday.ports.firing import Firing
+from noonday.ports.hot_index import HotIndex
+from noonday.ports.jobs import Jobs
+from noonday.ports.leases import Leases
+from noonday.ports.signals import Signals
+from noonday.recorder.recorder import Recorder
+from noonday.runtime.metrics import Metrics
+from noonday.runtime.supervise import Loop, every
+from noonday.runtime.tracing import Tracing
+from noonday.scheduler.dispatcher import Dispatcher
+from noonday.scheduler.hydrator import Hydrator
+from noonday.scheduler.ownership import Ownership
+from noonday.scheduler.sweeper import Sweeper
+from noonday.wiring.settings import Settings
+from noonday.worker.handler import Handler
+from noonday.worker.worker import Worker, WorkerOptions
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """What the stages stand on."""
+
+    clock: Clock
+    jobs: Jobs
+    firing: Firing
+    executions: Executions
+    archive: Archive
+    index: HotIndex
+    bus: Bus
+    signals: Signals
+    leases: Leases
+    keyring: Keyring
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every part of a process shares."""
+
+    instance: InstanceId
+    settings: Settings
+    metrics: Metrics
+    tracing: Tracing
+
+    @property
+    def hint_ahead_ms(self) -> int:
+        return self.settings.scheduler.hint_ahead_sec * 1000
+
+
+class IntakePart:
+    """Accepts and answers. Never waits for a scheduler."""
+
+    def __init__(
+        self,
+        drivers: Drivers,
+        around: Surroundings,
+        *,
+        why_held: Callable[[str], str | None] = lambda key: None,
+        live: Callable[[], dict[str, Any]] = dict,
+        new_id: Callable[[], JobId] = new_job_id,
+    ) -> None:
+        limits = around.settings.limits
+        viewer = Viewer(drivers.keyring, around.settings.logs_url_template)
+        self.reading = Reading(
+            archive=drivers.archive, clock=drivers.clock, viewer=viewer, why_held=why_held, live=live
+        )
+        self.desk = Desk(
+            jobs=drivers.jobs,
+            archive=drivers.archive,
+            reading=self.reading,
+            catalogue=Catalogue(drivers.archive, drivers.clock),
+            index=drivers.index,
+            signals=drivers.signals,
+            clock=drivers.clock,
+            keyring=drivers.keyring,
+            viewer=viewer,
+            limits=Limits(limits.payload_bytes, limits.batch_jobs),
+            hint_ahead_ms=around.hint_ahead_ms,
+            tracing=around.tracing,
+            new_id=new_id,
+        )
+
+
+class SchedulerPart:
+    """Owns partitions, and turns what is due in them into executions."""
+
+    def __init__(self, drivers: Drivers, around: Surroundings, load: Callable[[], float] = lambda: 0.0) -> None:
+        scheduler, clock = around.settings.scheduler, drivers.clock
+        self.ownership = Ownership(around.instance, drivers.leases, drivers.firing, drivers.index, clock, load=load)
+        self.dispatcher = Dispatcher(
+            ownership=self.ownership,
+            firing=drivers.firing,
+            index=drivers.index,
+            bus=drivers.bus,
+            signals=drivers.signals,
+            clock=clock,
+            metrics=around.metrics,
+            tracing=around.tracing,
+            batch=scheduler.batch,
+            hint_ahead_ms=around.hint_ahead_ms,
+        )
+        hydrator = Hydrator(
+            drivers.firing, drivers.index, lambda: self.ownership.partitions, scheduler.hydrate_ahead_sec * 1000
+        )
+        sweeper = Sweeper(
+            firing=drivers.firing,
+            executions=drivers.executions,
+            index=drivers.index,
+            bus=drivers.bus,
+            ownership=self.ownership,
+            has_in_hand=self.dispatcher.has_in_hand,
+            grace_ms=scheduler.grace_ms,
+        )
+        self.loops = by_name(
+            Loop("dispatcher", self.dispatcher, clock, self.dispatcher.next_wait, stuck_after_sec=5),
+            Loop("hydrator", _Following(hydrator, self), clock, every(1.0), stuck_after_sec=30),
+            Loop(
+                "sweeper", _Following(sweeper, self), clock, every(scheduler.sweep_every_ms / 1000), stuck_after_sec=30
+            ),
+            Loop("ownership", self.ownership, clock, self.ownership.next_wait, stuck_after_sec=10),
+        )
+        self.ownership.on_gained = lambda partitions: self._on_gained(hydrator, partitions)
+
+    def wake(self) -> None:
+        """Something was placed that may be ready."""
+        self.loops["dispatcher"].wake.set()
+
+    def release_held(self) -> None:
+        """Something was freed that others wait for."""
+        self.dispatcher.release_held()
+        self.wake()
+
+    def _on_gained(self, hydrator: Hydrator, partitions: Any) -> None:
+        hydrator.walk_again(partitions)
+        self.loops["hydrator"].wake.set()
+
+
+class _Following:
+    """A service whose round with the store keeps the lease, and which wakes the dispatcher when it found something."""
+
+    def __init__(self, service: Hydrator | Sweeper, scheduler: SchedulerPart) -> None:
+        self._service = service
+        self._scheduler = scheduler
+
+    async def run_once(self, now_ms: int) -> int:
+        found = await self._service.run_once(now_ms)
+        self._scheduler.ownership.saw_store()
+        if found:
+            self._scheduler.wake()
+        return found
+
+
+def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recorder:
+    return Recorder(
+        instance=around.instance,
+        partition=partition,
+        executions=drivers.executions,
+        bus=drivers.bus,
+        index=drivers.index,
+        signals=drivers.signals,
+        clock=drivers.clock,
+        metrics=around.metrics,
+        hint_ahead_ms=around.hint_ahead_ms,
+    )
+
+
+def worker_of(
+    handlers: Mapping[tuple[str, str], Handler],
+    around: Surroundings,
+    *,
+    bus: Bus,
+    signals: Signals,
+    clock: Clock,
+    keyring: Keyring,
+    concurrency: Mapping[str, int],
+    handlers_loop: asyncio.AbstractEventLoop,
+    frozen_after_sec: float | None = None,
+) -> Worker:
+    """A worker of the pools in `concurrency`. It needs no store."""
+    worker = around.settings.worker
+    options = WorkerOptions(
+        concurrency=concurrency,
+        threads=worker.threads,
+        processes=worker.processes,
+        beat_sec=worker.beat_sec,
+        drain_sec=worker.drain_sec,
+        cancel_grace_sec=worker.cancel_grace_sec,
+        result_limit=around.settings.limits.result_bytes,
+        frozen_after_sec=frozen_after_sec,
+    )
+    return Worker(
+        handlers=handlers,
+        bus=bus,
+        signals=signals,
+        clock=clock,
+        keyring=keyring,
+        metrics=around.metrics,
+        tracing=around.tracing,
+        options=options,
+        handlers_loop=handlers_loop,
+    )
+
+
+def by_name(*loops: Loop) -> dict[str, Loop]:
+    return {loop.name: loop for loop in loops}

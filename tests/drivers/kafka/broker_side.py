@@ -1,0 +1,58 @@
+"""What the broker knows, and what somebody who can write to it may do."""
+
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from noonday.drivers.kafka.names import Names
+from noonday.drivers.kafka.offsets import Place
+from noonday.drivers.kafka.options import KafkaOptions
+
+WITHIN_SEC = 10.0
+
+
+def admin(options: KafkaOptions) -> AdminClient:
+    return AdminClient(options.client())
+
+
+def ask(futures: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: future.result(timeout=WITHIN_SEC) for key, future in futures.items()}
+
+
+def ends(options: KafkaOptions, *topics: str) -> dict[Place, int]:
+    """Of all partitions of some topics: the offset of what comes next."""
+    found = admin(options).list_topics(timeout=WITHIN_SEC).topics
+    asked = {TopicPartition(topic, each): OffsetSpec.latest() for topic in topics for each in found[topic].partitions}
+    answers = ask(admin(options).list_offsets(asked))
+    return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+
+
+def committed(options: KafkaOptions, pool: str) -> dict[Place, int]:
+    group = Names(options.prefix).group_of(pool)
+    answers = ask(admin(options).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+    return {(each.topic, each.partition): each.offset for each in answers[group].topic_partitions}
+
+
+def messages(options: KafkaOptions, *topics: str) -> list[Message]:
+    """All that is in some topics, by partition and offset."""
+    here = ends(options, *topics)
+    consumer = Consumer(options.reader() | {"auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(*place, 0) for place in here])
+        found: list[Message] = []
+        while len(found) < sum(here.values()):
+            message = consumer.poll(WITHIN_SEC)
+            assert message is not None
+            assert message.error() is None
+            found.append(message)
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda each: (each.topic(), each.partition(), each.offset()))
+
+
+def write(options: KafkaOptions, topic: str, value: bytes, partition: int = 0, headers: Any = None) -> None:
+    """As somebody who has the right to, and none of our keys."""
+    producer = Producer(options.client())
+    producer.produce(topic, value, partition=partition, headers=headers)
+    assert producer.flush(WITHIN_SEC) == 0

@@ -1,0 +1,55 @@
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.runtime.clock import SystemClock
+from servers import Kafka, free_ports
+from tests.support.kafka import options_for_a_test
+
+NewBus = Callable[..., KafkaBus]
+
+
+@pytest.fixture
+async def options() -> AsyncIterator[KafkaOptions]:
+    async with options_for_a_test() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def keyring() -> Keyring:
+    return Keyring.generate()
+
+
+@pytest.fixture
+async def new_bus(options: KafkaOptions, keyring: Keyring) -> AsyncIterator[NewBus]:
+    """Each call makes the bus of one more process."""
+    made: list[KafkaBus] = []
+
+    def one_more(options: KafkaOptions = options, keyring: Keyring = keyring) -> KafkaBus:
+        made.append(KafkaBus(options, keyring, SystemClock()))
+        return made[-1]
+
+    yield one_more
+    for bus in made:
+        await bus.close()
+
+
+@pytest.fixture
+async def bus(new_bus: NewBus) -> KafkaBus:
+    return new_bus()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker to be broken."""
+    with own_broker(tmp_path_factory.mktemp("kafka")) as made:
+        yield made
+
+
+def own_broker(folder: Path, **said: Any) -> Kafka:
+    return Kafka(folder, free_ports(2), 1, throwaway=True, **said)

@@ -1,0 +1,97 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noonday.drivers.kafka.reader import SCALE, Pages
+from noonday.model.ids import InstanceId
+from noonday.model.message import LogEntry, Tick
+
+
+def ticks(first: int, count: int) -> list[LogEntry]:
+    return [Tick(InstanceId("i-1"), number, 0) for number in range(first, first + count)]
+
+
+def pages(*sizes: int, start: int = 0) -> Pages:
+    """With messages of these sizes; entries are numbered from 0 on."""
+    made = Pages()
+    made.start_at(start)
+    first = 0
+    for offset, size in enumerate(sizes, start=start):
+        made.add(offset, ticks(first, size))
+        first += size
+    return made
+
+
+def test_each_entry_has_an_offset_of_its_own() -> None:
+    here = pages(3, 2, start=7)
+    assert here.cut(7 * SCALE, 1).next_offset == 7 * SCALE + 1
+    assert here.cut(7 * SCALE + 1, 1).next_offset == 7 * SCALE + 2
+    assert here.cut(7 * SCALE + 2, 1).next_offset == 8 * SCALE
+    whole = here.cut(7 * SCALE, 100)
+    assert (whole.offset, whole.next_offset, len(whole.entries)) == (7 * SCALE, 9 * SCALE, 5)
+
+
+def test_a_batch_may_begin_and_end_in_the_middle_of_messages() -> None:
+    here = pages(3, 3, 3)
+    batch = here.cut(1, 6)
+    assert batch.entries == tuple(ticks(1, 6))
+    assert (batch.offset, batch.next_offset) == (1, 2 * SCALE + 1)
+    assert here.cut(batch.next_offset, 10).entries == tuple(ticks(7, 2))
+
+
+def test_an_offset_beyond_the_end_of_a_message_means_the_next_one() -> None:
+    here = pages(3, 3)
+    assert here.cut(5, 10).entries == tuple(ticks(3, 3))
+    assert here.cut(5, 10).offset == SCALE
+
+
+def test_messages_without_entries_are_passed() -> None:
+    here = pages(0, 2, 0, 0, 1)
+    batch = here.cut(0, 10)
+    assert (batch.offset, batch.next_offset, len(batch.entries)) == (SCALE, 5 * SCALE, 3)
+
+
+def test_what_is_before_the_offset_that_was_asked_for_is_dropped() -> None:
+    here = pages(3, 3, 3)
+    assert here.aim(1)
+    assert here.count == 6
+    assert not here.aim(0)
+    assert (here.count, here.next) == (0, 0)
+
+
+def test_what_is_not_there_is_read_from_where_there_is_something() -> None:
+    here = Pages()
+    assert not here.aim(5)
+    here.move(9)
+    wanted = here.where(5 * SCALE + 3)
+    assert wanted == 9 * SCALE
+    assert here.aim(9)
+    assert here.where(9 * SCALE + 1) == 9 * SCALE + 1
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.data())
+def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    found: list[LogEntry] = []
+    offset = 0
+    while True:
+        # Somebody else goes on where the former reader was, with nothing but the offset.
+        here = pages(*sizes)
+        here.aim(offset // SCALE)
+        batch = here.cut(offset, data.draw(st.integers(1, 5)))
+        if not batch.entries:
+            break
+        assert batch.next_offset >= batch.offset + len(batch.entries)
+        found += batch.entries
+        offset = batch.next_offset
+    assert found == ticks(0, sum(sizes))
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.integers(0, 20))
+def test_whoever_counts_entries_on_from_an_offset_skips_none(sizes: list[int], count: int) -> None:
+    here = pages(*sizes)
+    count = min(count, sum(sizes))
+    left = here.cut(count, 100).entries
+    everything = tuple(ticks(0, sum(sizes)))
+    assert len(left) >= len(everything) - count
+    assert left == everything[len(everything) - len(left) :]

@@ -1,0 +1,28 @@
+"""A schema of a test's own, which goes with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from noonday.drivers.postgres.connection import Database, PostgresOptions
+from tests.support.servers_up import postgres_url
+
+
+@asynccontextmanager
+async def own_schema() -> AsyncIterator[PostgresOptions]:
+    """How to reach a schema that nobody has made yet."""
+    options = PostgresOptions(postgres_url(), schema=f"test_own_{uuid4().hex}", sessions=4)
+    try:
+        yield options
+    finally:
+        async with opened(options) as database:
+            await database.value(f'DROP SCHEMA IF EXISTS "{options.schema}" CASCADE')
+
+
+@asynccontextmanager
+async def opened(options: PostgresOptions) -> AsyncIterator[Database]:
+    database = await Database.open(options)
+    try:
+        yield database
+    finally:
+        await database.close()

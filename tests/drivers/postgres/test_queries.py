@@ -1,0 +1,144 @@
+"""Every named statement is prepared against the real schema."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from noonday.drivers.postgres.connection import Session
+from noonday.drivers.postgres.migrations import migrate
+from noonday.drivers.postgres.queries import load
+from tests.drivers.postgres.own_schema import opened, own_schema
+from tests.support.factories import NOW_MS
+
+FOLDER = files("noonday.drivers.postgres")
+PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
+NAMED = [(port, name) for port in PORTS for name in load(port).statements]
+GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts")
+"""Tables that grow with the work."""
+READ_WHOLE = {
+    ("executions", "drop_audit"): "read in order of its key, and ends at its limit",
+    ("executions", "drop_unused_revisions"): "what stays is as little as what is open, and it ends at its limit",
+}
+_FILL = """
+CREATE FUNCTION id_at(ms bigint, n bigint) RETURNS uuid LANGUAGE sql
+RETURN (lpad(to_hex(ms), 12, '0') || '80000000' || lpad(to_hex(n), 12, '0'))::uuid;
+CREATE TABLE numbers AS SELECT n, id_at(NOW_MS - 20000 + n, n) AS job FROM generate_series(1, 20000) n;
+INSERT INTO jobs (tenant, id, revision, state, lane, watch, anchor_ms, created_ms, updated_ms, type, pool, handler, name,
+                  unique_key, spec)
+SELECT 't' || n % 20, job, 1, 0, 1, 0, n, n, n, 'ONE_TIME', 'p' || n % 5, 'h' || n % 50, 'n' || n, 'k' || n, '{}' FROM numbers;
+INSERT INTO timeline (key, due_ms, nominal_ms, number, partition, kind, lane, staged, planned, tenant, pool)
+SELECT job, NOW_MS + n * 1000, 0, 1, n % 256, 0, 1, 0, n % 2, 't' || n % 20, 'p' || n % 5 FROM numbers;
+INSERT INTO executions (id, job_id, nominal_ms, due_ms, created_ms, fired_ms, finished_ms, attempt, dispatch, revision, state,
+                        cause, lane, watch, tenant, pool, handler, worker_id, moves)
+SELECT id_at(NOW_MS + (n % 4 - 1) * 86400000, n), job, 0, 0, 0, n, n, 1, 1, 1, CASE WHEN n % 1000 < 2 THEN n % 1000 ELSE 5 END,
+       0, 1, 0, 't' || n % 20, 'p' || n % 5, 'h' || n % 50, 'w' || n % 30, '' FROM numbers;
+INSERT INTO revisions (job_id, revision, spec) SELECT job, 1, '{}' FROM numbers;
+INSERT INTO decisions SELECT job, n, n, 1, 'MISSED', 'r', n FROM numbers;
+INSERT INTO dead SELECT id, tenant, job_id, pool, handler, finished_ms, 1 FROM executions;
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) SELECT 't' || n % 20, n, 's', 'a', 't' || n, '{}' FROM numbers;
+INSERT INTO receipts SELECT 't' || n % 20, 'k' || n, 'f', n, 200, '' FROM numbers;
+ANALYZE;
+""".replace("NOW_MS", str(NOW_MS))
+"""So many rows that it matters how they are found; few of them open."""
+_OF_THE_OPEN = """
+SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = current_schema::regnamespace AND pg_get_expr(i.indpred, i.indrelid) ~ 'state|archived'
+"""
+"""Indexes of what is open. They are as large as the work at hand, and may be read whole."""
+
+each_statement = pytest.mark.parametrize(("port", "name"), NAMED, ids=[f"{port}.{name}" for port, name in NAMED])
+one_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def session() -> AsyncIterator[Session]:
+    """As the driver's own sessions are."""
+    async with own_schema() as options, opened(options) as database:
+        await migrate(database)
+        async with database.session() as session:
+            await session.execute(f"SELECT make_partitions({NOW_MS}, 3)")
+            await session.execute(_FILL)
+            # So that plans are shown whole, although the parameters are NULL.
+            await session.execute("SET enable_partition_pruning = off")
+            yield session
+
+
+async def plan_of(session: Session, statement: str) -> list[dict[str, Any]]:
+    """The steps of the one plan that a statement has, whatever its parameters."""
+    parameters = (await session.prepare(statement)).get_parameters()
+    await session.execute(f"PREPARE it AS {statement}")
+    try:
+        given = f"({', '.join(['NULL'] * len(parameters))})" if parameters else ""
+        text = await session.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE it {given}")
+    finally:
+        await session.execute("DEALLOCATE it")
+    return [step for plan in json.loads(text) for step in steps(plan["Plan"])]
+
+
+def steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from steps(part)
+
+
+def whole_reads(plan: list[dict[str, Any]], of_the_open: set[str]) -> list[str]:
+    return [f"{step['Node Type']} of {table_of(step)}" for step in plan if reads_whole(step, of_the_open)]
+
+
+def reads_whole(step: dict[str, Any], of_the_open: set[str]) -> bool:
+    if step["Node Type"] == "Seq Scan":
+        return table_of(step) in GROW
+    unbound = "Index Name" in step and "Index Cond" not in step
+    return unbound and table_of(step) in GROW and step["Index Name"] not in of_the_open
+
+
+def table_of(step: dict[str, Any]) -> str:
+    """The table that a step reads, itself or one of its partitions or indexes."""
+    read: str = step.get("Relation Name") or step["Index Name"]
+    return read.split("_")[0]
+
+
+@each_statement
+@one_loop
+async def test_a_statement_fits_the_schema(session: Session, port: str, name: str) -> None:
+    assert await plan_of(session, load(port).statements[name])
+
+
+@each_statement
+def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
+    first, *rest = load(port).statements[name].splitlines()
+    assert re.fullmatch(r"-- [A-Z].*[.:].*", first), first
+    assert rest
+
+
+@each_statement
+def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -> None:
+    assert re.search(rf"\bSQL\.{name}\b", FOLDER.joinpath(f"{port}.py").read_text("utf-8"))
+
+
+@each_statement
+@one_loop
+async def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
+    session: Session, port: str, name: str
+) -> None:
+    of_the_open = {row[0] for row in await session.fetch(_OF_THE_OPEN)}
+    whole = whole_reads(await plan_of(session, load(port).statements[name]), of_the_open)
+    assert bool(whole) == ((port, name) in READ_WHOLE), whole
+
+
+@one_loop
+async def test_a_whole_read_is_recognised(session: Session) -> None:
+    found = whole_reads(await plan_of(session, "SELECT count(*) FROM timeline WHERE pool = $1"), set())
+    assert found
+    found = whole_reads(await plan_of(session, "SELECT * FROM executions WHERE nominal_ms > $1"), set())
+    assert len(found) == 4
+
+
+def test_an_unknown_statement_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_statement"):
+        load(PORTS[0]).no_such_statement  # noqa: B018

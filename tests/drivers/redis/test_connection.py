@@ -1,0 +1,188 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from noonday.drivers.redis.connection import Connection, connect
+from noonday.drivers.redis.signals import RedisSignals
+from noonday.model.errors import BadSettings, LeasesUnavailable, Unavailable
+from servers import Authority, free_port
+from servers import Redis as RedisServer
+from tests.drivers.redis.conftest import SOON_SEC
+from tests.support.factories import NOW_MS, POOL, WORKER, dispatch
+from tests.support.tcp_cutter import HOST, Cutter
+
+
+@asynccontextmanager
+async def connected(url: str, **options: str | Path) -> AsyncIterator[Connection]:
+    connection = connect(url, timeout_sec=SOON_SEC, **options)  # type: ignore[arg-type]
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def echo(connection: Connection, text: str) -> str:
+    answer: bytes = await connection.ask("ECHO", text, failing=Unavailable)
+    return answer.decode()
+
+
+async def fails_soon(connection: Connection, match: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=match):
+        await echo(connection, "hello")
+    assert time.monotonic() - began < 5 * SOON_SEC
+
+
+# Batches
+
+
+async def test_a_batch_is_answered_in_order(connection: Connection) -> None:
+    commands = [("ECHO", f"{n}") for n in range(3_000)]
+    assert await connection.run(commands, Unavailable) == [b"%d" % n for n in range(3_000)]
+    assert await connection.run([], Unavailable) == []
+
+
+async def test_many_batches_at_once_each_get_their_own_answers(connection: Connection) -> None:
+    said = await asyncio.gather(*[echo(connection, f"{n}") for n in range(100)])
+    assert said == [f"{n}" for n in range(100)]
+
+
+async def test_an_error_in_a_batch_is_raised_and_the_next_batch_is_answered(connection: Connection) -> None:
+    with pytest.raises(LeasesUnavailable, match="unknown command"):
+        await connection.run([("ECHO", "a"), ("NONSENSE",), ("ECHO", "b")], LeasesUnavailable)
+    assert await echo(connection, "c") == "c"
+
+
+async def test_whoever_gave_up_leaves_no_answer_behind(connection: Connection) -> None:
+    await echo(connection, "warm")
+    gone = asyncio.create_task(connection.run([("ECHO", "of the other")] * 1_000, Unavailable))
+    await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert [await echo(connection, f"{n}") for n in range(20)] == [f"{n}" for n in range(20)]
+
+
+async def test_scripts_that_the_server_forgot_are_loaded_again(connection: Connection, prefix: str) -> None:
+    signals = RedisSignals(connection, prefix)
+    assert await signals.look(POOL, []) is None
+    await connection.ask("SCRIPT", "FLUSH", failing=Unavailable)
+    batch = [dispatch() for _ in range(100)]
+    assert len(set(await signals.claim(WORKER, batch, NOW_MS))) == 1
+    await signals.begin_era(POOL)
+    assert await signals.look(POOL, []) == {}
+
+
+async def test_the_clock_of_the_server_can_be_asked(connection: Connection) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    server_ms = await connection.time_ms()
+    assert before_ms <= server_ms <= time.time_ns() // 1_000_000
+
+
+# Servers that are not there
+
+
+async def test_a_server_that_is_not_there_is_named(prefix: str) -> None:
+    port = free_port()
+    async with connected(f"redis://:secret@{HOST}:{port}") as connection:
+        await fails_soon(connection, f"Redis at {HOST}:{port}: ")
+        with pytest.raises(Unavailable) as caught:
+            await connection.time_ms()
+        assert "secret" not in caught.value.detail
+
+
+async def test_nobody_waits_for_a_server_that_does_not_answer(behind_cutter: Connection, cutter: Cutter) -> None:
+    assert await echo(behind_cutter, "a") == "a"
+    await cutter.cut()
+    await fails_soon(behind_cutter, "no answer within")
+    await fails_soon(behind_cutter, "no answer within")
+    await cutter.heal()
+    assert await echo(behind_cutter, "b") == "b"
+
+
+async def test_those_who_wait_for_their_turn_do_not_wait_longer(behind_cutter: Connection, cutter: Cutter) -> None:
+    await cutter.cut()
+    began = time.monotonic()
+    said = await asyncio.gather(*[echo(behind_cutter, "a") for _ in range(50)], return_exceptions=True)
+    assert all(isinstance(each, Unavailable) for each in said)
+    assert time.monotonic() - began < 5 * SOON_SEC
+
+
+async def test_a_connection_that_was_reset_is_made_again(behind_cutter: Connection, cutter: Cutter) -> None:
+    assert await echo(behind_cutter, "a") == "a"
+    await cutter.refuse()
+    await fails_soon(behind_cutter, "Redis at")
+    await cutter.heal()
+    assert await echo(behind_cutter, "b") == "b"
+
+
+async def test_what_a_frozen_server_says_when_it_wakes_is_not_taken_for_an_answer(server: RedisServer) -> None:
+    async with connected(server.url) as connection:
+        assert await echo(connection, "a") == "a"
+        server.pause()
+        try:
+            await fails_soon(connection, "no answer within")
+        finally:
+            server.resume()
+        server.wait_ready()
+        assert [await echo(connection, f"{n}") for n in range(20)] == [f"{n}" for n in range(20)]
+
+
+# Servers that do not let everybody in
+
+PASSWORD = "correct horse:@/"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
+    certificate = authority.issue("redis")
+    folder = tmp_path_factory.mktemp("strict-redis")
+    with RedisServer(folder, free_port(), password=PASSWORD, certificate=certificate) as server:
+        yield server
+
+
+async def test_a_server_with_tls_and_a_password_lets_us_in(strict_server: RedisServer, authority: Authority) -> None:
+    async with connected(strict_server.url, ca_file=authority.certificate) as connection:
+        assert await echo(connection, "hello") == "hello"
+    bare = f"rediss://{HOST}:{strict_server.port}"
+    async with connected(bare, ca_file=authority.certificate, password=PASSWORD) as connection:
+        assert await echo(connection, "hello") == "hello"
+
+
+async def test_a_wrong_password_is_said_to_be_wrong(strict_server: RedisServer, authority: Authority) -> None:
+    url = f"rediss://{HOST}:{strict_server.port}"
+    async with connected(url, ca_file=authority.certificate, password="wrong") as connection:
+        await fails_soon(connection, "username-password pair|[Pp]assword")
+    async with connected(url, ca_file=authority.certificate) as connection:
+        await fails_soon(connection, "Authentication required")
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: RedisServer, tmp_path: Path) -> None:
+    async with connected(strict_server.url) as connection:
+        await fails_soon(connection, "certificate verify failed")
+    stranger = Authority(tmp_path)
+    async with connected(strict_server.url, ca_file=stranger.certificate) as connection:
+        await fails_soon(connection, "certificate verify failed")
+
+
+@pytest.mark.parametrize(
+    ("url", "files", "said"),
+    [
+        ("http://h:1", {}, "schemes"),
+        ("redis://h:not-a-port", {}, "Port could not be cast"),
+        ("rediss://h", {"ca_file": "/no/such/file"}, "there is no file /no/such/file"),
+        ("redis://h", {"ca_file": "/etc/hostname"}, "rediss://"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], said: str) -> None:
+    with pytest.raises(BadSettings, match=said):
+        connect(url, **files)  # type: ignore[arg-type]

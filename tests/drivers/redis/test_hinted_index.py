@@ -1,0 +1,148 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from noonday.drivers.redis.connection import Connection
+from noonday.drivers.redis.hinted_index import HintedHotIndex
+from noonday.model.errors import IndexUnavailable, Unavailable
+from noonday.model.firing import Entry
+from noonday.model.ids import PARTITIONS
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.factories import NOW_MS, POOL, entry
+from tests.support.tcp_cutter import Cutter
+
+LEFT, RIGHT = range(PARTITIONS // 2), range(PARTITIONS // 2, PARTITIONS)
+PLENTY = {POOL: 100_000}
+
+NewIndex = Callable[..., HintedHotIndex]
+
+
+@pytest.fixture
+async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> AsyncIterator[NewIndex]:
+    """Each is what one process has."""
+    async with AsyncExitStack() as opened:
+
+        def one_more(way: Connection = connection) -> HintedHotIndex:
+            index = HintedHotIndex(way, clock, 300, prefix)
+            opened.push_async_callback(index.close)
+            return index
+
+        yield one_more
+
+
+async def take(index: HintedHotIndex, partitions: range) -> list[Entry]:
+    return await index.claim(NOW_MS, partitions, PLENTY, 100_000)
+
+
+async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index: NewIndex) -> None:
+    api, left, right = new_index(), new_index(), new_index()
+    woken = asyncio.Event()
+    right.on_placed = woken.set
+    await left.eras(LEFT)
+    await right.eras(RIGHT)
+    entries = [entry() for _ in range(3_500)]
+    await api.place(entries)
+    await asyncio.wait_for(woken.wait(), 5)
+    claimed: list[Entry] = []
+
+    async def all_claimed() -> bool:
+        claimed.extend(await take(left, LEFT) + await take(right, RIGHT))
+        return len(claimed) == len(entries)
+
+    await eventually(all_claimed)
+    assert set(claimed) == set(entries)
+
+
+async def test_what_is_placed_for_oneself_needs_no_hint(
+    new_index: NewIndex, connection: Connection, prefix: str
+) -> None:
+    owner = new_index()
+    await owner.eras(LEFT)
+    woken = asyncio.Event()
+    owner.on_placed = woken.set
+    one = entry(partition=1)
+    await owner.place([one])
+    assert await take(owner, LEFT) == [one]
+    assert not woken.is_set()
+
+
+async def test_whoever_only_places_hears_nothing(new_index: NewIndex, connection: Connection, prefix: str) -> None:
+    async def listeners() -> int:
+        answer = await connection.ask("PUBSUB", "NUMSUB", f"{prefix}:hints", failing=Unavailable)
+        return int(answer[1])
+
+    api, owner = new_index(), new_index()
+    await api.place([entry()])
+    assert await listeners() == 0
+    await owner.eras(LEFT)
+    assert await listeners() == 1
+
+
+async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_index: NewIndex) -> None:
+    api, owner = new_index(), new_index()
+    await owner.eras(LEFT)
+    await owner.forget([1])
+    woken = asyncio.Event()
+    owner.on_placed = woken.set
+    foreign, ours = entry(partition=1), entry(partition=2)
+    await api.place([foreign])
+    await api.place([ours])
+    await asyncio.wait_for(woken.wait(), 5)
+    assert await owner.missing([foreign, ours]) == [foreign]
+
+
+async def test_a_hint_that_nobody_can_read_harms_nobody(
+    new_index: NewIndex, connection: Connection, prefix: str
+) -> None:
+    api, owner = new_index(), new_index()
+    await owner.eras(LEFT)
+    woken = asyncio.Event()
+    owner.on_placed = woken.set
+    await connection.ask("PUBLISH", f"{prefix}:hints", "nonsense", failing=Unavailable)
+    await api.place([entry(partition=1)])
+    await asyncio.wait_for(woken.wait(), 5)
+
+
+async def test_hints_are_heard_again_after_a_break(
+    new_index: NewIndex, behind_cutter: Connection, cutter: Cutter, clock: ManualClock
+) -> None:
+    api, owner = new_index(), new_index(behind_cutter)
+    await owner.eras(LEFT)
+    await cutter.refuse()
+    await eventually(lambda: clock.sleepers)
+    await api.place([entry(partition=1)])
+    await cutter.heal()
+    clock.advance(0.5)
+    one = entry(partition=1)
+
+    async def placed() -> bool:
+        await api.place([one])
+        return not await owner.missing([one])
+
+    await eventually(placed)
+    assert await take(owner, LEFT) == [one]
+
+
+async def test_a_server_that_falls_silent_is_left_for_a_new_connection(
+    new_index: NewIndex, behind_cutter: Connection, cutter: Cutter, clock: ManualClock
+) -> None:
+    owner = new_index(behind_cutter)
+    await owner.eras(LEFT)
+    await cutter.cut()
+    await eventually(lambda: clock.sleepers)
+
+
+async def test_without_redis_an_owner_has_what_it_places_itself(
+    new_index: NewIndex, behind_cutter: Connection, cutter: Cutter
+) -> None:
+    await cutter.cut()
+    owner = new_index(behind_cutter)
+    await owner.eras(LEFT)
+    ours, foreign = entry(partition=1), entry(partition=200)
+    await owner.place([ours])
+    with pytest.raises(IndexUnavailable):
+        await owner.place([foreign])
+    assert await take(owner, LEFT) == [ours]

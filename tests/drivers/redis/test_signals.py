@@ -1,0 +1,128 @@
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from noonday.drivers.redis.connection import Connection
+from noonday.drivers.redis.signals import LAPSE_MS, TOLD_MS, RedisSignals
+from noonday.model.errors import SignalsUnavailable, Unavailable
+from noonday.model.ids import ExecutionId
+from noonday.model.message import Token
+from tests.support.factories import NOW_MS, POOL, WORKER, dispatch
+from tests.support.tcp_cutter import Cutter
+
+A = ExecutionId("a")
+DAY_SEC = 86_400
+
+
+@pytest.fixture
+def signals(connection: Connection, prefix: str) -> RedisSignals:
+    return RedisSignals(connection, prefix)
+
+
+async def keys(connection: Connection, pattern: str) -> list[bytes]:
+    found: list[bytes] = await connection.ask("KEYS", pattern, failing=Unavailable)
+    return found
+
+
+async def ask(connection: Connection, *command: str | bytes | int) -> Any:
+    return await connection.ask(*command, failing=Unavailable)
+
+
+async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_dies(
+    signals: RedisSignals, connection: Connection, prefix: str
+) -> None:
+    claimed, told = dispatch(), dispatch()
+    await signals.claim(WORKER, [claimed], NOW_MS)
+    await signals.told([told])
+    names = await keys(connection, f"{prefix}:{{c:*")
+    assert names
+    for name in names:
+        assert TOLD_MS < await ask(connection, "PTTL", name) <= TOLD_MS + LAPSE_MS
+
+
+async def test_flags_live_for_a_day_at_least_and_two_at_most(
+    signals: RedisSignals, connection: Connection, prefix: str
+) -> None:
+    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
+    (name,) = await keys(connection, f"{prefix}:{{f:*")
+    assert DAY_SEC <= await ask(connection, "TTL", name) <= 2 * DAY_SEC
+
+
+async def test_flags_of_yesterday_are_seen_and_those_of_the_day_before_are_not(
+    signals: RedisSignals, connection: Connection, prefix: str
+) -> None:
+    await signals.begin_era(POOL)
+    await signals.raise_flags(POOL, [(A, 1, "old wish")])
+    (today,) = await keys(connection, f"{prefix}:{{f:*[0-9]")
+    base, day = today.rsplit(b":", 1)
+    yesterday = b"%s:%d" % (base, int(day) - 1)
+    await ask(connection, "RENAME", today, yesterday)
+    assert await signals.look(POOL, [(A, 1)]) == {A: "old wish"}
+    await signals.raise_flags(POOL, [(A, 1, "new wish")])
+    assert await signals.look(POOL, [(A, 1)]) == {A: "new wish"}
+    many = [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(100)]
+    await signals.raise_flags(POOL, many)
+    assert await signals.look(POOL, [(A, 1)]) == {A: "new wish"}
+    await ask(connection, "DEL", today)
+    await ask(connection, "RENAME", yesterday, b"%s:%d" % (base, int(day) - 2))
+    assert await signals.look(POOL, [(A, 1)]) == {}
+
+
+async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
+    signals: RedisSignals, connection: Connection
+) -> None:
+    await signals.begin_era(POOL)
+    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
+    await ask(connection, "FLUSHALL")
+    assert not await signals.has_era(POOL)
+    assert await signals.look(POOL, [(A, 1)]) is None
+    assert await signals.wanted(POOL, [(A, 1)]) == {}
+
+
+async def test_a_claim_that_redis_forgot_can_be_taken_again(signals: RedisSignals, connection: Connection) -> None:
+    one = dispatch()
+    await signals.claim(WORKER, [one], NOW_MS)
+    await ask(connection, "FLUSHALL")
+    assert await signals.claim(WORKER, [one], NOW_MS + 1) == [Token(1, NOW_MS + 1)]
+
+
+async def test_a_look_in_a_pool_without_flags_names_no_execution(signals: RedisSignals, connection: Connection) -> None:
+    await signals.begin_era(POOL)
+
+    async def received() -> int:
+        info = await connection.client.info("stats")
+        return int(info["total_net_input_bytes"])
+
+    async def cost(count: int) -> int:
+        before = await received()
+        assert await signals.look(POOL, [(ExecutionId(f"execution-{n}"), 1) for n in range(count)]) == {}
+        return await received() - before
+
+    await cost(1)
+    assert await cost(10_000) < 2 * await cost(1)
+
+
+Call = Callable[[RedisSignals], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda signals: signals.claim(WORKER, [dispatch()], NOW_MS), id="claim"),
+        pytest.param(lambda signals: signals.told([dispatch()]), id="told"),
+        pytest.param(lambda signals: signals.look(POOL, [(A, 1)]), id="look"),
+        pytest.param(lambda signals: signals.wanted(POOL, [(A, 1)]), id="wanted"),
+        pytest.param(lambda signals: signals.raise_flags(POOL, [(A, 1, "EDITED")]), id="raise_flags"),
+        pytest.param(lambda signals: signals.has_era(POOL), id="has_era"),
+        pytest.param(lambda signals: signals.begin_era(POOL), id="begin_era"),
+    ],
+)
+async def test_a_server_that_is_away_is_said_to_be_away(
+    behind_cutter: Connection, cutter: Cutter, prefix: str, call: Call
+) -> None:
+    signals = RedisSignals(behind_cutter, prefix)
+    await call(signals)
+    await cutter.cut()
+    with pytest.raises(SignalsUnavailable, match="no answer within"):
+        await call(signals)

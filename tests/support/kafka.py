@@ -1,0 +1,37 @@
+"""A part of the shared broker that is one test's own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka.admin import AdminClient
+
+from noonday.drivers.kafka.options import KafkaOptions
+from tests.support.servers_up import kafka_servers
+
+
+@asynccontextmanager
+async def options_for_a_test(**said: Any) -> AsyncIterator[KafkaOptions]:
+    """With a prefix that nobody else has; topics that begin with it are deleted afterwards."""
+    options = KafkaOptions(
+        **{
+            "servers": said.get("servers") or kafka_servers(),
+            "prefix": f"test-{uuid4().hex[:12]}",
+            "pool_partitions": 2,
+            "log_partitions": 2,
+            **said,
+        }
+    )
+    try:
+        yield options
+    finally:
+        delete_topics(options)
+
+
+def delete_topics(options: KafkaOptions) -> None:
+    admin = AdminClient(options.client())
+    ours = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{options.prefix}.")]
+    if ours:
+        for deleted in admin.delete_topics(ours).values():
+            deleted.result(timeout=10)
