@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from uuid import uuid4
 
 from noonday.crypto.keyring import Keyring
+from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.memory.bus import MemoryBus
@@ -38,6 +39,8 @@ from tests.support.servers_up import redis_url
 
 T = TypeVar("T", covariant=True)
 LEAD_MS = 300
+LONG_TTL_SEC, PATIENCE_SEC = 30, 10.0
+"""Of leases, so that a busy machine fails no test that is not about time."""
 ETCD_URLS = os.environ.get("NOONDAY_ETCD_URLS", "http://127.0.0.1:22379").split(",")
 
 
@@ -101,7 +104,7 @@ async def etcd_leases(folder: Path, clock: ManualClock) -> AsyncIterator[Callabl
     async with AsyncExitStack() as opened:
 
         def one_more() -> Leases:
-            leases = EtcdLeases(ETCD_URLS, "scheduler", prefix)
+            leases = EtcdLeases(ETCD_URLS, "scheduler", prefix, LONG_TTL_SEC, EtcdOptions(timeout_sec=PATIENCE_SEC))
             opened.push_async_callback(leases.close)
             return leases
 
@@ -113,7 +116,7 @@ async def redis_leases(folder: Path, clock: ManualClock) -> AsyncIterator[Callab
     async with redis_connection() as (connection, prefix), AsyncExitStack() as opened:
 
         def one_more() -> Leases:
-            leases = RedisLeases(connection.client, "scheduler", prefix)
+            leases = RedisLeases(connection.client, "scheduler", prefix, LONG_TTL_SEC, PATIENCE_SEC)
             opened.push_async_callback(leases.close)
             return leases
 

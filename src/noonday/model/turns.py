@@ -186,13 +186,14 @@ class Turns:
         taken = 0
         while taken < quota and queue and queue[0][0] <= now_ms:
             entry = heappop(queue)[2]
-            here = members.get(entry.partition)
-            if here is None or (member := (entry.key, entry.number, entry.nominal_ms)) not in here:
-                continue
             if foreign and entry.partition in foreign:
-                self._aside.setdefault(entry.partition, []).append(entry)
+                self._put_aside(entry)
                 continue
-            here.remove(member)
+            try:
+                members[entry.partition].remove((entry.key, entry.number, entry.nominal_ms))
+            except KeyError:
+                # It was dropped.
+                continue
             claimed.append(entry)
             taken += 1
         if not queue or queue[0][0] > now_ms:
@@ -203,3 +204,7 @@ class Turns:
             else:
                 del self._queues[name]
         return taken
+
+    def _put_aside(self, entry: Entry) -> None:
+        if not self.missing([entry]):
+            self._aside.setdefault(entry.partition, []).append(entry)

@@ -7,11 +7,14 @@ from uuid import uuid4
 
 import pytest
 
+from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
 from servers import Etcd, free_ports
 from tests.support.drivers import ETCD_URLS
 
 NewLeases = Callable[..., EtcdLeases]
+PATIENT = EtcdOptions(timeout_sec=10.0)
+"""A busy machine fails no test that is not about time."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ async def new_leases() -> AsyncIterator[NewLeases]:
     async with AsyncExitStack() as opened:
 
         def one_more(endpoints: list[str] = ETCD_URLS, group: str = "scheduler", **options: Any) -> EtcdLeases:
-            leases = EtcdLeases(endpoints, group, **{"prefix": prefix, **options})
+            leases = EtcdLeases(endpoints, group, **{"prefix": prefix, "options": PATIENT, **options})
             opened.push_async_callback(leases.close)
             return leases
 

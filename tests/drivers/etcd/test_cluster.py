@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from servers.answers import fetch
 
+from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.model.errors import LeasesUnavailable
 from noonday.model.ids import InstanceId
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 ME, YOU = InstanceId("i-1"), InstanceId("i-2")
 LONG_SEC = 30.0
+IMPATIENT = EtcdOptions(timeout_sec=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 async def test_a_lease_survives_the_death_of_the_leader(cluster: Etcd, new_leases: NewLeases) -> None:
-    leader = leader_of(cluster)
-    mine, yours = new_leases(leader_first(cluster)), new_leases(leader_first(cluster))
+    leader = await leader_of(cluster)
+    mine, yours = (new_leases(from_node(cluster, leader), options=IMPATIENT) for _ in range(2))
     await mine.join(ME, 1.0)
     await yours.join(YOU, 1.0)
     await mine.members()
@@ -48,8 +50,8 @@ async def test_a_lease_survives_the_death_of_the_leader(cluster: Etcd, new_lease
 
 
 async def test_a_frozen_node_holds_nobody_up(cluster: Etcd, new_leases: NewLeases) -> None:
-    follower = (leader_of(cluster) + 1) % 3
-    leases = new_leases([urls(cluster)[follower], *urls(cluster)])
+    follower = (await leader_of(cluster) + 1) % 3
+    leases = new_leases(from_node(cluster, follower))
     await leases.join(ME, 1.0)
     cluster.pause(follower)
     try:
@@ -61,14 +63,14 @@ async def test_a_frozen_node_holds_nobody_up(cluster: Etcd, new_leases: NewLease
 
 
 async def test_without_a_majority_the_call_ends_in_time(cluster: Etcd, new_leases: NewLeases) -> None:
-    leader = leader_of(cluster)
-    leases = new_leases([urls(cluster)[leader]])
+    leader = await leader_of(cluster)
+    leases = new_leases(from_node(cluster, leader)[:1], options=IMPATIENT)
     await leases.join(ME, 1.0)
     others = [node for node in range(3) if node != leader]
     for node in others:
         cluster.pause(node)
     try:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(3):
             with pytest.raises(LeasesUnavailable):
                 await leases.members()
     finally:
@@ -88,15 +90,16 @@ async def renewed(leases: EtcdLeases) -> bool:
     return True
 
 
-def urls(cluster: Etcd) -> list[str]:
-    return cluster.url.split(",")
+def from_node(cluster: Etcd, node: int) -> list[str]:
+    """The endpoints of all nodes, beginning with this one."""
+    urls = cluster.url.split(",")
+    return urls[node:] + urls[:node]
 
 
-def leader_first(cluster: Etcd) -> list[str]:
-    leader = leader_of(cluster)
-    return urls(cluster)[leader:] + urls(cluster)[:leader]
+async def leader_of(cluster: Etcd) -> int:
+    def leaders() -> list[int]:
+        statuses = [json.loads(fetch(f"{url}/v3/maintenance/status", {})) for url in cluster.url.split(",")]
+        return [node for node, status in enumerate(statuses) if status["header"]["member_id"] == status.get("leader")]
 
-
-def leader_of(cluster: Etcd) -> int:
-    statuses = [json.loads(fetch(f"{url}/v3/maintenance/status", {})) for url in urls(cluster)]
-    return next(node for node, status in enumerate(statuses) if status["header"]["member_id"] == status["leader"])
+    (leader,) = await eventually(leaders, within_sec=10)
+    return leader

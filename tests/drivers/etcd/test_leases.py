@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from servers.answers import fetch
 
+from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.model.errors import LeasesUnavailable
 from noonday.model.ids import InstanceId
@@ -29,7 +30,7 @@ async def cutter() -> AsyncIterator[Cutter]:
 
 @pytest.fixture
 def behind_cutter(cutter: Cutter, new_leases: NewLeases) -> EtcdLeases:
-    return new_leases([f"http://{HOST}:{cutter.port}"])
+    return new_leases([f"http://{HOST}:{cutter.port}"], options=EtcdOptions(timeout_sec=1.0), ttl_sec=10)
 
 
 async def test_groups_are_apart(new_leases: NewLeases) -> None:
@@ -75,7 +76,7 @@ async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(
 ) -> None:
     await behind_cutter.join(ME, 1.0)
     await cutter.cut()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(3):
         with pytest.raises(LeasesUnavailable, match="no answer within 1 s"):
             await behind_cutter.renew()
     await cutter.heal()

@@ -1,5 +1,6 @@
 """What the broker knows, and what somebody who can write to it may do."""
 
+from functools import lru_cache
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
@@ -12,7 +13,9 @@ from noonday.drivers.kafka.options import KafkaOptions
 WITHIN_SEC = 10.0
 
 
+@lru_cache(maxsize=1)
 def admin(options: KafkaOptions) -> AdminClient:
+    """It must live at least until it has answered."""
     return AdminClient(options.client())
 
 

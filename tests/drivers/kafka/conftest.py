@@ -44,10 +44,20 @@ async def bus(new_bus: NewBus) -> KafkaBus:
     return new_bus()
 
 
+@pytest.fixture
+async def hasty_options(broker: Kafka) -> AsyncIterator[KafkaOptions]:
+    """Of the broker to be broken; nobody waits long for anything."""
+    async with options_for_a_test(
+        servers=broker.url, answer_within_sec=1.0, send_within_sec=2.0, lost_after_sec=1.5
+    ) as made:
+        yield made
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker to be broken."""
-    with own_broker(tmp_path_factory.mktemp("kafka")) as made:
+    settings = {"group.min.session.timeout.ms": "1000"}
+    with own_broker(tmp_path_factory.mktemp("kafka"), settings=settings) as made:
         yield made
 
 

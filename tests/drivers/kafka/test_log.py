@@ -67,7 +67,7 @@ async def test_a_long_backlog_is_read_in_order_and_not_all_at_once(bus: KafkaBus
     found: list[LogEntry] = []
     offset = 0
     while len(found) < len(said):
-        assert bus._log.readers[0]._pages.count < 40_000
+        assert bus._log.readers[0]._pages.count < 35_000
         batch = await read(bus, offset, limit=3_000)
         found += batch.entries
         offset = batch.next_offset

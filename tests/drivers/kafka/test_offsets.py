@@ -173,6 +173,19 @@ def test_a_copy_in_a_lost_partition_does_not_count() -> None:
     assert here.tracks[("normal", 1)].done_to() == 1
 
 
+def test_the_shelf_knows_how_much_lies_on_it() -> None:
+    here, _ = shelf()
+    here.gain(("normal", 1), NORMAL, 0)
+    here.add(PLACE, 10, pack(3), 900)
+    here.add(("normal", 1), 0, pack(2), 700)
+    here.take(1)
+    assert (here.waiting, here.bytes) == (4, 1600)
+    here.take(3)
+    assert (here.waiting, here.bytes) == (1, 700)
+    here.lose([("normal", 1)])
+    assert (here.waiting, here.bytes) == (0, 0)
+
+
 class Offsets(RuleBasedStateMachine):
     """Whatever happens: no partition is committed past a dispatch that was not done with, nothing comes twice by itself, and
     what was done with is committed in the end."""

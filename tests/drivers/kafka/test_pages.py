@@ -16,7 +16,7 @@ def pages(*sizes: int, start: int = 0) -> Pages:
     made.start_at(start)
     first = 0
     for offset, size in enumerate(sizes, start=start):
-        made.add(offset, ticks(first, size))
+        made.add(offset, ticks(first, size), 100 * size)
         first += size
     return made
 
@@ -53,9 +53,9 @@ def test_messages_without_entries_are_passed() -> None:
 def test_what_is_before_the_offset_that_was_asked_for_is_dropped() -> None:
     here = pages(3, 3, 3)
     assert here.aim(1)
-    assert here.count == 6
+    assert (here.count, here.bytes) == (6, 600)
     assert not here.aim(0)
-    assert (here.count, here.next) == (0, 0)
+    assert (here.count, here.bytes, here.next) == (0, 0, 0)
 
 
 def test_what_is_not_there_is_read_from_where_there_is_something() -> None:

@@ -219,7 +219,7 @@ async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: 
 
 
 async def test_a_worker_that_has_room_again_gets_its_share_again(new_bus: NewBus, options: KafkaOptions) -> None:
-    ann = new_bus(replace(options, full_after_sec=0.2))
+    ann = new_bus(replace(options, full_after_sec=1.5))
     await ann.join(ANN, {POOL: 1})
     await ann.start()
 

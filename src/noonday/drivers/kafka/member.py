@@ -7,7 +7,7 @@ import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.letter import LARGEST_PACK, Post
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.offsets import Place, Shelf, Track
 from noonday.drivers.kafka.options import KafkaOptions
@@ -23,6 +23,7 @@ BEAT_SEC = 1.0
 _POLL_SEC, _HOLD_SEC = 0.05, 0.25
 _LEAST_SHELF = 1_000
 """How many dispatches may lie here in any case: the more, the better those of higher lanes can overtake."""
+_MOST_BYTES = 16_777_216
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +73,7 @@ class Member(ClientThread):
         self._drained = threading.Event()
         self._subscribed = False
         self._paused = False
-        self._mean_pack = 1.0
+        self._mean_pack = float(LARGEST_PACK)
         self._committed_at = 0.0
         self._beat_at = 0.0
         self.takers = 0
@@ -85,7 +86,7 @@ class Member(ClientThread):
             taken = self._shelf.take(room)
             self._room = room
             self._wanted_at = pace.monotonic()
-            if 2 * self._shelf.waiting < self._most():
+            if 2 * self._shelf.waiting < self._most() and 2 * self._shelf.bytes < _MOST_BYTES:
                 self._drained.set()
         return taken
 
@@ -125,7 +126,7 @@ class Member(ClientThread):
 
     def _is_full(self) -> bool:
         with self._lock:
-            full = self._shelf.waiting >= self._most()
+            full = self._shelf.waiting >= self._most() or self._shelf.bytes >= _MOST_BYTES
             if full:
                 self._drained.clear()
             return full
@@ -154,7 +155,7 @@ class Member(ClientThread):
             self._admit([first, *self._consumer.consume(max(1, round(room / self._mean_pack)), 0)])
 
     def _admit(self, messages: Iterable[Message | None]) -> None:
-        opened: list[tuple[Place, int, list[Dispatch]]] = []
+        opened: list[tuple[Place, int, list[Dispatch], int]] = []
         for message in messages:
             if message is None:
                 continue
@@ -163,11 +164,11 @@ class Member(ClientThread):
                 self._complain("cannot fetch", error)
                 continue
             dispatches = self._post.open_pack(message)
-            opened.append((_place(message), message.offset() or 0, dispatches))
+            opened.append((_place(message), message.offset() or 0, dispatches, len(message)))
             self._mean_pack += (max(1, len(dispatches)) - self._mean_pack) / 8
         with self._lock:
-            for place, offset, dispatches in opened:
-                self._shelf.add(place, offset, dispatches)
+            for place, offset, dispatches, size in opened:
+                self._shelf.add(place, offset, dispatches, size)
         if opened:
             self._tell(self._on_arrival)
 

@@ -33,9 +33,9 @@ class Track:
         self._packs: deque[Pack] = deque()
         self._waiting = 0
 
-    def add(self, offset: int, dispatches: list[Dispatch]) -> "Pack":
+    def add(self, offset: int, dispatches: list[Dispatch], size: int) -> "Pack":
         """A message came. One without dispatches is done with from the beginning."""
-        pack = Pack(self, offset, dispatches)
+        pack = Pack(self, offset, dispatches, size)
         self._packs.append(pack)
         self.next = offset + 1
         if not self._waiting:
@@ -61,12 +61,13 @@ class Track:
 class Pack:
     """A message, and how much of it is handed out and done with."""
 
-    __slots__ = ("dispatches", "left", "offset", "taken", "track")
+    __slots__ = ("dispatches", "left", "offset", "size", "taken", "track")
 
-    def __init__(self, track: Track, offset: int, dispatches: list[Dispatch]) -> None:
+    def __init__(self, track: Track, offset: int, dispatches: list[Dispatch], size: int) -> None:
         self.track = track
         self.offset = offset
         self.dispatches = dispatches
+        self.size = size
         self.taken = 0
         self.left = len(dispatches)
         """How many are not done with."""
@@ -82,6 +83,8 @@ class Shelf:
         """A list, for a dispatch that came more than once."""
         self.waiting = 0
         """How many dispatches wait to be handed out."""
+        self.bytes = 0
+        """What the messages have in which they came."""
         self.closed = False
         """Partitions change hands: until it is known which are still ours, nothing is handed out."""
 
@@ -102,9 +105,10 @@ class Shelf:
             track.lost = True
         self._waiting = tuple(deque(pack for pack in packs if not pack.track.lost) for packs in self._waiting)
         self.waiting = sum(len(pack.dispatches) - pack.taken for packs in self._waiting for pack in packs)
+        self.bytes = sum(pack.size for packs in self._waiting for pack in packs)
         self._out = {name: left for name, packs in self._out.items() if (left := _still_ours(packs)) is not None}
 
-    def add(self, place: Place, offset: int, dispatches: list[Dispatch]) -> None:
+    def add(self, place: Place, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
         """A message came. One of a partition that is not ours any more is ignored."""
         track = self._tracks.get(place)
         if track is None:
@@ -113,10 +117,11 @@ class Shelf:
             # The topic was made anew, or the client had to start over: nothing that we knew holds.
             self.gain(place, track.lane, offset)
             track = self._tracks[place]
-        pack = track.add(offset, dispatches)
+        pack = track.add(offset, dispatches, size)
         if dispatches:
             self._waiting[track.lane].append(pack)
             self.waiting += len(dispatches)
+            self.bytes += size
 
     def take(self, room: int) -> list[Dispatch]:
         """Up to so many, those of higher lanes first."""
@@ -130,6 +135,7 @@ class Shelf:
                 if pack.taken == len(pack.dispatches):
                     packs.popleft()
                     pack.track.handed_out(pack)
+                    self.bytes -= pack.size
         self.waiting -= len(taken)
         return taken
 

@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from noonday.drivers.kafka.letter import Post
-from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, pace
 from noonday.model.message import LogEntry
 from noonday.ports.bus import LogBatch
@@ -24,20 +24,23 @@ SCALE = 1_000_000
 IDLE_SEC = 60.0
 """A partition that nobody has read for so long is somebody else's by now."""
 _POLL_SEC = 0.1
-_MOST = 20_000
-"""How many entries may lie here in any case."""
+_MOST, _MOST_BYTES = 20_000, 16_777_216
+"""How many entries may lie here, unless more are asked for at once; and what their messages may have in bytes."""
+_CHUNK_BYTES = 2_097_152
+_MEMORY = 8
 
 
 class Pages:
     """Messages that were read and may be asked for again, in order. Knows nothing of brokers."""
 
     def __init__(self) -> None:
-        self._pages: deque[tuple[int, Sequence[LogEntry]]] = deque()
+        self._pages: deque[tuple[int, Sequence[LogEntry], int]] = deque()
         self.first = -1
         """We have what came from this offset on."""
         self.next = -1
         """The offset of the message that comes next."""
         self.count = 0
+        self.bytes = 0
         self._moved: tuple[int, int] | None = None
 
     def where(self, offset: int) -> int:
@@ -52,31 +55,35 @@ class Pages:
             self.start_at(offset)
             return False
         while self._pages and self._pages[0][0] < offset:
-            self.count -= len(self._pages.popleft()[1])
+            _, entries, size = self._pages.popleft()
+            self.count -= len(entries)
+            self.bytes -= size
         self.first = offset
         return True
 
     def start_at(self, offset: int) -> None:
         self._pages.clear()
         self.first = self.next = offset
-        self.count = 0
+        self.count = self.bytes = 0
 
     def move(self, offset: int) -> None:
         """What was asked for is not there: read from here instead."""
         self._moved = (self.next, offset)
         self.start_at(offset)
 
-    def add(self, offset: int, entries: Sequence[LogEntry]) -> None:
+    def add(self, offset: int, entries: Sequence[LogEntry], size: int) -> None:
+        """A message came. One without entries is not kept."""
         if entries:
-            self._pages.append((offset, entries))
+            self._pages.append((offset, entries, size))
             self.count += len(entries)
+            self.bytes += size
         self.next = offset + 1
 
     def cut(self, offset: int, limit: int) -> LogBatch:
         """Up to `limit` entries from a scaled offset on."""
         found: list[LogEntry] = []
         begin = end = offset
-        for at, entries in self._pages:
+        for at, entries, _ in self._pages:
             skip = max(0, offset - at * SCALE)
             some = entries[skip : skip + limit - len(found)]
             if not some:
@@ -107,6 +114,7 @@ class LogReader(ClientThread):
         self._astray = False
         """The client is not where it should be."""
         self._most = _MOST
+        self._mean_bytes = float(MESSAGE_BYTES)
         self._drained = threading.Event()
         self._asked_at = pace.monotonic()
 
@@ -133,7 +141,8 @@ class LogReader(ClientThread):
             self._stopping.set()
             return
         with self._lock:
-            full = self._pages.count >= self._most or self._pages.next < 0
+            pages = self._pages
+            full = pages.next < 0 or pages.count >= self._most or pages.bytes >= _MOST_BYTES
             if full:
                 self._drained.clear()
             start = self._pages.next if self._astray else None
@@ -155,18 +164,23 @@ class LogReader(ClientThread):
         first = self._consumer.poll(_POLL_SEC)
         if first is None:
             return
-        messages = [first, *self._consumer.consume(100, 0)]
-        opened = [(each.offset() or 0, self._post.open_entries(each)) for each in messages if each.error() is None]
+        messages = [first, *self._consumer.consume(max(1, _CHUNK_BYTES // round(self._mean_bytes)), 0)]
+        opened = [self._open_message(each) for each in messages if each.error() is None]
         with self._lock:
             if self._astray:
                 return
-            for offset, entries in opened:
-                self._pages.add(offset, entries)
+            for offset, entries, size in opened:
+                self._pages.add(offset, entries, size)
         if opened:
             self._tell(self.arrived.set)
         for each in messages:
             if each.error() is not None:
                 self._on_error(each)
+
+    def _open_message(self, message: Message) -> tuple[int, list[LogEntry], int]:
+        size = len(message)
+        self._mean_bytes += (max(1_000, size) - self._mean_bytes) / _MEMORY
+        return message.offset() or 0, self._post.open_entries(message), size
 
     def _on_error(self, message: Message) -> None:
         error = message.error()

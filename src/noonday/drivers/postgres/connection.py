@@ -122,9 +122,12 @@ def _session_settings(options: PostgresOptions) -> dict[str, str]:
         "lock_timeout": _ms(options.lock_sec),
         "idle_in_transaction_session_timeout": _ms(options.idle_in_transaction_sec),
         "jit": "off",
-        # Every hot statement is prepared once and has one good plan: by the keys it is given.
+        # Every hot statement is prepared once and has one good plan: each key it is given looked up in an index. What the
+        # planner believes of tables that were empty a moment ago must not lead it to read them whole.
         "plan_cache_mode": "force_generic_plan",
-        "enable_seqscan": "on",
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
     }
 
 

@@ -3,6 +3,9 @@
 -- Whoever calls one of these may be told to look again: ND001 the recorder's place is another one; ND002 rows are not what they
 -- were when they were read; ND003 some reports are not plain successes; ND004 some entries are not what the timeline has, or
 -- are locked. The last two name the ids in the detail. Nothing was written then.
+--
+-- `+ 0` keeps the planner from a partial or ordered index that looks small while it believes that a table is: rows are looked up
+-- by their keys.
 
 CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
 RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
@@ -72,7 +75,7 @@ BEGIN
     IF w ? 'again' THEN
         UPDATE executions x SET fired_ms = now_ms, slot = e ->> 1
         FROM jsonb_array_elements(w -> 'again') e
-        WHERE x.id = (e ->> 0)::uuid AND x.state = 0;
+        WHERE x.id = (e ->> 0)::uuid AND x.state + 0 = 0;
     END IF;
     IF w ? 'set' THEN
         UPDATE executions x
@@ -155,7 +158,7 @@ BEGIN
         SELECT t.key FROM jsonb_array_elements(w -> 'shots') e
         JOIN timeline t ON t.key = (e ->> 0)::uuid
         JOIN partitions p ON p.partition = t.partition
-        WHERE t.number = (e ->> 1)::integer AND t.nominal_ms = (e ->> 2)::bigint AND t.due_ms <= at_ms + lead_ms
+        WHERE t.number = (e ->> 1)::integer AND t.nominal_ms = (e ->> 2)::bigint AND t.due_ms + 0 <= at_ms + lead_ms
               AND p.epoch = epochs[t.partition + 1]
         ORDER BY t.key FOR UPDATE OF t SKIP LOCKED) locked;
     IF coalesce(cardinality(sound), 0) < jsonb_array_length(w -> 'shots') THEN
@@ -202,7 +205,7 @@ BEGIN
                               || ',[5,' || e.ended || ']'
             FROM unnest(ids, dispatches, workers_, started, ended, results, said)
                  AS e (id, dispatch, worker, started, ended, result, said)
-            WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.state < 2 AND x.fired_ms IS NOT NULL AND x.watch = 0
+            WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.state + 0 < 2 AND x.fired_ms IS NOT NULL AND x.watch = 0
                   AND (x.worker_id IS NULL OR x.worker_id = e.worker)
             RETURNING x.id)
         SELECT array_agg(id) INTO done FROM settled;

@@ -20,7 +20,7 @@ FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 -- What handlers said while they ran.
 UPDATE executions x SET progress = e.said
 FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[]) e (id, dispatch, worker, said)
-WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.worker_id = e.worker AND x.state = 1;
+WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.worker_id || '' = e.worker AND x.state + 0 = 1;
 
 -- name: greet_worker
 -- A worker is here.

@@ -50,7 +50,7 @@ WITH moment AS MATERIALIZED (
          JOIN timeline t ON t.key = e.key
          JOIN partitions p ON p.partition = t.partition
          JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
-    WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms <= (SELECT ms FROM moment) + $4
+    WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms + 0 <= (SELECT ms FROM moment) + $4
           AND p.epoch = ($2::bigint[])[t.partition + 1]
     ORDER BY t.key
     FOR UPDATE OF t SKIP LOCKED
@@ -110,7 +110,7 @@ FROM batches b CROSS JOIN unnest(b.members, b.dues) m (id, due_ms)
      JOIN executions x ON x.id = m.id
      JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
-WHERE b.id = $1 AND x.state = 0 AND x.fired_ms = b.fired_ms;
+WHERE b.id = $1 AND x.state + 0 = 0 AND x.fired_ms + 0 = b.fired_ms;
 
 -- name: seal
 -- The bus has acknowledged these batches.

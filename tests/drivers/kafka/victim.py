@@ -1,0 +1,29 @@
+"""A worker in a process of its own, to be killed or frozen: says what it took, one line each, and is done with it."""
+
+import asyncio
+import sys
+
+import msgspec
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.model.ids import WorkerId
+from noonday.runtime.clock import SystemClock
+from tests.support.factories import POOL
+
+
+async def work(options: KafkaOptions, keyring: Keyring, worker: WorkerId) -> None:
+    bus = KafkaBus(options, keyring, SystemClock())
+    await bus.join(worker, {POOL: 10})
+    print("here", flush=True)
+    while True:
+        taken = await bus.take(worker, {POOL: 100}, 0.5)
+        for each in taken:
+            print(each.execution_id, flush=True)
+        await bus.done_with(worker, taken)
+
+
+if __name__ == "__main__":
+    told = msgspec.json.decode(sys.argv[1])
+    asyncio.run(work(KafkaOptions(**told["options"]), Keyring.from_env_value(told["keys"]), WorkerId("w-victim")))
