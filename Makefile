@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers test check format bench lock clean
+.PHONY: help run servers cluster test check format bench lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ run: $(READY) ## Start Noonday on one SQLite file (PORT=8080 DATA=noonday.db)
 servers: ## Install and start PostgreSQL, Redis, etcd and Kafka (scripts/servers --help)
 	@PYTHON=$(PYTHON) scripts/servers install
 	@PYTHON=$(PYTHON) scripts/servers start
+
+cluster: $(READY) ## Run a whole cluster on this machine: servers and ten processes (PORT=8080)
+	@scripts/cluster run --port $(PORT)
 
 test: $(READY) servers ## Run every test, those of the cluster on real servers
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """All works, as large as they are defined, with what each figure should be. `make bench` runs this.
 
-    make bench                          everything
+    make bench                          everything; the cluster's works need the servers (make servers)
     make bench ARGS="burst create"      some of it
+    make bench ARGS="cluster"           all of the cluster
 
 Each work is measured by `noonday bench`, which can be run alone. The documents it prints are kept in bench/results.
 """
@@ -53,9 +54,24 @@ class Work:
     aims: tuple[Aim, ...]
 
 
-def p99(document: Document) -> float | None:
-    late: float | None = document["lateness_ms"]["p99"]
-    return late
+def late(percentile: str) -> Callable[[Document], float | None]:
+    def find(document: Document) -> float | None:
+        value: float | None = document["lateness_ms"][percentile]
+        return value
+
+    return find
+
+
+p95, p99 = late("p95"), late("p99")
+
+
+def recorded(document: Document) -> float:
+    return float(document["recorded_per_s"])
+
+
+def peak_of_worker(document: Document) -> float | None:
+    peak: float | None = document["rss_peak_mb_by"]["worker"]
+    return peak
 
 
 def fired_percent(document: Document) -> float:
@@ -80,11 +96,11 @@ def stream_change(rate: float) -> Callable[[Document], float | None]:
     return find
 
 
-WORKS = (
+EMBEDDED = (
     Work(
         "burst",
         ("burst", "--jobs", "100000", "--rounds", "3"),
-        (Aim("100,000 at one instant, recorded/s", lambda d: d["recorded_per_s"], least=20_000),),
+        (Aim("100,000 at one instant, recorded/s", recorded, least=20_000),),
     ),
     Work(
         "stream-200",
@@ -128,6 +144,75 @@ WORKS = (
         ),
     ),
 )
+
+ON_CLUSTER = ("--rung", "cluster")
+CLUSTER = (
+    Work(
+        "cluster-burst",
+        ("burst", *ON_CLUSTER, "--jobs", "100000", "--rounds", "3"),
+        (
+            Aim("cluster: 100,000 at one instant, recorded/s", recorded, least=16_700),
+            Aim("  CPU us a job, roles and servers", lambda d: d["cpu_us_per_job"]),
+        ),
+    ),
+    Work(
+        "cluster-minute",
+        ("stream", *ON_CLUSTER, "--rate", "16700", "--seconds", "60"),
+        (
+            Aim("cluster: 1,002,000 due within a minute, fired %", fired_percent, least=100),
+            Aim("  lateness p95 ms", p95, most=1_000),
+            Aim("  recorded after the last was due, s", lambda d: d["drain_sec"], most=1),
+            Aim("  recorded/s", recorded),
+        ),
+    ),
+    Work(
+        "cluster-stream-200",
+        ("stream", *ON_CLUSTER, "--rate", "200", "--rounds", "3"),
+        (Aim("cluster: 200/s, lateness p99 ms", p99, most=10),),
+    ),
+    Work(
+        "cluster-stream-2000",
+        ("stream", *ON_CLUSTER, "--rate", "2000", "--rounds", "3"),
+        (Aim("cluster: 2,000/s, lateness p99 ms", p99, most=100),),
+    ),
+    Work(
+        "cluster-crons",
+        ("crons", *ON_CLUSTER, "--crons", "10000", "--every", "10"),
+        (Aim("cluster: 10,000 every 10 s, fired %", fired_percent, least=100), Aim("  lateness p99 ms", p99)),
+    ),
+    Work(
+        "cluster-create",
+        ("create", *ON_CLUSTER),
+        (
+            Aim("cluster: create in bulk, jobs/s", way("create_ids"), least=60_000),
+            Aim("  over HTTP in batches, jobs/s", way("HTTP, batches")),
+            Aim("  over HTTP, 16 callers, jobs/s", way("HTTP, one by one", 16)),
+        ),
+    ),
+    Work(
+        "cluster-waiting",
+        ("waiting", *ON_CLUSTER, "--jobs", "10000"),
+        (
+            Aim("cluster: waiting at once in one worker", lambda d: d["at_once"], least=10_000),
+            Aim("  its memory at its peak, MB", peak_of_worker, most=1_000),
+        ),
+    ),
+    Work(
+        "cluster-rest",
+        ("rest", *ON_CLUSTER, "--at-rest", "10000000", "--crons", "100000"),
+        (
+            Aim(
+                "cluster: 10,100,000 at rest: burst, change %",
+                lambda d: d["change_percent"]["recorded_per_s"],
+                least=-10,
+            ),
+            Aim("  stream 200/s, change of p99 %", stream_change(200), most=10),
+            Aim("  stream 2,000/s, change of p99 %", stream_change(2000), most=10),
+            Aim("  the schema on its disk, MB", lambda d: d["after"]["file_mb"]),
+        ),
+    ),
+)
+WORKS = EMBEDDED + CLUSTER
 
 
 def main() -> None:

@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from noonday.bench.report import is_flawless
 from noonday.cli.bench import conclude
 from noonday.cli.tables import Listing
+from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
 
-FIELDS = {"jobs", "recorded_per_s", "lateness_ms", "lost", "duplicated", "early", "cpu_us_per_job", "rss_mb", "rung",
-          "settings"}  # fmt: skip
+FIELDS = {"jobs", "recorded_per_s", "lateness_ms", "lost", "duplicated", "early", "cpu_us_per_job", "cpu_us_per_job_by",
+          "rss_mb", "rung", "settings"}  # fmt: skip
+ROLES = {"scheduler", "recorder", "worker", "api"}
+SERVERS = {"postgres", "redis", "kafka", "etcd"}
 PERCENTILES = {"p50", "p95", "p99", "max"}
 
 
@@ -28,6 +31,34 @@ def test_a_burst_is_fired_and_recorded(tmp_path: Path) -> None:
     assert document["cpu_us_per_job"] > 0
     assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
     assert document["settings"]["synchronous"] == "FULL"
+
+
+@pytest.mark.slow
+def test_a_burst_on_a_cluster_is_fired_and_recorded(tmp_path: Path, servers: None) -> None:
+    document = bench(tmp_path, "burst", "--jobs", "300", "--rung", "cluster", "--workers", "2", "--concurrency", "50")
+    assert document["rung"] == "cluster"
+    assert document["jobs"] == document["fired"] == 300
+    assert document["recorded_per_s"] > 0
+    assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
+    assert set(document["cpu_us_per_job_by"]) == set(document["create_cpu_us_per_job_by"]) == ROLES | SERVERS
+    assert document["cpu_us_per_job_by"]["worker"] > 0
+    assert set(document["rss_mb_by"]) == ROLES
+    assert all(rss > 0 for rss in document["rss_mb_by"].values())
+    assert document["settings"]["workers"] == 2
+    assert document["settings"]["concurrency"] == 50
+    assert document["settings"]["synchronous_commit"] == "on"
+
+
+@pytest.mark.slow
+def test_handlers_wait_at_the_same_time(tmp_path: Path) -> None:
+    document = bench(tmp_path, "waiting", "--jobs", "150", "--seconds", "2", "--head-start", "2")
+    assert document["fired"] == document["at_once"] == document["settings"]["concurrency"] == 150
+
+
+def test_roles_are_counted_on_a_cluster_only(tmp_path: Path) -> None:
+    ended = run(tmp_path, "burst", "--workers", "2")
+    assert ended.returncode == 2
+    assert "--workers is for --rung cluster" in ended.stderr
 
 
 @pytest.mark.slow
@@ -93,6 +124,12 @@ def test_the_exit_code_says_that_something_went_wrong(wrong: str) -> None:
     assert result.exit_code == 1
     assert f"3 {wrong}" in result.stderr
     assert json.loads(result.stdout)[wrong] == 3
+
+
+@pytest.fixture
+def servers() -> None:
+    """They answer, or the test fails and says how to start them."""
+    postgres_url(), redis_url(), kafka_servers(), etcd_urls()
 
 
 def bench(directory: Path, *arguments: str) -> dict[str, Any]:

@@ -1,6 +1,16 @@
 """What was seen, compared with what was asked for."""
 
-from noonday.bench.figures import Figures, Lateness, change_percent, lateness, middle, tally
+from noonday.bench.figures import (
+    Figures,
+    Lateness,
+    change_percent,
+    lateness,
+    middle,
+    tally,
+    total,
+    us_per_job,
+    used_between,
+)
 from noonday.bench.report import is_flawless, of_rounds
 
 DUE_MS = 1_000
@@ -36,6 +46,8 @@ def test_a_record_nobody_asked_for_is_a_duplicate() -> None:
 
 
 def test_a_start_a_moment_before_its_time_is_early() -> None:
+    seen = tally(ASKED, [("a", DUE_NS - 2_000_000), SEEN[1]], ["a", "b"])
+    assert (seen.early, seen.earliest_ms) == (1, -2)
     assert tally(ASKED, [("a", DUE_NS - 1), SEEN[1]], ["a", "b"]).early == 1
 
 
@@ -81,6 +93,19 @@ def test_a_change_is_told_in_percent_of_what_it_was() -> None:
     assert change_percent(0.0, 1.0) is None
 
 
+def test_what_was_used_is_told_by_job_and_by_who_used_it() -> None:
+    used = used_between({"worker": 1.0, "gone": 5.0}, {"worker": 1.5, "new": 3.0})
+    assert used == {"worker": 0.5}
+    assert us_per_job(used, 1_000) == {"worker": 500}
+    assert us_per_job(used, 0) == {"worker": 500_000}
+
+
+def test_a_sum_of_which_a_part_is_unknown_is_unknown() -> None:
+    assert total({"worker": 1.25, "api": 2.0}) == 3.2
+    assert total({"worker": 1.25, "api": None}) is None
+    assert total({}) is None
+
+
 def figures(
     *, work: str = "burst", recorded_per_s: float = 1.0, lateness_ms: Lateness | None = None, lost: int = 0
 ) -> Figures:
@@ -96,9 +121,15 @@ def figures(
         lost=lost,
         duplicated=0,
         early=0,
+        earliest_ms=None,
         cpu_us_per_job=1.0,
+        cpu_us_per_job_by={},
+        create_cpu_us_per_job_by={},
         rss_mb=None,
         rss_peak_mb=None,
+        rss_mb_by={},
+        rss_peak_mb_by={},
         created_per_s=1.0,
+        at_once=None,
         settings={},
     )

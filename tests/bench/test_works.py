@@ -2,7 +2,7 @@
 
 import pytest
 
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Work
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Work
 from noonday.model.job import anchor_of, check, rule_of
 
 NOW_MS = 1_800_000_000_000
@@ -11,6 +11,7 @@ WEEK_MS = 7 * 86_400_000
 
 WORKS = [
     Burst(20),
+    Waiting(20, seconds=3),
     Stream(rate=3, seconds=7),
     Stream(rate=2000, seconds=0.1),
     Crons(7, every_sec=2, seconds=5),

@@ -8,6 +8,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from noonday.cli.main import main
+from servers import urls
 from tests.cli.serving import APP, Up
 
 Run = Callable[..., Result]
@@ -56,7 +57,14 @@ def ask_json(ask: Run) -> Callable[..., Any]:
 
 
 def _runner(environ: dict[str, str]) -> Run:
-    unset = {"NOONDAY_URL": None, "NOONDAY_TOKEN": None, "NOONDAY_DATA": None, "COLUMNS": "100", "TZ": "UTC"}
+    # The tests of the whole project run with the servers' URLs in the environment.
+    unset = dict.fromkeys(urls()) | {
+        "NOONDAY_URL": None,
+        "NOONDAY_TOKEN": None,
+        "NOONDAY_DATA": None,
+        "COLUMNS": "100",
+        "TZ": "UTC",
+    }
 
     def invoke(*words: str, env: dict[str, str] | None = None, input: str | None = None) -> Result:
         result = CliRunner().invoke(main, list(words), env={**unset, **environ, **(env or {})}, input=input)

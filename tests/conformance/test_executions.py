@@ -536,10 +536,24 @@ async def test_wishes_name_what_is_handed_out_or_running_and_asked_to_end(crank:
         owner = next(one for one in jobs if one.id == asked.job_id)
         await wished(crank, owner, asked, f"wish {asked.job_id}")
     await crank.settle(report(ended))
-    assert sorted(await executions.wishes(POOL)) == sorted(
+    later_ms = NOW_MS + HOUR
+    assert sorted(await executions.wishes(POOL, later_ms)) == sorted(
         (asked.execution_id, 1, f"wish {asked.job_id}") for asked in (running, waiting)
     )
-    assert await executions.wishes("mail") == []
+    assert await executions.wishes("mail", 0) == []
+
+
+async def test_wishes_name_what_ended_a_moment_ago_as_well(crank: Crank, executions: Executions) -> None:
+    """A second delivery of it may still be on its way."""
+    one = job()
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await wished(crank, one, dispatch, "wish")
+    crank.now_ms = NOW_MS + MINUTE
+    await crank.settle(report(dispatch, Outcome.CANCELLED, ended_ms=NOW_MS + MINUTE))
+    named = [(dispatch.execution_id, 1, "wish")]
+    assert await executions.wishes(POOL, NOW_MS + MINUTE - 1) == named
+    assert await executions.wishes(POOL, NOW_MS + MINUTE) == []
 
 
 # Overlap: whoever closes the last open one

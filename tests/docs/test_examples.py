@@ -60,6 +60,10 @@ def test_an_application_sends_what_it_was_asked_to(tmp_path: Path) -> None:
     assert run("embedded_app.py", tmp_path) == [f"sent {sent}"]
 
 
+def test_both_pools_of_the_application_for_a_cluster_do_their_work(tmp_path: Path) -> None:
+    assert run("cluster_app.py", tmp_path) == ["{'to': 2, 'be': 2, 'or': 1, 'not': 1}", "sent to ada@example.com"]
+
+
 def test_the_report_is_rehearsed_over_both_changes_of_the_clocks(tmp_path: Path) -> None:
     assert run("cron_report.py", tmp_path) == [
         "spring ['report of Sun 29 Mar 03:30 CEST', 'report of Mon 30 Mar 02:30 CEST']",

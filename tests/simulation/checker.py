@@ -15,7 +15,8 @@ from noonday.model.execution import FINAL, MOVES, State, is_path
 from noonday.model.firing import Decided
 from noonday.model.ids import JobId, execution_id
 from noonday.model.job import JobSpec, JobState, rule_of
-from tests.simulation.history import Answer, History
+from tests.simulation.history import Answer, Effect, History
+from tests.simulation.kernel import World
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
@@ -93,6 +94,49 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
     return problems
+
+
+def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> list[str]:
+    """What holds in a cluster when everything is quiet. A second run has a fault behind it that can be named."""
+    problems = list(history.problems)
+    problems += check_commit(conn)
+    problems += _durable(conn, history)
+    problems += _tiling(conn, history, world.now_ms())
+    problems += _legal(conn)
+    problems += _named_runs(history, world)
+    problems += _wishes(conn, history)
+    return problems
+
+
+def _named_runs(history: History, world: World) -> Iterator[str]:
+    """I8: runs of one execution overlap, and one dispatch runs twice, only if the earlier worker was harmed since its start,
+    or Redis forgot. I9: never early."""
+    runs: dict[str, list[Effect]] = {}
+    for effect in history.effects:
+        if effect.start_ms < effect.due_ms:
+            yield f"I9: execution {effect.execution} started {effect.due_ms - effect.start_ms} ms early"
+        runs.setdefault(effect.execution, []).append(effect)
+    for execution, effects in runs.items():
+        for before, after in pairwise(effects):
+            same = before.dispatch == after.dispatch
+            overlap = before.end_ms is None or before.end_ms > after.start_ms
+            if (same or overlap) and not _was_harmed(before, after, history, world):
+                yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
+            if after.token <= before.token and not _was_harmed(before, after, history, world):
+                yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+
+
+def _was_harmed(before: Effect, after: Effect, history: History, world: World) -> bool:
+    """Whether the process of the earlier run was killed, frozen or cut off since a moment before it began, or Redis was lost."""
+    since = before.start_ms - 1_000
+    name = before.process.split("#")[0]
+    harmed = any(
+        fault.process == before.process and since <= fault.now_ms <= after.start_ms for fault in world.fault_log
+    )
+    cut = any(
+        who in (name, "*") and since <= until and from_ <= after.start_ms for who, _, from_, until in history.cuts
+    )
+    return harmed or cut or any(since - 30_000 <= at <= after.start_ms for at in history.flushes)
 
 
 def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:

@@ -36,6 +36,10 @@ class History:
     """(execution, dispatch) -> when the last look before its start was answered."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
     """(process, when it was killed)."""
+    cuts: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """(process, server, from, until): who could not reach whom."""
+    flushes: list[int] = field(default_factory=list)
+    """When Redis forgot everything."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong while it happened."""
 

@@ -61,9 +61,13 @@ def create_app(
     *,
     limits: ApiLimits,
     now_ms: Callable[[], int],
+    on_answer: Callable[[int], None] = lambda status: None,
 ) -> Starlette:
-    """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls."""
-    engine = Engine(desk, reading, authenticator, health, limits, now_ms)
+    """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls.
+
+    `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
+    """
+    engine = Engine(desk, reading, authenticator, health, limits, now_ms, on_answer)
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route

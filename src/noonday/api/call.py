@@ -43,6 +43,8 @@ class Engine:
     health: Health
     limits: ApiLimits
     now_ms: Callable[[], int]
+    on_answer: Callable[[int], None] = lambda status: None
+    """Told the status of each answer under `/v1`."""
 
 
 @dataclass(frozen=True, slots=True)

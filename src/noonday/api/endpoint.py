@@ -1,7 +1,7 @@
 """Routes made ready to answer: the steps of one request, with everything compiled beforehand."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -28,13 +28,18 @@ def resources(routes: Iterable[Route], engine: Engine) -> list[StarletteRoute]:
     by_path = dict[str, dict[str, Endpoint]]()
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = Endpoint(route, engine)
-    return [StarletteRoute(path, Resource(endpoints)) for path, endpoints in by_path.items()]
+    return [StarletteRoute(path, Resource(endpoints, _told(path, engine))) for path, endpoints in by_path.items()]
+
+
+def _told(path: str, engine: Engine) -> Callable[[int], None]:
+    return engine.on_answer if path.startswith("/v1/") else lambda status: None
 
 
 class Resource:
     """Everything that can be done on one path. An ASGI application."""
 
-    def __init__(self, endpoints: Mapping[str, "Endpoint"]) -> None:
+    def __init__(self, endpoints: Mapping[str, "Endpoint"], on_answer: Callable[[int], None]) -> None:
+        self._on_answer = on_answer
         self._endpoints = dict(endpoints)
         if "GET" in endpoints:
             self._endpoints["HEAD"] = endpoints["GET"]
@@ -43,6 +48,7 @@ class Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Incoming(scope, receive)
         reply = await self._answer(request)
+        self._on_answer(reply.status)
         await reply.send(send, without_body=request.method == "HEAD")
 
     async def _answer(self, request: Incoming) -> Reply:

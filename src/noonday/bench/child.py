@@ -3,26 +3,45 @@
 import asyncio
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import BinaryIO
 
 import msgspec
 
 from noonday.bench.callers import Called, Calls, call_all
-from noonday.bench.creation import Bulk, create_in_bulk, store_at_rest
+from noonday.bench.creation import (
+    APPLICATION_WAYS,
+    Bulk,
+    create_through_application,
+    create_through_desk,
+    store_at_rest,
+)
+from noonday.bench.engine import embedded_rig
 from noonday.bench.figures import Created, Figures
+from noonday.bench.fleet import Running
 from noonday.bench.measure import Tell, measure
-from noonday.bench.works import AtRest, Burst, Crons, Stream
+from noonday.bench.rig import Rig
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Work
 from noonday.model.errors import NoondayError
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What to do, on which data file."""
+class DataFile(msgspec.Struct, frozen=True, tag="data-file"):
+    """What the engine of one machine runs on."""
 
-    part: Burst | Stream | Crons | AtRest | Bulk | Calls
-    data: str
+    path: str
+
+
+Ground = DataFile | Running
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to do, and on what; callers over HTTP need no ground."""
+
+    part: Burst | Stream | Crons | Waiting | AtRest | Bulk | Calls
+    ground: Ground | None = None
     head_start_sec: float = 0
 
 
@@ -68,15 +87,34 @@ def _own_output() -> BinaryIO:
 
 
 async def _do(order: Order, tell: Tell) -> Line:
-    match order.part:
-        case AtRest() as rest:
-            return Line(created=await store_at_rest(rest, order.data, tell))
-        case Bulk() as bulk:
-            return Line(created=await create_in_bulk(bulk, order.data, tell))
-        case Calls() as calls:
+    match order.part, order.ground:
+        case Calls() as calls, _:
             return Line(called=await call_all(calls, tell))
+        case Bulk() as bulk, DataFile(path) if bulk.way in APPLICATION_WAYS:
+            return Line(created=await create_through_application(bulk, path, tell))
+        case part, ground:
+            assert ground
+            async with _rig(ground) as rig:
+                return await _do_on(rig, part, order.head_start_sec, tell)
+
+
+def _rig(ground: Ground) -> AbstractAsyncContextManager[Rig]:
+    if isinstance(ground, DataFile):
+        return embedded_rig(ground.path)
+    # The clients of the servers are an extra: one machine alone needs none of them.
+    from noonday.bench.cluster import cluster_rig
+
+    return cluster_rig(ground)
+
+
+async def _do_on(rig: Rig, part: Work | AtRest | Bulk, head_start: float, tell: Tell) -> Line:
+    match part:
+        case AtRest() as rest:
+            return Line(created=await store_at_rest(rest, rig, tell))
+        case Bulk() as bulk:
+            return Line(created=await create_through_desk(bulk, rig, tell))
         case work:
-            return Line(figures=await measure(work, order.data, order.head_start_sec, tell))
+            return Line(figures=await measure(work, rig, head_start, tell))
 
 
 def _words_of(error: BaseException) -> str:

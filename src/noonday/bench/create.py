@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
 
+import msgspec
+
+from noonday.bench import BenchFailed
 from noonday.bench.callers import Calls
-from noonday.bench.creation import Bulk, Way, stored
-from noonday.bench.figures import Created
-from noonday.bench.machine import cpu_sec, memory_mb
-from noonday.bench.served import serving
+from noonday.bench.creation import Bulk, stored
+from noonday.bench.figures import Created, used_between
 from noonday.bench.workshop import Workshop
 
 BATCH = 1000
@@ -25,8 +25,8 @@ class CreateSize:
 
 
 def measure_create(size: CreateSize, workshop: Workshop) -> Iterator[Created]:
-    """Each way on a data file, and for HTTP with a server, of its own."""
-    for way in get_args(Way):
+    """Each way in a place, and for HTTP with a server, of its own."""
+    for way in workshop.ways:
         yield workshop.create(Bulk(way, size.jobs))
     batches, batch = max(1, size.jobs // BATCH), min(BATCH, size.jobs)
     for callers in BATCH_CALLERS:
@@ -37,21 +37,16 @@ def measure_create(size: CreateSize, workshop: Workshop) -> Iterator[Created]:
 
 
 def _over_http(way: str, calls: int, callers: int, batch: int, workshop: Workshop) -> Created:
-    data = workshop.new_file()
     workshop.heading = f"{way}, {callers} at once"
     workshop.tell("starting a server", 0, 0)
-    with serving(data) as server:
-        cpu_before = cpu_sec(server.pid)
-        called = workshop.call(Calls(server.url, server.token, calls, callers, batch))
-        cpu, (rss_mb, _) = cpu_sec(server.pid) - cpu_before, memory_mb(server.pid)
-    return stored(
-        data,
-        way=way,
-        jobs=called.jobs,
-        took=called.took_sec,
-        cpu=cpu,
-        rss_mb=rss_mb,
-        callers=callers,
-        call_ms=called.call_ms,
-        callers_cpu=called.cpu,
-    )
+    with workshop.passing_place() as place:
+        with workshop.up(place) as up:
+            used_before = up.cpu_sec
+            target = up.target
+            called = workshop.call(Calls(up.url, up.token, target.pool, target.handler, calls, callers, batch))
+            used, rss_mb = used_between(used_before, up.cpu_sec), up.rss_mb
+        found = workshop.count_jobs(place)
+    if called.jobs < calls * max(1, batch):
+        raise BenchFailed(f"the server refused some of {calls * max(1, batch)} jobs: it took {called.jobs}")
+    created = stored(found, way=way, jobs=called.jobs, took=called.took_sec, used=used, rss_mb=rss_mb)
+    return msgspec.structs.replace(created, callers=callers, call_ms=called.call_ms, callers_cpu=called.cpu)

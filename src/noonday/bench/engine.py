@@ -1,58 +1,124 @@
-"""The engine that is measured: as `noonday up` runs it, with one handler that notes when it was called."""
+"""The engine that is measured on one machine: as `noonday up` runs it, with handlers that note when they were called."""
 
 import os
+import sqlite3
 import sys
-import time
-from array import array
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
-from noonday.bench.works import TARGET
-from noonday.sdk.registry import Registry
-from noonday.wiring.application import new_event_loop
+from noonday.bench import BenchFailed
+from noonday.bench.ledger import Ledger, open_ledger
+from noonday.bench.machine import filesystem_of, memory_mb, own_cpu_sec, settings_used
+from noonday.bench.notes import Notes, Seen
+from noonday.bench.rig import Memory, Rig
+from noonday.model.ids import JobId
+from noonday.model.job import JobSpec
+from noonday.wiring.application import OWNER, new_event_loop
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.server import SWITCH_SEC
 from noonday.wiring.settings import Settings, load_settings
-from noonday.worker.context import Context
 from noonday.worker.host import HandlerThread
 
+EMBEDDED = "embedded"
+ENGINE = "engine"
 _COUNT = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_")
 
 
-class Notes:
-    """What the handler saw, in the order it saw it. Written on the handlers' loop."""
+def environment(*more: str) -> dict[str, str]:
+    """The environment without what would lead a process to other data or tokens.
 
-    def __init__(self) -> None:
-        self._executions: list[str] = []
-        self._at_ns = array("q")
-        self.registry = Registry()
-        self.registry.handler(TARGET.handler, pool=TARGET.pool)(self.note)
-
-    async def note(self, ctx: Context) -> None:
-        self._at_ns.append(time.time_ns())
-        self._executions.append(ctx.execution_id)
-
-    def __len__(self) -> int:
-        return len(self._executions)
-
-    def starts(self) -> list[tuple[str, int]]:
-        return list(zip(self._executions, self._at_ns, strict=True))
-
-
-def environment() -> dict[str, str]:
-    """The environment without what would lead a process to other data or tokens. Settings of the engine count."""
+    Settings of the engine count, and those that begin with one of `more`.
+    """
+    counts = (*_COUNT, *more)
     return {
-        name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_") or name.startswith(_COUNT)
+        name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_") or name.startswith(counts)
     }
 
 
-def settings_for(data: str) -> Settings:
+def settings_for(data: str, environ: Mapping[str, str]) -> Settings:
     """Everything by default, but what the environment says."""
-    return load_settings({"data": data}, environment(), None)
+    return load_settings({"data": data}, environ, Path(os.devnull))
+
+
+def embedded_circumstances(settings: Settings) -> dict[str, Any]:
+    return {
+        "synchronous": settings.store.synchronous,
+        "cache_mb": settings.store.cache_mb,
+        **settings_used(settings),
+        "sqlite": sqlite3.sqlite_version,
+        "filesystem": filesystem_of(Path(settings.data).absolute().parent),
+    }
 
 
 @asynccontextmanager
-async def running(settings: Settings, notes: Notes) -> AsyncIterator[Embedded]:
+async def embedded_rig(data: str) -> AsyncIterator["EmbeddedRig"]:
+    settings, notes = settings_for(data, environment()), Notes()
+    async with AsyncExitStack() as engine:
+        embedded = await engine.enter_async_context(_running(settings, notes))
+        with open_ledger(data) as ledger:
+            yield EmbeddedRig(embedded, settings, notes, ledger, engine.aclose)
+
+
+class EmbeddedRig(Rig):
+    """The engine, its handlers, and who creates the jobs, in this process; the data file as somebody else reads it."""
+
+    rung = EMBEDDED
+    look_every_sec = 0.005
+
+    def __init__(
+        self,
+        embedded: Embedded,
+        settings: Settings,
+        notes: Notes,
+        ledger: Ledger,
+        stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.settings = settings
+        self._engine = embedded.engine
+        self._notes = notes
+        self._ledger = ledger
+        self._stop = stop
+
+    def now_ms(self) -> int:
+        return self._engine.drivers.clock.now_ms()
+
+    async def create(self, specs: Sequence[JobSpec]) -> Sequence[JobId]:
+        return await self._engine.desk.create_ids(OWNER, specs)
+
+    def check(self) -> None:
+        if self._engine.failed.done():
+            raise BenchFailed(f"the engine stopped: {self._engine.failed.exception()!r}")
+
+    def started(self) -> int | None:
+        return len(self._notes)
+
+    async def all_recorded(self, last_due_ms: int) -> bool:
+        return self.now_ms() >= last_due_ms and not self._ledger.any_open()
+
+    def used_sec(self) -> Mapping[str, float]:
+        return {ENGINE: own_cpu_sec()}
+
+    def memory_mb(self) -> Mapping[str, Memory]:
+        return {ENGINE: memory_mb()}
+
+    async def finish(self) -> Seen:
+        await self._stop()
+        return self._notes.seen()
+
+    async def succeeded(self, first_ms: int, last_ms: int) -> Sequence[str]:
+        return self._ledger.succeeded(first_ms, last_ms)
+
+    async def count_jobs(self) -> int:
+        return self._ledger.count_jobs()
+
+    async def circumstances(self) -> dict[str, Any]:
+        return embedded_circumstances(self.settings)
+
+
+@asynccontextmanager
+async def _running(settings: Settings, notes: Notes) -> AsyncIterator[Embedded]:
     sys.setswitchinterval(SWITCH_SEC)
     thread = HandlerThread(new_event_loop, "noonday-handlers")
     try:

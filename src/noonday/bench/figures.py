@@ -36,12 +36,23 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     duplicated: int
     early: int
+    earliest_ms: float | None
+    """The least lateness there was; less than 0 if one was early."""
     cpu_us_per_job: float
-    """Of the whole process, by execution, from before the first hand-out until the last was recorded."""
+    """Of all that take part, by execution, from before the first hand-out until the last was recorded."""
+    cpu_us_per_job_by: dict[str, float]
+    """The same, by who used it: one engine, or the roles and the servers of a cluster."""
+    create_cpu_us_per_job_by: dict[str, float]
+    """By job, while the jobs were created."""
     rss_mb: float | None
+    """Of all processes of ours that take part."""
     rss_peak_mb: float | None
-    """The whole life of the process, creating the jobs included."""
+    """The whole life of the processes, creating the jobs included."""
+    rss_mb_by: dict[str, float | None]
+    rss_peak_mb_by: dict[str, float | None]
     created_per_s: float
+    at_once: int | None
+    """How many handlers were waiting at the same time, if they were to wait."""
     settings: dict[str, Any]
 
 
@@ -53,11 +64,12 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     """What was acknowledged."""
     created_per_s: float
     lost: int
-    """Acknowledged, and not in the data file."""
+    """Acknowledged, and not in the store."""
     duplicated: int
-    """In the data file, and not acknowledged."""
+    """In the store, and not acknowledged."""
     cpu_us_per_job: float
-    """Of the process that has the engine."""
+    """Of all that take part, but for callers over HTTP."""
+    cpu_us_per_job_by: dict[str, float]
     rss_mb: float | None
     callers: int | None = None
     """For calls over HTTP."""
@@ -71,6 +83,7 @@ class Tally(msgspec.Struct, frozen=True):
     lost: int
     duplicated: int
     early: int
+    earliest_ms: float | None
     lateness_ms: Lateness
 
 
@@ -87,6 +100,7 @@ def tally(due_ms: Mapping[str, int], starts: Sequence[tuple[str, int]], recorded
         lost=len(due_ms) - len(done & seen),
         duplicated=len(starts) - len(seen) + len(unasked),
         early=sum(late < 0 for late in late_ns),
+        earliest_ms=round(min(late_ns) / 1e6, 3) if late_ns else None,
         lateness_ms=lateness([late / 1e6 for late in late_ns]),
     )
 
@@ -102,6 +116,21 @@ def lateness(values_ms: Sequence[float]) -> Lateness:
 def _percentile(ranked: Sequence[float], percent: int) -> float:
     """The smallest value that so many of a hundred do not exceed."""
     return ranked[max(0, -(-len(ranked) * percent // 100) - 1)]
+
+
+def used_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Of those that were there at both moments."""
+    return {name: after[name] - before[name] for name in after if name in before}
+
+
+def us_per_job(used_sec: Mapping[str, float], jobs: int) -> dict[str, float]:
+    return {name: round(used / max(1, jobs) * 1e6, 1) for name, used in used_sec.items()}
+
+
+def total(by: Mapping[str, float | None]) -> float | None:
+    """None if one of them is not known."""
+    known = [value for value in by.values() if value is not None]
+    return round(sum(known), 1) if known and len(known) == len(by) else None
 
 
 def middle(rounds: Sequence[Figures]) -> Figures:

@@ -1,9 +1,10 @@
-"""What it was measured on, and what a process used of it."""
+"""What it was measured on, and what processes used of it."""
 
 import os
 import platform
-import sqlite3
 import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,17 @@ from noonday.wiring.settings import Settings
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
+_LISTENS = "0A"
 
 
 def settings_used(settings: Settings) -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """What the figures depend on, on every rung."""
     return {
-        "synchronous": settings.store.synchronous,
-        "cache_mb": settings.store.cache_mb,
         "batch": settings.scheduler.batch,
         "lead_ms": settings.scheduler.lead_ms,
         "concurrency": settings.worker.concurrency,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "filesystem": filesystem_of(Path(settings.data).absolute().parent),
     }
 
 
@@ -38,13 +36,17 @@ def filesystem_of(directory: Path) -> str | None:
     return max(above)[1] if above else None
 
 
-def cpu_sec(pid: int | None = None) -> float:
-    """What a process, this one by default, has used of all cores so far."""
-    if pid is None:
-        return time.process_time()
-    # The second field is a name in brackets, which may hold anything.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SEC
+def own_cpu_sec() -> float:
+    """What this process has used of all cores so far."""
+    return time.process_time()
+
+
+def cpu_sec(processes: Mapping[str, Collection[int]]) -> dict[str, float]:
+    """What these processes, each with those it has started, have used of all cores so far; by the names they are given."""
+    stats = dict(_stats())
+    return {
+        name: sum(stats[pid].used_sec for pid in _with_descendants(roots, stats)) for name, roots in processes.items()
+    }
 
 
 def memory_mb(pid: int | None = None) -> tuple[float | None, float | None]:
@@ -55,3 +57,73 @@ def memory_mb(pid: int | None = None) -> tuple[float | None, float | None]:
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
     now, peak = (round(int(lines[name].split()[0]) / 1024, 1) for name in ("VmRSS", "VmHWM"))
     return now, peak
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or only waits for whoever started it to notice."""
+    stat = _stat(pid)
+    return stat is None or stat.state == "Z"
+
+
+def listeners(port: int) -> list[int]:
+    """The processes that listen on a port of this machine, as far as we may see them."""
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    return [pid for pid in _pids() if sockets and sockets & set(_open_files(pid))]
+
+
+class _Stat:
+    """/proc/PID/stat."""
+
+    def __init__(self, text: str) -> None:
+        # The second field is a name in brackets, which may hold anything.
+        fields = text.rpartition(")")[2].split()
+        self.state = fields[0]
+        self.parent = int(fields[1])
+        # With those of its children that have ended: so nothing is lost when one does.
+        self.used_sec = sum(map(int, fields[11:15])) / _TICKS_PER_SEC
+
+
+def _stats() -> Iterator[tuple[int, _Stat]]:
+    for pid in _pids():
+        if stat := _stat(pid):
+            yield pid, stat
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        return _Stat(Path(f"/proc/{pid}/stat").read_text())
+    except OSError:
+        return None
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def _with_descendants(roots: Collection[int], stats: dict[int, _Stat]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        children.setdefault(stat.parent, []).append(pid)
+    found: set[int] = set()
+    left = [pid for pid in roots if pid in stats]
+    while left:
+        pid = left.pop()
+        if pid not in found:
+            found.add(pid)
+            left += children.get(pid, ())
+    return found
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            _, local, _, state, *rest = line.split()
+            if state == _LISTENS and int(local.rpartition(":")[2], 16) == port:
+                yield rest[5]
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield os.readlink(entry)

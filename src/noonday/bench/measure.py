@@ -1,36 +1,25 @@
-"""Measuring one work, in the process that does it."""
+"""Measuring one work, in the process that creates its jobs."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from noonday.bench import BenchFailed
-from noonday.bench.engine import Notes, running, settings_for
-from noonday.bench.figures import Figures, tally
-from noonday.bench.ledger import Ledger, open_ledger
-from noonday.bench.machine import cpu_sec, memory_mb, settings_used
-from noonday.bench.works import Work
+from noonday.bench.figures import Figures, tally, total, us_per_job, used_between
+from noonday.bench.notes import Seen
+from noonday.bench.rig import Rig
+from noonday.bench.works import Waiting, Work
 from noonday.model.ids import JobId, execution_id
-from noonday.wiring.application import OWNER
-from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import Settings
 
-RUNG = "embedded"
 PAGE = 10_000
-SLOWEST_CREATE_PER_S = 8_000
 SLOWEST_DRAIN_PER_S = 500
 PATIENCE_SEC = 30
 MARGIN_MS = 300
-"""How long before anything is handed out the process is at rest, and its CPU time is read."""
+"""How long before anything is handed out the engine is at rest, and its CPU time is read."""
 TELL_EVERY_SEC = 0.25
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
-
-
-def head_start_sec(jobs: int) -> float:
-    """How long after the first job is created the first one falls due, so that all of them are stored by then."""
-    return 2 + jobs / SLOWEST_CREATE_PER_S
 
 
 def longest_sec(work: Work, head_start: float) -> float:
@@ -38,16 +27,13 @@ def longest_sec(work: Work, head_start: float) -> float:
     return head_start + work.lasts_ms / 1000 + PATIENCE_SEC + _expected(work, 0) / SLOWEST_DRAIN_PER_S
 
 
-async def measure(work: Work, data: str, head_start: float, tell: Tell) -> Figures:
+async def measure(work: Work, rig: Rig, head_start: float, tell: Tell) -> Figures:
     """Create the jobs of a work, let them fall due, wait until all is recorded, and compare. Raises BenchFailed."""
-    settings, notes = settings_for(data), Notes()
-    async with running(settings, notes) as embedded:
-        with open_ledger(data) as ledger:
-            run = _Run(work, embedded, settings, notes, ledger, tell)
-            await run.create(head_start)
-            await run.await_begin()
-            await run.await_end()
-    return run.figures()
+    run = _Run(work, rig, tell)
+    await run.create(head_start)
+    await run.await_begin()
+    await run.await_end()
+    return await run.figures()
 
 
 def _expected(work: Work, begin_ms: int) -> int:
@@ -55,34 +41,33 @@ def _expected(work: Work, begin_ms: int) -> int:
 
 
 class _Run:
-    def __init__(
-        self, work: Work, embedded: Embedded, settings: Settings, notes: Notes, ledger: Ledger, tell: Tell
-    ) -> None:
+    def __init__(self, work: Work, rig: Rig, tell: Tell) -> None:
         self._work = work
-        self._engine = embedded.engine
-        self._settings = settings
-        self._notes = notes
-        self._ledger = ledger
+        self._rig = rig
         self._tell = tell
-        self._now_ms = embedded.engine.drivers.clock.now_ms
         self._begin_ms = 0
+        self._last_due_ms = 0
+        self._over_ms = 0
+        """Nothing can be over before."""
         self._expected = 0
         self._jobs: list[JobId] = []
 
     async def create(self, head_start: float) -> None:
-        work, begun = self._work, time.perf_counter()
-        self._begin_ms = self._now_ms() + round(head_start * 1000)
+        work, begun, used_before = self._work, time.perf_counter(), self._rig.used_sec()
+        self._begin_ms = self._rig.now_ms() + round(head_start * 1000)
         for at in range(0, work.jobs, PAGE):
             self._tell("creating", at, work.jobs)
             page = range(at, min(at + PAGE, work.jobs))
-            specs = [work.spec(place, self._begin_ms) for place in page]
-            self._jobs += await self._engine.desk.create_ids(OWNER, specs)
+            self._jobs += await self._rig.create([work.spec(place, self._begin_ms) for place in page])
         self._created_per_s = work.jobs / (time.perf_counter() - begun)
+        self._create_used = used_between(used_before, self._rig.used_sec())
         self._expected = _expected(work, self._begin_ms)
+        self._last_due_ms = max(max(work.times(place, self._begin_ms)) for place in range(work.jobs))
+        self._over_ms = self._last_due_ms + (work.lasts_ms if isinstance(work, Waiting) else 0)
 
     async def await_begin(self) -> None:
         """Nothing may be handed out before all is stored: handing out begins a little ahead of the time."""
-        rest_ms = self._begin_ms - self._settings.scheduler.lead_ms - MARGIN_MS - self._now_ms()
+        rest_ms = self._begin_ms - self._rig.settings.scheduler.lead_ms - MARGIN_MS - self._rig.now_ms()
         if rest_ms < 0:
             raise BenchFailed(
                 f"{self._work.jobs} jobs were not created in time, at {self._created_per_s:.0f}/s: "
@@ -90,56 +75,66 @@ class _Run:
             )
         self._tell("waiting for the time", 0, self._expected)
         await asyncio.sleep(rest_ms / 1000)
-        self._cpu_before = cpu_sec()
+        self._used_before = self._rig.used_sec()
 
     async def await_end(self) -> None:
         deadline = time.monotonic() + longest_sec(self._work, 0)
         tell_at = 0.0
-        while not self._all_recorded():
+        while not await self._all_recorded():
             now = time.monotonic()
             if now > deadline:
                 break
-            if self._engine.failed.done():
-                raise BenchFailed(f"the engine stopped: {self._engine.failed.exception()!r}")
+            self._rig.check()
             if now >= tell_at:
-                self._tell("running", len(self._notes), self._expected)
+                self._tell("running", self._rig.started() or 0, self._expected)
                 tell_at = now + TELL_EVERY_SEC
-            await asyncio.sleep(0.005 if self._all_started() else 0.05)
+            await asyncio.sleep(self._rig.look_every_sec if self._all_started() else 0.05)
         self._recorded_ns = time.time_ns()
-        self._cpu_used = cpu_sec() - self._cpu_before
-        self._rss_mb, self._rss_peak_mb = memory_mb()
+        self._used = used_between(self._used_before, self._rig.used_sec())
+        self._memory = self._rig.memory_mb()
 
     def _all_started(self) -> bool:
-        return len(self._notes) >= self._expected
+        """As far as that can be seen."""
+        started = self._rig.started()
+        return self._rig.now_ms() >= self._over_ms if started is None else started >= self._expected
 
-    def _all_recorded(self) -> bool:
-        return self._all_started() and not self._ledger.any_open()
+    async def _all_recorded(self) -> bool:
+        return self._all_started() and await self._rig.all_recorded(self._last_due_ms)
 
-    def figures(self) -> Figures:
+    async def figures(self) -> Figures:
         self._tell("comparing", self._expected, self._expected)
-        work, due_ms = self._work, self._due_times()
-        last_due_ms = max(due_ms.values())
-        with open_ledger(self._settings.data) as ledger:
-            recorded = ledger.succeeded(self._begin_ms, last_due_ms)
-        seen = tally(due_ms, self._notes.starts(), recorded)
+        work, seen = self._work, await self._rig.finish()
+        recorded = await self._rig.succeeded(self._begin_ms, self._last_due_ms)
+        return self._compared(work, seen, recorded, await self._rig.circumstances())
+
+    def _compared(self, work: Work, seen: Seen, recorded: Sequence[str], settings: dict[str, object]) -> Figures:
+        found = tally(self._due_times(), seen.starts(), recorded)
         took = self._recorded_ns / 1e9 - self._begin_ms / 1000
+        rss = {name: now for name, (now, _) in self._memory.items()}
+        rss_peak = {name: peak for name, (_, peak) in self._memory.items()}
         return Figures(
             work=work.__struct_config__.tag,  # type: ignore[arg-type]
-            rung=RUNG,
+            rung=self._rig.rung,
             jobs=work.jobs,
             expected=self._expected,
-            fired=seen.fired,
-            recorded_per_s=round(seen.fired / took, 1),
-            drain_sec=round(self._recorded_ns / 1e9 - last_due_ms / 1000, 3),
-            lateness_ms=seen.lateness_ms,
-            lost=seen.lost,
-            duplicated=seen.duplicated,
-            early=seen.early,
-            cpu_us_per_job=round(self._cpu_used / max(1, seen.fired) * 1e6, 1),
-            rss_mb=self._rss_mb,
-            rss_peak_mb=self._rss_peak_mb,
+            fired=found.fired,
+            recorded_per_s=round(found.fired / took, 1),
+            drain_sec=round(self._recorded_ns / 1e9 - self._last_due_ms / 1000, 3),
+            lateness_ms=found.lateness_ms,
+            lost=found.lost,
+            duplicated=found.duplicated,
+            early=found.early,
+            earliest_ms=found.earliest_ms,
+            cpu_us_per_job=round(sum(self._used.values()) / max(1, found.fired) * 1e6, 1),
+            cpu_us_per_job_by=us_per_job(self._used, found.fired),
+            create_cpu_us_per_job_by=us_per_job(self._create_used, work.jobs),
+            rss_mb=total(rss),
+            rss_peak_mb=total(rss_peak),
+            rss_mb_by=rss,
+            rss_peak_mb_by=rss_peak,
             created_per_s=round(self._created_per_s, 1),
-            settings=settings_used(self._settings),
+            at_once=seen.at_once if isinstance(work, Waiting) else None,
+            settings=settings,
         )
 
     def _due_times(self) -> dict[str, int]:

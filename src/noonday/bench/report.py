@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from noonday.bench.figures import Created, Figures, Lateness, change_percent, middle
-from noonday.bench.measure import RUNG
 from noonday.bench.rest import Compared, RestSize, Side
 
 Document = dict[str, Any]
@@ -43,12 +42,12 @@ def of_rest(size: RestSize, compared: Compared) -> Document:
     )
 
 
-def of_create(created: Sequence[Created], settings: Document) -> Document:
+def of_create(created: Sequence[Created], rung: str, settings: Document) -> Document:
     """Nothing falls due here: a job is recorded when its creation is acknowledged. The rate is that of the first way."""
     first = created[0]
     return {
         "work": "create",
-        "rung": RUNG,
+        "rung": rung,
         "jobs": sum(each.jobs for each in created),
         "recorded_per_s": first.created_per_s,
         "lateness_ms": _plain(Lateness()),
@@ -56,6 +55,7 @@ def of_create(created: Sequence[Created], settings: Document) -> Document:
         "duplicated": sum(each.duplicated for each in created),
         "early": 0,
         "cpu_us_per_job": first.cpu_us_per_job,
+        "cpu_us_per_job_by": first.cpu_us_per_job_by,
         "rss_mb": first.rss_mb,
         "settings": settings,
         "ways": [_plain(each) for each in created],

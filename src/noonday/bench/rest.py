@@ -1,23 +1,20 @@
 """The work `rest`: whether jobs that lie in the store make those that are due slower.
 
-Two data files, one with jobs at rest and one without. Every measurement is made on both in turn, so that a machine that
-is busy for a while is busy for both, and both keep the same history of earlier rounds.
+Two stores, one with jobs at rest and one without. Every measurement is made on both in turn, so that a machine that is
+busy for a while is busy for both, and both keep the same history of earlier rounds.
 """
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from noonday.bench.figures import Created, Figures, Lateness, middle
-from noonday.bench.machine import memory_mb
-from noonday.bench.served import serving
 from noonday.bench.works import AtRest, Burst, Stream, Work
 from noonday.bench.workshop import Workshop
 
 SETTLE_SEC = 6
-"""How long a server is left alone before its memory is read: every loop has come round by then."""
+"""How long an engine is left alone before its memory is read: every loop has come round by then."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +27,20 @@ class RestSize:
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """`noonday up` on a data file, with nothing to do."""
+    """The engine on a store, with nothing to do."""
 
     startup_sec: float
     rss_mb: float | None
 
 
 class Side(msgspec.Struct, frozen=True):
-    """All that was measured on one of the two files."""
+    """All that was measured on one of the two stores."""
 
     bursts: list[Figures]
     streams: list[Figures]
     idle: Idle
     file_mb: float
+    """What the store takes on its disk."""
 
     @property
     def burst(self) -> Figures:
@@ -65,41 +63,36 @@ class Compared:
 
 
 def measure_rest(size: RestSize, workshop: Workshop) -> Compared:
-    files = (workshop.new_file(), workshop.new_file())
-    stored = workshop.store(size.at_rest, files[1])
+    places = (workshop.new_place(), workshop.new_place())
+    stored = workshop.store(size.at_rest, places[1])
     works: list[Work] = [*[size.burst] * size.rounds, *size.streams]
     measured = []
     for turn, work in enumerate(works, 1):
         workshop.heading = f"{turn} of {len(works)}"
-        measured.append([workshop.measure(work, data=data, head_start=size.head_start_sec) for data in files])
+        measured.append([workshop.measure(work, place=place, head_start=size.head_start_sec) for place in places])
     workshop.heading = ""
     idles = [
-        [_idle(data, workshop, settle=last) for data in files]
+        [_idle(place, workshop, settle=last) for place in places]
         for last in (turn == size.rounds - 1 for turn in range(size.rounds))
     ]
     before, after = (
-        _side(data, size.rounds, [pair[which] for pair in measured], [pair[which] for pair in idles])
-        for which, data in enumerate(files)
+        _side(workshop.size_mb(place), size.rounds, [pair[which] for pair in measured], [pair[which] for pair in idles])
+        for which, place in enumerate(places)
     )
     return Compared(stored, before, after)
 
 
-def _side(data: str, bursts: int, figures: list[Figures], idles: list[Idle]) -> Side:
-    return Side(
-        bursts=figures[:bursts],
-        streams=figures[bursts:],
-        idle=_middle_of(idles),
-        file_mb=round(Path(data).stat().st_size / 2**20, 1),
-    )
+def _side(size_mb: float, bursts: int, figures: list[Figures], idles: list[Idle]) -> Side:
+    return Side(bursts=figures[:bursts], streams=figures[bursts:], idle=_middle_of(idles), file_mb=size_mb)
 
 
-def _idle(data: str, workshop: Workshop, *, settle: bool) -> Idle:
+def _idle(place: str, workshop: Workshop, *, settle: bool) -> Idle:
     workshop.tell("starting a server", 0, 0)
-    with serving(data) as server:
+    with workshop.up(place) as up:
         if not settle:
-            return Idle(round(server.startup_sec, 2), None)
+            return Idle(round(up.startup_sec, 2), None)
         time.sleep(SETTLE_SEC)
-        return Idle(round(server.startup_sec, 2), memory_mb(server.pid)[0])
+        return Idle(round(up.startup_sec, 2), up.rss_mb)
 
 
 def _middle_of(idles: list[Idle]) -> Idle:

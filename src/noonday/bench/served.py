@@ -1,95 +1,143 @@
-"""`noonday up` as a process, on a data file of ours."""
+"""Commands of ours that serve, as processes: `noonday up`, `noonday serve`, `noonday worker`."""
 
 import http.client
 import os
-import secrets
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from noonday.api.auth import mint
 from noonday.bench import BenchFailed
-from noonday.bench.engine import environment
+from noonday.bench.figures import total
+from noonday.bench.machine import cpu_sec, memory_mb
+from noonday.model.job import Target
 from noonday.runtime.clock import SystemClock
 
 READY_WITHIN_SEC = 60
 STOP_WITHIN_SEC = 60
 LOOK_EVERY_SEC = 0.01
+HOST = "127.0.0.1"
 
 
-class Served:
-    """A server that is ready."""
+@dataclass(frozen=True)
+class Up:
+    """An engine that is ready."""
 
-    def __init__(self, pid: int, url: str, token: str, startup_sec: float) -> None:
-        self.pid = pid
-        self.url = url
-        self.token = token
-        self.startup_sec = startup_sec
-        """From the start of the process, the interpreter included, until /readyz said yes."""
+    processes: Mapping[str, Sequence[int]]
+    """Of the engine, by role."""
+    servers: Mapping[str, Sequence[int]]
+    """Those that it stands on, as far as they can be seen."""
+    startup_sec: float
+    """From the start of the processes, the interpreter included, until all of them had said that they are ready."""
+    url: str
+    """Of the API."""
+    token: str
+    target: Target
+    """What its workers can run."""
+
+    @property
+    def cpu_sec(self) -> dict[str, float]:
+        return cpu_sec({**self.processes, **self.servers})
+
+    @property
+    def rss_mb(self) -> float | None:
+        return total({str(pid): memory_mb(pid)[0] for pids in self.processes.values() for pid in pids})
+
+
+class Process:
+    """One command, on a port of its own, in a directory in which it leaves what it has to complain about."""
+
+    def __init__(self, words: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
+        self.directory = directory
+        self._begun = time.perf_counter()
+        self._words = words
+        self._port = _free_port()
+        with self._complaints.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "noonday", *words, "--port", str(self._port)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=directory,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._port}"
+
+    def await_ready(self) -> float:
+        """How many seconds after its start it was. Raises BenchFailed."""
+        deadline = time.monotonic() + READY_WITHIN_SEC
+        while not self._is_ready():
+            if self._process.poll() is not None:
+                raise BenchFailed(f"{self._name} ended: {complaints_in(self.directory)}")
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"{self._name} was not ready within {READY_WITHIN_SEC} s")
+            time.sleep(LOOK_EVERY_SEC)
+        return time.perf_counter() - self._begun
+
+    def tell_to_stop(self) -> None:
+        self._process.terminate()
+
+    def await_end(self, within_sec: float = STOP_WITHIN_SEC) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_sec)
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def _name(self) -> str:
+        return f"`noonday {' '.join(self._words)}`"
+
+    @property
+    def _complaints(self) -> Path:
+        return self.directory / "stderr"
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
 
 @contextmanager
-def serving(data: str) -> Iterator[Served]:
-    """Start it, and stop it in order. Raises BenchFailed."""
-    secret, port = secrets.token_urlsafe(32), _free_port()
-    complaints = Path(f"{data}.stderr")
-    with complaints.open("wb") as stderr:
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "noonday", "up", "--port", str(port), "--data", data],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            cwd=Path(data).parent,
-            env=environment() | {"NOONDAY_AUTH_SECRET": secret},
-            start_new_session=True,
-        )
+def stopped_afterwards(processes: Sequence[Process]) -> Iterator[None]:
+    """In order if they are quick about it."""
     try:
-        _await_ready(process, port, complaints)
-        yield Served(process.pid, f"http://127.0.0.1:{port}", _token(secret), time.perf_counter() - begun)
+        yield
     finally:
-        _stop(process)
+        for process in processes:
+            process.tell_to_stop()
+        for process in processes:
+            process.await_end()
 
 
-def _await_ready(process: "subprocess.Popen[bytes]", port: int, complaints: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN_SEC
-    while not _is_ready(port):
-        if process.poll() is not None:
-            raise BenchFailed(f"`noonday up` ended: {complaints.read_text(errors='replace')[-1000:].strip()}")
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"`noonday up` was not ready within {READY_WITHIN_SEC} s")
-        time.sleep(LOOK_EVERY_SEC)
+def complaints_in(directory: Path) -> str:
+    """The end of what a process has said on its standard error."""
+    return (directory / "stderr").read_text(errors="replace")[-1000:].strip()
 
 
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(STOP_WITHIN_SEC)
-    process.kill()
-    process.wait()
+def token_for(secret: str) -> str:
+    now = SystemClock().now_ms() / 1000
+    return mint(secret, tenant="default", subject=f"bench:{os.getpid()}", scopes=["admin"], ttl_seconds=86_400, now=now)
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
-
-
-def _token(secret: str) -> str:
-    now = SystemClock().now_ms() / 1000
-    return mint(secret, tenant="default", subject=f"bench:{os.getpid()}", scopes=["admin"], ttl_seconds=86_400, now=now)

@@ -7,6 +7,7 @@ import msgspec
 from noonday.model.job import JobSpec, JobType, Target, instant_of
 
 TARGET = Target("bench", "bench.note")
+WAITING = Target("bench", "bench.wait")
 
 
 class Burst(msgspec.Struct, frozen=True, tag="burst"):
@@ -47,6 +48,23 @@ class Stream(msgspec.Struct, frozen=True, tag="stream"):
 
     def _due_ms(self, place: int, begin_ms: int) -> int:
         return begin_ms + int(place * 1000 / self.rate)
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """One-shots that are all due at one instant, and whose handlers then wait, as for somebody's answer."""
+
+    jobs: int
+    seconds: float
+
+    @property
+    def lasts_ms(self) -> int:
+        return round(self.seconds * 1000)
+
+    def spec(self, place: int, begin_ms: int) -> JobSpec:
+        return msgspec.structs.replace(one_shot(begin_ms), target=WAITING, payload=self.seconds)
+
+    def times(self, place: int, begin_ms: int) -> Sequence[int]:
+        return (begin_ms,)
 
 
 class Crons(msgspec.Struct, frozen=True, tag="crons"):
@@ -100,7 +118,7 @@ class Crons(msgspec.Struct, frozen=True, tag="crons"):
         return phase_ms // 1000 * 1000 if self.by_cron else phase_ms
 
 
-Work = Burst | Stream | Crons
+Work = Burst | Stream | Crons | Waiting
 
 _DAY_MS = 86_400_000
 _ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Tokyo")

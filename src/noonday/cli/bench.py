@@ -13,12 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from noonday.bench.create import CreateSize, measure_create
-from noonday.bench.engine import settings_for
+from noonday.bench.engine import EMBEDDED
 from noonday.bench.figures import Created, Figures, Lateness, change_percent
-from noonday.bench.machine import IN_MEMORY, filesystem_of, settings_used
+from noonday.bench.fleet import CLUSTER, FleetSize
+from noonday.bench.machine import IN_MEMORY, filesystem_of
 from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds
 from noonday.bench.rest import Compared, RestSize, measure_rest
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Work
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Work
 from noonday.bench.workshop import Workshop, open_workshop
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Group
@@ -33,11 +34,16 @@ Each work runs the real engine in a process of its own, on a data file that is r
 NOONDAY_WORKER_* and NOONDAY_STORE_* variables count, noonday.toml does not. The exit code is 1 if anything was lost,
 ran twice or started early.
 
+With --rung cluster: schedulers, recorders and workers as processes, on the servers that NOONDAY_POSTGRES_URL,
+NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS name, or in a clone on those of `make servers`. A schema,
+topics and keys are made there and removed afterwards. NOONDAY_CLUSTER_* and NOONDAY_KAFKA_* count, too.
+
 Examples:
   noonday bench burst
   noonday bench stream --rate 2000 --json
   noonday bench rest --at-rest 1000000 --crons 100000
   NOONDAY_SCHEDULER_BATCH=500 noonday bench burst --jobs 20000 --rounds 3
+  noonday bench burst --rung cluster --schedulers 2 --workers 2
 """
 
 _positive = click.IntRange(min=1)
@@ -48,7 +54,11 @@ _some = click.FloatRange(min=0, min_open=True)
 def common_options(command: F) -> F:
     for option in (
         json_option,
-        click.option("--rung", type=click.Choice(["embedded"]), default="embedded", show_default=True),
+        click.option("--rung", type=click.Choice([EMBEDDED, CLUSTER]), default=EMBEDDED, show_default=True),
+        click.option("--schedulers", type=_positive, help="Processes of this role on a cluster. [default: 1]"),
+        click.option("--recorders", type=_positive, help="Likewise. [default: 1]"),
+        click.option("--workers", type=_positive, help="Likewise. [default: 1]"),
+        click.option("--concurrency", type=_positive, help="How many handlers run at once in a worker."),
         click.option(
             "--dir",
             "directory",
@@ -73,7 +83,8 @@ _head_start_option = click.option(
     "--head-start",
     type=_some,
     metavar="SECONDS",
-    help="How long creating the jobs may take before the first is due. [default: 2, and 1 for each 8000 jobs]",
+    help="How long creating the jobs may take before the first is due. [default: 2, and 1 for each 8000 jobs, on a "
+    "cluster for each 5000]",
 )
 
 
@@ -118,12 +129,25 @@ def crons(jobs: int, every: int, seconds: float, bunched: bool, by_cron: bool, *
 
 
 @bench.command()
+@click.option("--jobs", type=_positive, default=10_000, show_default=True)
+@click.option("--seconds", type=_some, default=30.0, show_default=True, help="How long each of them waits.")
+@measuring_options
+def waiting(jobs: int, seconds: float, concurrency: int | None, **options: Any) -> None:
+    """One-shots whose handlers wait for something, all at once.
+
+    Until --concurrency says otherwise, a worker runs as many at once as there are jobs. How many really were, and what
+    memory that took, is told.
+    """
+    _measure(Waiting(jobs, seconds), asked={"seconds": seconds}, concurrency=concurrency or jobs, **options)
+
+
+@bench.command()
 @click.option("--at-rest", type=_positive, default=1_000_000, show_default=True, help="One-shots due in months.")
 @click.option("--crons", type=_not_negative, default=100_000, show_default=True, help="Cron jobs due in days.")
 @click.option("--jobs", type=_positive, default=100_000, show_default=True, help="Jobs in a burst.")
 @click.option("--rate", "rates", type=_some, multiple=True, default=(200.0, 2000.0), show_default=True)
 @click.option("--seconds", type=click.FloatRange(min=0), default=20.0, show_default=True, help="0: no streams.")
-@click.option("--rounds", type=_positive, default=3, show_default=True, help="Bursts on either file.")
+@click.option("--rounds", type=_positive, default=3, show_default=True, help="Bursts on either store.")
 @_head_start_option
 @common_options
 def rest(
@@ -135,17 +159,16 @@ def rest(
     rounds: int,
     head_start: float | None,
     as_json: bool,
-    rung: str,
-    directory: Path | None,
+    **where: Any,
 ) -> None:
     """The burst and the streams again, with jobs at rest.
 
-    Measured in turn on a data file with jobs at rest and on one without, and how long `noonday up` takes to start on
-    either and what memory it has then.
+    Measured in turn on a store with jobs at rest and on one without, and how long the engine takes to start on either
+    and what memory it has then.
     """
     streams = tuple(Stream(rate, seconds) for rate in rates) if seconds else ()
     size = RestSize(AtRest(at_rest, crons), Burst(jobs), streams, rounds, head_start)
-    with _workshop(directory) as workshop:
+    with _workshop(**where) as workshop:
         compared = measure_rest(size, workshop)
     document = of_rest(size, compared)
     conclude(document, as_json, _compared(size, compared))
@@ -155,16 +178,16 @@ def rest(
 @click.option("--jobs", type=_positive, default=100_000, show_default=True, help="In bulk and in batches.")
 @click.option("--calls", type=_positive, default=20_000, show_default=True, help="One by one, over HTTP.")
 @common_options
-def create(jobs: int, calls: int, as_json: bool, rung: str, directory: Path | None) -> None:
+def create(jobs: int, calls: int, as_json: bool, **where: Any) -> None:
     """How fast jobs are stored, in each way there is.
 
     Through the SDK in bulk; over HTTP in batches and one by one, by callers in a process of their own that speak raw
     HTTP/1.1 over connections they keep.
     """
-    with _workshop(directory) as workshop:
+    with _workshop(**where) as workshop:
         created = list(measure_create(CreateSize(jobs, calls), workshop))
-        settings = settings_used(settings_for(workshop.new_file()))
-    conclude(of_create(created, settings), as_json, _ways(created))
+        document = of_create(created, workshop.rung, workshop.circumstances())
+    conclude(document, as_json, _ways(created))
 
 
 def _measure(
@@ -173,11 +196,10 @@ def _measure(
     rounds: int,
     head_start: float | None,
     as_json: bool,
-    rung: str,
-    directory: Path | None,
     asked: dict[str, Any] | None = None,
+    **where: Any,
 ) -> None:
-    with _workshop(directory) as workshop:
+    with _workshop(**where) as workshop:
         measured = [workshop.measure(work, head_start=head_start) for _ in range(rounds)]
     conclude(of_rounds(measured, **(asked or {})), as_json, _rounds(measured))
 
@@ -188,7 +210,7 @@ def conclude(document: Document, as_json: bool, table: Listing) -> None:
         show_json(document)
     else:
         circumstances = ", ".join(f"{name} {value}" for name, value in document["settings"].items())
-        show(table, "", Text(circumstances, style="dim"))
+        show(table, "", *_details(document), Text(circumstances, style="dim"))
     if not is_flawless(document):
         wrong = ", ".join(f"{document[name]} {name}" for name in ("lost", "duplicated", "early") if document[name])
         console(err=True).print(f"wrong: {wrong}", style="bold red")
@@ -196,13 +218,28 @@ def conclude(document: Document, as_json: bool, table: Listing) -> None:
 
 
 @contextmanager
-def _workshop(directory: Path | None) -> Iterator[Workshop]:
+def _workshop(
+    *, rung: str, directory: Path | None, concurrency: int | None, **counts: int | None
+) -> Iterator[Workshop]:
+    said = {name: count for name, count in counts.items() if count is not None}
+    if rung == EMBEDDED:
+        _check_embedded(directory, said)
+    size = FleetSize(**said) if rung == CLUSTER else None
+    with (
+        _ended_by_signals(),
+        _Shown() as shown,
+        open_workshop(directory, shown.tell, size, concurrency) as workshop,
+    ):
+        yield workshop
+
+
+def _check_embedded(directory: Path | None, counts: dict[str, int]) -> None:
+    for name in counts:
+        raise click.UsageError(f"--{name} is for --rung {CLUSTER}: one process does everything on {EMBEDDED}")
     place = directory or Path(gettempdir())
     if filesystem_of(place) in IN_MEMORY:
         text = f"{place} is in memory, where syncing costs nothing: name a directory on a disk with --dir"
         console(err=True).print(f"warning: {text}", style="yellow")
-    with _ended_by_signals(), _Shown() as shown, open_workshop(directory, shown.tell) as workshop:
-        yield workshop
 
 
 @contextmanager
@@ -256,6 +293,23 @@ def _rounds(rounds: Sequence[Figures]) -> Listing:
     return grid
 
 
+def _details(document: Document) -> list[Text]:
+    """What is not in the table: who used the CPU and the memory, the most first, if it was not one alone."""
+    lines = [
+        f"{about}: " + ", ".join(f"{name} {used:.1f}" for name, used in _ranked(document[key]))
+        for about, key in (("CPU us/job", "cpu_us_per_job_by"), ("peak MB", "rss_peak_mb_by"))
+        if len(document.get(key, ())) > 1
+    ]
+    if document.get("at_once") is not None:
+        lines.append(f"waiting at once: {document['at_once']:,}")
+    return [Text(line) for line in (*lines, "")] if lines else []
+
+
+def _ranked(by: dict[str, float | None]) -> list[tuple[str, float]]:
+    known = [(name, value) for name, value in by.items() if value is not None]
+    return sorted(known, key=lambda share: -share[1])
+
+
 def _ways(created: Sequence[Created]) -> Listing:
     right = ("JOBS", "CREATED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
     grid = Listing("WAY", "CALLERS", *right, right=("CALLERS", *right), spare=("P95 MS", "MAX MS", "RSS MB", "JOBS"))
@@ -288,7 +342,7 @@ def _compared(size: RestSize, compared: Compared) -> Listing:
         add(f"stream {stream.rate:g}/s, p99 ms", was.p99, now.p99, 1)
     add("idle, start-up s", before.idle.startup_sec, after.idle.startup_sec, 2)
     add("idle, memory MB", before.idle.rss_mb, after.idle.rss_mb, 0)
-    add("data file MB", before.file_mb, after.file_mb, 0)
+    add("store MB", before.file_mb, after.file_mb, 0)
     return grid
 
 

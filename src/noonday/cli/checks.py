@@ -190,7 +190,7 @@ def check_payloads(patient: Patient) -> Iterator[Finding]:
                 ring.open(b64decode(sealed), context_of(tenant, job_id))
             except (BadKey, ValueError) as bad:
                 closed.append(bad.detail if isinstance(bad, BadKey) else str(bad))
-        yield _payload_finding(ring, len(samples), closed)
+        yield payload_finding(ring, len(samples), closed)
 
 
 def _samples(conn: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
@@ -203,7 +203,7 @@ def _samples(conn: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def _payload_finding(ring: Keyring, looked_at: int, closed: list[str]) -> Finding:
+def payload_finding(ring: Keyring, looked_at: int, closed: list[str]) -> Finding:
     if closed:
         fix = "put back the keys it was encrypted with (`noonday keys list` shows those there are)"
         return Finding(Level.FAIL, "payloads", f"{len(closed)} of {looked_at} cannot be decrypted: {closed[0]}", fix)

@@ -1,5 +1,6 @@
 """`noonday doctor`: whether everything is as it should be, and what to do if not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,10 +17,10 @@ from noonday.model.job import ms_of
 COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 EXAMPLES = """
-It only reads, and may be run while a server runs. The exit code is 1 if anything failed.
+It may be run while everything runs, and leaves nothing behind. The exit code is 1 if anything failed.
 
 Examples:
-  noonday doctor
+  noonday doctor                                             the servers, if postgres.url is set; else the data file
   noonday doctor --data /var/lib/noonday/noonday.db --thorough
 """
 
@@ -32,12 +33,14 @@ Examples:
 def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, config: Path | None) -> None:
     """Find out what is wrong, and how to mend it.
 
-    Looks at the machine, the data file and what belongs to it.
+    Looks at the machine, the data file and what belongs to it; where a cluster is configured, at PostgreSQL, Redis, Kafka
+    and etcd.
     """
     patient = Patient(read_settings(config, data=data), ms_of(now()), thorough)
+    clustered = patient.settings.postgres.url is not None and data is None
     findings = []
-    with patience(f"examining {patient.path}"):
-        for finding in examine(patient):
+    with patience("examining the servers" if clustered else f"examining {patient.path}"):
+        for finding in _examine_cluster(patient) if clustered else examine(patient):
             findings.append(finding)
             if not as_json:
                 _tell(finding)
@@ -47,9 +50,20 @@ def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, 
         ctx.exit(FAILED)
 
 
+def _examine_cluster(patient: Patient) -> Iterator[Finding]:
+    """Imported here: whoever runs on one file need not have the clients of the servers."""
+    try:
+        from noonday.cli.cluster_checks import examine_cluster
+    except ModuleNotFoundError as missing:
+        fix = "pip install 'noonday[cluster]'; or unset postgres.url, if this is no cluster"
+        yield Finding(Level.FAIL, "packages", f"{missing.name} is not installed", fix)
+    else:
+        yield from examine_cluster(patient)
+
+
 def _tell(finding: Finding) -> None:
     out = console()
     mark = (f"{finding.level.value:<4}", COLOURS[finding.level])
-    out.print(Text.assemble(mark, f"  {finding.about:<11} ", printable(finding.detail)), soft_wrap=True)
+    out.print(Text.assemble(mark, f"  {finding.about:<12} ", printable(finding.detail)), soft_wrap=True)
     if finding.fix:
-        out.print(Text(f"      {'':<11} -> {finding.fix}"), soft_wrap=True)
+        out.print(Text(f"      {'':<12} -> {finding.fix}"), soft_wrap=True)

@@ -21,6 +21,7 @@ COMMANDS = {
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",
+    "replay": "noonday.cli.replay:replay",
     "pool": "noonday.cli.pools:pool",
     "workers": "noonday.cli.workers:workers",
     "top": "noonday.cli.top:top",

@@ -110,7 +110,9 @@ def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: 
         snooze_ms=report.snooze_ms if report else 0,
     )
     if verdict is None:
-        return report
+        # A success that is settled is said again by its worker when the handler has recorded it itself.
+        said_again = outcome is Outcome.SUCCEEDED and execution.state is State.SUCCEEDED
+        return None if said_again else report
     if outcome is Outcome.ASKED_BACK:
         _take_back(ledger, execution, ledger.books.jobs.get(execution.job_id))
     else:

@@ -22,6 +22,11 @@ def new_job_id() -> JobId:
     return JobId(str(uuid_utils.uuid7()))
 
 
+def new_worker_id() -> WorkerId:
+    """An identity that is fresh at every start."""
+    return WorkerId(f"w-{uuid_utils.uuid7().hex[:20]}")
+
+
 def execution_id(job_id: JobId, nominal_ms: int, discriminator: str = "") -> ExecutionId:
     """The one id an occurrence can have: 48 bits of time, then a hash, laid out as a UUID of version 8.
 

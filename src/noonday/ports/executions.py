@@ -71,8 +71,9 @@ class Executions(ABC):
         started goes back on the timeline with the next dispatch number (CANCELLED, if that was wished)."""
 
     @abstractmethod
-    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
-        """(execution, dispatch, reason) of those of a pool that are handed out or running and asked to end."""
+    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+        """(execution, dispatch, reason) of those of a pool that are handed out or running and asked to end, and of those that
+        were, and have ended since an instant: a second delivery of them may still be on its way."""
 
     @abstractmethod
     async def prune(self, policy: "Retention", now_ms: int, limit: int) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import structlog
 
@@ -35,12 +36,15 @@ class Crew:
         self._recorder_of = recorder_of
         self._joined = False
         self._renewed_at = clock.monotonic()
-        self._at_work: dict[int, list[asyncio.Task[None]]] = {}
-        self.loops: dict[int, Loop] = {}
+        self._at_work: dict[int, _AtWork] = {}
 
     @property
     def partitions(self) -> Collection[int]:
         return self._at_work.keys()
+
+    @property
+    def loops(self) -> list[Loop]:
+        return [each.loop for each in self._at_work.values()]
 
     async def run_once(self, now_ms: int) -> int:
         """Keep the lease, and record what falls to us."""
@@ -56,7 +60,9 @@ class Crew:
         for partition in [partition for partition in self._at_work if partition not in share]:
             await self._let_go(partition)
         for partition in sorted(share - self._at_work.keys()):
-            await self._begin(partition)
+            # Somebody else's last batch, or its beginning at the same moment: in the next round we see where it ended.
+            with contextlib.suppress(StaleEpoch):
+                await self._begin(partition)
         return 0
 
     async def next_wait(self) -> float:
@@ -95,11 +101,13 @@ class Crew:
         recorder = self._recorder_of(partition)
         await recorder.open()
         loop = Loop(f"recorder-{partition}", recorder, self._clock, every(0), stuck_after_sec=30)
-        self.loops[partition] = loop
-        self._at_work[partition] = [
+        tasks = [
             asyncio.create_task(loop.run(), name=loop.name),
             asyncio.create_task(self._tick(recorder), name=f"ticks-{partition}"),
         ]
+        for task in tasks:
+            task.add_done_callback(_take_note)
+        self._at_work[partition] = _AtWork(recorder, loop, tasks)
 
     async def _tick(self, recorder: Recorder) -> None:
         while True:
@@ -110,18 +118,31 @@ class Crew:
                 await self._clock.sleep(0.5)
 
     async def _let_go(self, partition: int) -> None:
-        self.loops.pop(partition, None)
-        await stop(self._at_work.pop(partition))
+        at_work = self._at_work.pop(partition)
+        await stop([task for task in at_work.tasks if not task.done()])
+        await at_work.recorder.settle_down()
 
     async def _drop_ended(self) -> None:
-        for partition, tasks in list(self._at_work.items()):
-            ended = next((task for task in tasks if task.done()), None)
+        for partition, at_work in list(self._at_work.items()):
+            ended = next((task for task in at_work.tasks if task.done()), None)
             if ended is None:
                 continue
-            del self._at_work[partition]
-            self.loops.pop(partition, None)
             error = ended.exception()
-            await stop([task for task in tasks if task is not ended])
+            at_work.tasks.remove(ended)
+            await self._let_go(partition)
             if not isinstance(error, StaleEpoch):
                 raise error or NoondayError(f"the recorder of partition {partition} ended by itself")
-            log.warning("somebody else records this partition", partition=partition)
+            log.warning("our place is not where we left it", partition=partition)
+
+
+@dataclass(frozen=True)
+class _AtWork:
+    recorder: Recorder
+    loop: Loop
+    tasks: list[asyncio.Task[None]]
+
+
+def _take_note(task: asyncio.Task[None]) -> None:
+    """The crew looks at it in its next round."""
+    if not task.cancelled():
+        task.exception()

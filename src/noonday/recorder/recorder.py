@@ -104,6 +104,13 @@ class Recorder:
             await self._apply(batch)
         return len(batch.entries)
 
+    async def settle_down(self) -> None:
+        """Wait for what is under way, whatever becomes of it: whoever records next finds our place in the store."""
+        if self._under_way is not None:
+            await asyncio.wait({self._under_way})
+            if not self._under_way.cancelled():
+                self._under_way.exception()
+
     async def tick_forever(self) -> None:
         """Each tick 5 s after the former was acknowledged. A tick carries the store's time."""
         number = 0
@@ -180,6 +187,7 @@ class Recorder:
         lost = [worker for worker in running if self._ticks - self._silent_since.get(worker, 0) >= TICKS_TO_JUDGE]
         if lost:
             log.warning("workers are lost", workers=lost)
+            self._metrics.workers_lost.inc(len(lost))
             await self._follow_up(await self._executions.lose_workers(lost, self._clock.now_ms()))
         for worker, ticks in list(self._silent_since.items()):
             if self._ticks - ticks > 10 * TICKS_TO_JUDGE:

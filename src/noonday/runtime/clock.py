@@ -37,9 +37,16 @@ class ClockKeeper:
 
     KEEP = 8
 
-    def __init__(self, clock: ReferenceClock, read_ms: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        clock: ReferenceClock,
+        read_ms: Callable[[], Awaitable[int]],
+        show: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        """`show` is told how far our own clock is ahead of the reference, in seconds."""
         self._clock = clock
         self._read_ms = read_ms
+        self._show = show
         self._samples: deque[tuple[float, float]] = deque(maxlen=self.KEEP)
         """(how long the answer took, the offset it gives), in ms."""
 
@@ -52,4 +59,5 @@ class ClockKeeper:
             self._samples.clear()  # one of the clocks was set
         self._samples.append((took_ms, measured))
         self._clock.offset_ms = round(min(self._samples)[1])
+        self._show(-self._clock.offset_ms / 1000)
         return 0

@@ -1,5 +1,7 @@
 """What Noonday counts, in the vocabulary of the glossary. One registry per engine, so that two can live in one process."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
@@ -41,6 +43,12 @@ class Metrics:
         self.dead_letters = Gauge("noonday_dead_letters", "Dead letters nobody has dealt with.", registry=registry)
         self.running = Gauge("noonday_running_executions", "Handlers that run now.", registry=registry)
         self.workers = Gauge("noonday_workers", "Workers alive.", registry=registry)
+        self.pool_workers = Gauge(
+            "noonday_pool_workers", "Workers alive that serve a pool.", ["pool"], registry=registry
+        )
+        self.workers_lost = Counter(
+            "noonday_workers_lost_total", "Workers judged lost while they ran something.", registry=registry
+        )
         self.tick_age = Gauge(
             "noonday_tick_age_seconds", "How long ago a loop last came round.", ["loop"], registry=registry
         )
@@ -51,8 +59,23 @@ class Metrics:
             registry=registry,
         )
         self.clock_offset = Gauge(
-            "noonday_clock_offset_seconds", "Steps of the wall clock against the monotonic one.", registry=registry
+            "noonday_clock_offset_seconds",
+            "How far the clock of this process is ahead of the one that all go by.",
+            registry=registry,
         )
+
+        self.answers = Counter(
+            "noonday_api_answers_total", "Answers of the API, by class.", ["class"], registry=registry
+        )
+        self._answers_by_class = [self.answers.labels(f"{first}xx") for first in range(1, 6)]
+
+    def count_answer(self, status: int) -> None:
+        """Of an HTTP status. Called for every request, so the labels are looked up beforehand."""
+        self._answers_by_class[status // 100 - 1].inc()
+
+    def watch_tick(self, loop: str, age_sec: Callable[[], float]) -> None:
+        """Whoever scrapes is told how long ago a loop came round as of then, also if everything else stands still."""
+        self.tick_age.labels(loop).set_function(age_sec)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -183,12 +183,15 @@ class Dispatcher:
             return [*await self._fire(shots[:middle]), *await self._fire(shots[middle:])]
 
     async def _follow_up(self, fired: Fired) -> None:
-        if fired.dispatches:
-            await self._bus.publish(self._tracing.dispatched(fired.dispatches))
-            self.on_published()
-        self._to_seal += fired.batches
-        latest = self._clock.now_ms() + self._hint_ahead_ms
-        await self._index.hint([entry for entry in fired.entries if entry.due_ms <= latest])
+        try:
+            if fired.dispatches:
+                await self._bus.publish(self._tracing.dispatched(fired.dispatches))
+                self.on_published()
+            self._to_seal += fired.batches
+        finally:
+            # Also if the bus is away: what comes next is not of this batch, which stays unsealed.
+            latest = self._clock.now_ms() + self._hint_ahead_ms
+            await self._index.hint([entry for entry in fired.entries if entry.due_ms <= latest])
         with contextlib.suppress(SignalsUnavailable):
             # The wish is in the store, and the keeper of the flags looks there again.
             for pool, execution, dispatch, reason in fired.flags:

@@ -15,6 +15,8 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.leases import Leases
 
 log = structlog.get_logger("noonday.ownership")
+UNSEALED_MS = 10_000
+"""What we fired ourselves may be on its way for so long."""
 
 
 class Ownership:
@@ -91,10 +93,10 @@ class Ownership:
         """A round with the store was completed. Noted by the loops that do the work."""
         self._store_seen_at = self._clock.monotonic()
 
-    def may_adopt(self, owner: InstanceId) -> bool:
-        """Whether it falls to us to publish what this instance fired and never sealed."""
+    def may_adopt(self, owner: InstanceId, age_ms: int) -> bool:
+        """Whether it falls to us to publish what an instance fired so long ago and never sealed."""
         if owner == self._instance:
-            return True
+            return age_ms > UNSEALED_MS
         return owner not in self._members and self._instance == min(self._members, default=self._instance)
 
     def lose(self, partitions: tuple[int, ...]) -> None:

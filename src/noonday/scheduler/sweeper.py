@@ -11,7 +11,6 @@ from noonday.scheduler.ownership import Ownership
 
 PAGE = 5_000
 BATCHES = 20
-UNSEALED_MS = 10_000
 NET_MS = 360_000
 """Workers start nothing that was fired more than five minutes ago; a minute later the net may have it."""
 JUMP_MS = 60_000
@@ -62,8 +61,8 @@ class Sweeper:
 
         A batch belongs to the instance that fired it, as long as that is a member.
         """
-        batches = await self._firing.unsealed(now_ms - UNSEALED_MS, BATCHES)
-        batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner)]
+        batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES)
+        batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms)]
         for batch in batches:
             dispatches = await self._firing.dispatches_of(batch)
             await self._bus.publish(dispatches)

@@ -1,24 +1,32 @@
 """Noonday inside a Python program."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import structlog
 
+from noonday.intake.desk import Desk
+from noonday.intake.reading import Reading
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, ExecutionFailed, NoondayError
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec
-from noonday.model.view import ExecutionView, JobView
+from noonday.model.view import ExecutionView, JobView, PoolSettings
+from noonday.ports.archive import Archive
 from noonday.sdk.registry import Registry
 from noonday.sdk.spec import Duration, JobFields, seconds_of
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from noonday.wiring.transactions import Transactions
 
 log = structlog.get_logger("noonday.application")
 T = TypeVar("T")
@@ -39,6 +47,9 @@ class Noonday(Registry):
     def __init__(self) -> None:
         super().__init__()
         self.engine: Running | None = None
+        self._settings: Settings | None = None
+        """Of the cluster that this application belongs to, once it is known."""
+        self._in_transactions: Transactions | None = None
 
     @asynccontextmanager
     async def embedded(
@@ -68,6 +79,33 @@ class Noonday(Registry):
         finally:
             await asyncio.to_thread(thread.close)
 
+    @asynccontextmanager
+    async def cluster(self, *, config: Path | None = None, **settings: Any) -> AsyncIterator["Running"]:
+        """Create jobs of a cluster, and look at them, for as long as the block lasts. Workers run elsewhere.
+
+        `settings` are those of `noonday.toml`, such as `postgres_url=...`; the file and NOONDAY_* say the others. Jobs that
+        are declared in code are created or updated, and so are the pools they name.
+        """
+        from noonday.wiring.cluster import Node, Role  # the clients of all servers
+
+        if self.engine is not None:
+            raise Conflict("this application has an engine already")
+        chosen = load_settings(settings, os.environ, config)
+        thread = EngineThread()
+        try:
+            node = await thread.call(lambda: Node.open(chosen, [Role.API]))
+            self.engine = Running(_Rung(node.intake, node.drivers), thread)
+            self._settings, self._in_transactions = chosen, None
+            try:
+                await self.engine.make_pools(self.declared)
+                await self.engine.declare(self.declared)
+                yield self.engine
+            finally:
+                self.engine = self._settings = self._in_transactions = None
+                await thread.call(node.stop)
+        finally:
+            await asyncio.to_thread(thread.close)
+
     async def enqueue(
         self,
         handler: str | Callable[..., Any],
@@ -79,16 +117,29 @@ class Noonday(Registry):
         every: Duration | None = None,
         timezone: str | None = None,
         pool: str | None = None,
+        connection: Any = None,
         **fields: Unpack[JobFields],
     ) -> JobView:
-        """Create a job: now, `at` a time, after a `delay`, on a `cron`, or `every` so many seconds."""
+        """Create a job: now, `at` a time, after a `delay`, on a `cron`, or `every` so many seconds.
+
+        With `connection`, one of asyncpg or an AsyncConnection of psycopg 3 that is inside a transaction of the caller's on
+        the database of a cluster, the job is created by that transaction: it exists once that is committed, and never if it
+        is rolled back. No engine is needed then. A `unique_key` that is taken raises Conflict, and changes nothing.
+        """
         spec = self.spec_for(
             handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
         )
+        if connection is not None:
+            return await self._transactions().create(OWNER, connection, spec)
         return await self._running().create(spec)
 
-    async def enqueue_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
-        """Create jobs made with `spec_for`, in one transaction for each five thousand: all or none of those."""
+    async def enqueue_many(self, specs: Sequence[JobSpec], *, connection: Any = None) -> list[JobId]:
+        """Create jobs made with `spec_for`, in one transaction for each five thousand: all or none of those.
+
+        With `connection` as in `enqueue`: all in the caller's own transaction.
+        """
+        if connection is not None:
+            return await self._transactions().create_many(OWNER, connection, specs)
         return await self._running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
@@ -99,26 +150,66 @@ class Noonday(Registry):
 
     def _running(self) -> "Running":
         if self.engine is None:
-            raise Conflict("no engine here: use `async with app.embedded(...)`, or `Noonday.client(url, token)`")
+            raise Conflict(
+                "no engine here: use `async with app.embedded(...)` or `app.cluster(...)`, or `Noonday.client(url, token)`"
+            )
         return self.engine
+
+    def _transactions(self) -> "Transactions":
+        from noonday.wiring.transactions import Transactions
+
+        if self.engine is not None and self._settings is None:
+            raise Conflict("`connection` is for a cluster: an embedded engine keeps its jobs in a file of its own")
+        if self._in_transactions is None:
+            self._in_transactions = Transactions(self._settings or load_settings({}, os.environ))
+        return self._in_transactions
+
+
+class _Intake(Protocol):
+    """What accepts jobs and answers questions."""
+
+    @property
+    def desk(self) -> Desk: ...
+    @property
+    def reading(self) -> Reading: ...
+
+
+class _Archived(Protocol):
+    @property
+    def archive(self) -> Archive: ...
+
+
+class Rung(Protocol):
+    """What an application speaks with: an embedded engine, or a cluster."""
+
+    @property
+    def engine(self) -> _Intake: ...
+    @property
+    def store(self) -> _Archived: ...
+
+
+@dataclass(frozen=True)
+class _Rung:
+    engine: _Intake
+    store: _Archived
 
 
 class Running:
-    """The engine of an application that is embedded."""
+    """The engine of an application, embedded or on a cluster."""
 
-    def __init__(self, embedded: Embedded, thread: "EngineLoop") -> None:
-        self._embedded = embedded
+    def __init__(self, rung: Rung, thread: "EngineLoop") -> None:
+        self._rung = rung
         self._thread = thread
 
     async def create(self, spec: JobSpec) -> JobView:
-        return await self._thread.call(lambda: self._embedded.engine.desk.create(OWNER, spec))
+        return await self._thread.call(lambda: self._rung.engine.desk.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
         return await self._thread.call(lambda: self._create_pages(specs))
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
         """Page by page; while the store writes one, the next is made ready."""
-        desk = self._embedded.engine.desk
+        desk = self._rung.engine.desk
         created: list[JobId] = []
         writing: asyncio.Task[list[JobId]] | None = None
         for at in range(0, len(specs), PAGE):
@@ -129,44 +220,54 @@ class Running:
         return created + (await writing if writing else [])
 
     async def get_job(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._embedded.engine.reading.get_job(OWNER, job_id))
+        return await self._thread.call(lambda: self._rung.engine.reading.get_job(OWNER, job_id))
 
     async def get_execution(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._embedded.engine.reading.get_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._rung.engine.reading.get_execution(OWNER, execution))
 
     async def cancel(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._embedded.engine.desk.cancel_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._rung.engine.desk.cancel_execution(OWNER, execution))
 
     async def delete(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._embedded.engine.desk.delete(OWNER, job_id))
+        return await self._thread.call(lambda: self._rung.engine.desk.delete(OWNER, job_id))
 
     async def result(self, of: JobView | ExecutionView | str) -> Any:
         wait = 0.005
         while True:
-            view = await self._thread.call(lambda: latest_execution(self._embedded, of))
+            view = await self._thread.call(lambda: latest_execution(self._rung, of))
             if view is not None and view.state in _FINAL:
                 return result_of(view)
             await asyncio.sleep(wait)
             wait = min(0.5, wait * 1.5)
 
+    async def make_pools(self, specs: Sequence[JobSpec]) -> None:
+        await self._thread.call(lambda: make_pools(self._rung, specs))
+
     async def declare(self, specs: Sequence[JobSpec]) -> None:
-        await self._thread.call(lambda: declare(self._embedded, specs))
+        await self._thread.call(lambda: declare(self._rung, specs))
 
 
-async def declare(embedded: Embedded, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+async def make_pools(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+    """Pools of which no worker has told yet: whoever declares a job for one means it to be there."""
+    wanted = {spec.target.pool for spec in specs}
+    for pool in sorted(wanted.difference(await rung.store.archive.pool_names())):
+        await rung.engine.desk.put_pool(caller, pool, PoolSettings())
+
+
+async def declare(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Bring the jobs declared in code into the store. What was removed from the code is reported, not deleted."""
-    for answer in await embedded.engine.desk.create_many(caller, list(specs)):
+    for answer in await rung.engine.desk.create_many(caller, list(specs)):
         if isinstance(answer, NoondayError):
             raise answer
     declared = {spec.unique_key for spec in specs}
-    for key, job_id in await embedded.store.archive.declared_keys(caller.tenant, CODE):
+    for key, job_id in await rung.store.archive.declared_keys(caller.tenant, CODE):
         if key not in declared:
             log.warning("job is no longer declared in the code; it goes on until you delete it", key=key, job=job_id)
 
 
-async def latest_execution(embedded: Embedded, of: JobView | ExecutionView | str) -> ExecutionView | None:
+async def latest_execution(rung: Rung, of: JobView | ExecutionView | str) -> ExecutionView | None:
     """The execution meant by a view or an id; for a job, its latest one, if it has any yet."""
-    reading = embedded.engine.reading
+    reading = rung.engine.reading
     name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
     if name[14:15] == EXECUTION_VERSION:
         return await reading.get_execution(OWNER, name)

@@ -19,14 +19,16 @@ from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.postgres.connection import PostgresOptions
 from noonday.drivers.postgres.migrations import pending
+from noonday.drivers.postgres.notices import Notices
 from noonday.drivers.postgres.store import Store, open_store
+from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
-from noonday.model.errors import BadSettings, StoreUnavailable
+from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew
@@ -83,7 +85,13 @@ class Node:
         self.drivers = self._make_drivers()
         self._around = Surroundings(self.instance, settings, self.metrics, tracing_of(settings))
         self.loops = by_name(
-            Loop("clock", ClockKeeper(self.clock, self._read_clock), self.clock, every(CLOCK_SEC), stuck_after_sec=60)
+            Loop(
+                "clock",
+                ClockKeeper(self.clock, self._read_clock, self.metrics.clock_offset.set),
+                self.clock,
+                every(CLOCK_SEC),
+                stuck_after_sec=60,
+            )
         )
         self.intake = IntakePart(self.drivers, self._around)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
@@ -117,8 +125,8 @@ class Node:
         """Why this process should not be relied on at present."""
         if self.failed.done():
             return [f"a loop has ended: {self.failed.exception()!r}"]
-        crew = self.crew.loops.values() if self.crew else ()
-        return reasons_not_ready([*self.loops.values(), *crew])
+        crew = self.crew.loops if self.crew else []
+        return _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *crew])
 
     def metrics_text(self) -> bytes:
         return self.metrics.text()
@@ -137,12 +145,14 @@ class Node:
 
     async def _begin(self) -> None:
         await self.loops["clock"].service.run_once(0)
-        self._refuse_wrong_clock()
-        await self._servers.bus.start()
+        _refuse_wrong_clock(self.clock, self.settings)
         if self.scheduler:
+            # Only whoever publishes has to know how deep the topics are.
+            await self._servers.bus.start()
             self.loops |= self.scheduler.loops
         self.loops |= self._more_loops()
         for loop in self.loops.values():
+            self.metrics.watch_tick(loop.name, loop.age_sec)
             self._tasks.spawn(loop.run(), loop.name)
 
     def _more_loops(self) -> dict[str, Loop]:
@@ -155,8 +165,10 @@ class Node:
             ]
         if self.scheduler:
             limits, retention = self.settings.limits, self.settings.retention
-            housekeeper = Housekeeper(self.drivers, retention, limits, self.metrics, lambda: self.loops)
+            housekeeper = Housekeeper(self.drivers, retention, limits, self.metrics, shows_clock=False)
             loops.append(Loop("housekeeper", housekeeper, clock, every(5.0), stuck_after_sec=120))
+            notices = self._make_notices(self.scheduler)
+            loops.append(Loop("notices", notices, clock, every(0), stuck_after_sec=60))
         return by_name(*loops)
 
     async def _read_clock(self) -> int:
@@ -164,14 +176,6 @@ class Node:
         now_ms: int = await self._store.database.value("SELECT clock_ms()")
         await self._servers.reference.note(now_ms)
         return now_ms
-
-    def _refuse_wrong_clock(self) -> None:
-        offset_sec, limit = self.clock.offset_ms / 1000, self.settings.cluster.max_clock_offset_sec
-        if abs(offset_sec) > limit:
-            raise BadSettings(
-                f"the clock of this machine is {-offset_sec:+.1f} s off the database's, more than {limit} s: "
-                "set it (NTP), or allow more with cluster.max_clock_offset_sec"
-            )
 
     def _make_drivers(self) -> Drivers:
         settings, servers, store = self.settings, self._servers, self._store
@@ -203,6 +207,12 @@ class Node:
 
     def _make_scheduler(self) -> SchedulerPart:
         return SchedulerPart(self.drivers, self._around, load=_CpuLoad())
+
+    def _make_notices(self, scheduler: SchedulerPart) -> Notices:
+        notices = Notices(self._store.database.options, self.drivers.index, lambda: scheduler.ownership.partitions)
+        notices.on_placed = scheduler.wake
+        self._opened.push_async_callback(notices.close)
+        return notices
 
     def _make_crew(self) -> Crew:
         def recorder(partition: int) -> Any:
@@ -242,8 +252,9 @@ class WorkerNode:
             concurrency=concurrency,
             handlers_loop=handlers_loop,
             frozen_after_sec=FROZEN_SEC,
+            completions=PostgresCompletions(settings.postgres.schema),
         )
-        keeper = ClockKeeper(self.clock, servers.reference.read_ms)
+        keeper = ClockKeeper(self.clock, servers.reference.read_ms, self.metrics.clock_offset.set)
         self._clock_loop = Loop("clock", keeper, self.clock, every(CLOCK_SEC), stuck_after_sec=60)
 
     @classmethod
@@ -258,7 +269,8 @@ class WorkerNode:
             servers = await opening.enter_async_context(_servers(settings))
             node = cls(settings, handlers, concurrency, servers, opening.pop_all(), handlers_loop)
         try:
-            await node._clock_loop.service.run_once(0)
+            await node._learn_time()
+            _refuse_wrong_clock(node.clock, settings)
             await node.worker.open()
         except BaseException:
             await node._opened.aclose()
@@ -267,6 +279,20 @@ class WorkerNode:
         for name, coroutine in node.worker.loops().items():
             node._tasks.spawn(coroutine, name)
         return node
+
+    async def _learn_time(self) -> None:
+        """A worker that does not know what time it is would start things early or late: it waits."""
+        told = False
+        while True:
+            try:
+                await self._clock_loop.service.run_once(0)
+            except SignalsUnavailable as error:
+                if not told:
+                    log.warning("waiting for the time", why=error.detail)
+                    told = True
+                await asyncio.sleep(0.5)
+            else:
+                return
 
     @property
     def failed(self) -> "asyncio.Future[None]":
@@ -278,7 +304,8 @@ class WorkerNode:
     def ready(self) -> list[str]:
         if self.failed.done():
             return [f"a loop has ended: {self.failed.exception()!r}"]
-        return reasons_not_ready([self._clock_loop]) + self.worker.troubles()
+        wrong = _wrong_clock(self.clock, self.settings)
+        return wrong + reasons_not_ready([self._clock_loop]) + self.worker.troubles()
 
     def metrics_text(self) -> bytes:
         return self.metrics.text()
@@ -288,6 +315,18 @@ class WorkerNode:
         await self.worker.close()
         await self._tasks.end()
         await self._opened.aclose()
+
+
+def _refuse_wrong_clock(clock: ReferenceClock, settings: Settings) -> None:
+    for reason in _wrong_clock(clock, settings):
+        raise BadSettings(f"{reason}: set it (NTP), or allow more with cluster.max_clock_offset_sec")
+
+
+def _wrong_clock(clock: ReferenceClock, settings: Settings) -> list[str]:
+    offset_sec, limit = clock.offset_ms / 1000, settings.cluster.max_clock_offset_sec
+    if abs(offset_sec) <= limit:
+        return []
+    return [f"the clock of this machine is {-offset_sec:+.1f} s off the database's, more than {limit} s"]
 
 
 class _CpuLoad:

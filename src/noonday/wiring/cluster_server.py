@@ -12,7 +12,15 @@ from noonday.api.app import create_app, create_ops_app
 from noonday.api.auth import TokenAuthenticator
 from noonday.model.errors import BadSettings
 from noonday.wiring.cluster import Node, Role, WorkerNode
-from noonday.wiring.listening import answering, first_of, handler_thread, listen, stop_signals, url_of
+from noonday.wiring.listening import (
+    answering,
+    first_of,
+    handler_thread,
+    listen,
+    spare_the_collector,
+    stop_signals,
+    url_of,
+)
 from noonday.wiring.server import SWITCH_SEC, api_limits, why_failed
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
@@ -46,7 +54,12 @@ async def serve_worker(
     """Run handlers, with health and metrics."""
     sys.setswitchinterval(SWITCH_SEC)
     with listen(settings.host, settings.port) as listener, stop_signals() as told, handler_thread() as loop:
-        node = await WorkerNode.open(settings, handlers, concurrency, loop)
+        opening = asyncio.create_task(WorkerNode.open(settings, handlers, concurrency, loop))
+        await first_of(told, opening)
+        if not opening.done():
+            opening.cancel()
+            return
+        node = opening.result()
         await _run(node, create_ops_app(_Health(node)), listener, told, on_ready)
 
 
@@ -55,6 +68,7 @@ async def _run(
 ) -> None:
     try:
         async with answering(app, listener) as answers:
+            spare_the_collector()
             on_ready(url_of(listener))
             await first_of(told_to_stop, node.failed, answers)
     finally:
@@ -70,6 +84,7 @@ def _api(node: Node, settings: Settings) -> ASGIApp:
         node.intake.reading,
         TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
         _Health(node),
+        on_answer=node.metrics.count_answer,
         limits=api_limits(settings.limits),
         now_ms=now_ms,
     )

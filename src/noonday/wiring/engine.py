@@ -78,6 +78,7 @@ class Engine:
     def run(self) -> None:
         """Let every loop turn by itself."""
         for loop in self.loops.values():
+            self.metrics.watch_tick(loop.name, loop.age_sec)
             self._tasks.spawn(loop.run(), loop.name)
         self._tasks.spawn(self.recorder.tick_forever(), "ticks")
         for name, coroutine in self.worker.loops().items():
@@ -124,9 +125,7 @@ class Engine:
     def _other_loops(self) -> dict[str, Loop]:
         drivers = self.drivers
         flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
-        housekeeper = Housekeeper(
-            drivers, self.settings.retention, self.settings.limits, self.metrics, lambda: self.loops
-        )
+        housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),

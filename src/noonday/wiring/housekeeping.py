@@ -1,12 +1,10 @@
 """What is done now and then: retention, schedules after a change of time-zone data, gauges."""
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from noonday.model.schedule import tzdata_version
 from noonday.ports.executions import Retention
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop
 from noonday.wiring.settings import LimitSettings, RetentionSettings
 
 if TYPE_CHECKING:
@@ -25,12 +23,14 @@ class Housekeeper:
         retention: RetentionSettings,
         limits: LimitSettings,
         metrics: Metrics,
-        loops: Callable[[], Mapping[str, Loop]],
+        *,
+        shows_clock: bool = True,
     ) -> None:
+        """`shows_clock`: whether nobody else measures how far the clock is off."""
+        self._shows_clock = shows_clock
         self._drivers = drivers
         self._retention = _in_ms(retention, limits)
         self._metrics = metrics
-        self._loops = loops
         self._zones = tzdata_version()
         self._offset = self._wall_minus_monotonic()
 
@@ -53,11 +53,12 @@ class Housekeeper:
         for pool, (count, _) in due.items():
             metrics.due_now.labels(pool).set(count)
         metrics.queued.clear()
+        metrics.pool_workers.clear()
         for row in await self._drivers.archive.list_pools(now_ms):
             metrics.queued.labels(row.name).set(row.queued)
-        metrics.clock_offset.set(self._wall_minus_monotonic() - self._offset)
-        for name, loop in self._loops().items():
-            metrics.tick_age.labels(name).set(loop.age_sec())
+            metrics.pool_workers.labels(row.name).set(row.workers)
+        if self._shows_clock:
+            metrics.clock_offset.set(self._wall_minus_monotonic() - self._offset)
 
     def _wall_minus_monotonic(self) -> float:
         return self._drivers.clock.now_ms() / 1000 - self._drivers.clock.monotonic()

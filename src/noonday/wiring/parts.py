@@ -10,10 +10,11 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
-from noonday.model.ids import InstanceId, JobId, new_job_id
+from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.ports.archive import Archive
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
+from noonday.ports.completions import Completions
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -191,6 +192,8 @@ def worker_of(
     concurrency: Mapping[str, int],
     handlers_loop: asyncio.AbstractEventLoop,
     frozen_after_sec: float | None = None,
+    completions: Completions | None = None,
+    new_id: Callable[[], WorkerId] = new_worker_id,
 ) -> Worker:
     """A worker of the pools in `concurrency`. It needs no store."""
     worker = around.settings.worker
@@ -214,6 +217,8 @@ def worker_of(
         tracing=around.tracing,
         options=options,
         handlers_loop=handlers_loop,
+        completions=completions,
+        new_id=new_id,
     )
 
 

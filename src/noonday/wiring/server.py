@@ -33,6 +33,7 @@ from noonday.wiring.listening import (
     first_of,
     handler_thread,
     listen,
+    spare_the_collector,
     stop_signals,
     url_of,
 )
@@ -82,6 +83,7 @@ async def serve(
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()))
             auth = auth_in_use(settings)
             async with answering(_api(embedded.engine, settings, auth), listener) as answers:
+                spare_the_collector()
                 on_ready(Serving(url_of(listener), settings.data, auth))
                 await first_of(told_to_stop, embedded.engine.failed, answers)
                 if told_to_stop.is_set():
@@ -167,6 +169,7 @@ def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
         engine.reading,
         TokenAuthenticator(auth, lambda: now_ms() / 1000),
         EngineHealth(engine),
+        on_answer=engine.metrics.count_answer,
         limits=api_limits(settings.limits),
         now_ms=now_ms,
     )

@@ -1,13 +1,16 @@
 """What a handler is given."""
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noonday.model.errors import InvalidInput, NoondayError
+from noonday.model.errors import Conflict, InvalidInput, NoondayError
 from noonday.model.message import Dispatch, Token
+
+if TYPE_CHECKING:
+    from noonday.worker.completing import Completing
 
 _LONGEST_SNOOZE_SEC = 366 * 86_400
 
@@ -43,12 +46,37 @@ _DONE = _Done()
 class Context:
     """The run a handler is in. Stable over attempts: `execution_id`. Growing with every run: `token`."""
 
-    __slots__ = ("_cancel_reason", "_dispatch", "_observed", "_progress", "_said", "_said_new", "_token")
+    __slots__ = (
+        "_cancel_reason",
+        "_completed",
+        "_completing",
+        "_dispatch",
+        "_encode",
+        "_observed",
+        "_progress",
+        "_said",
+        "_said_new",
+        "_started_ms",
+        "_token",
+    )
 
-    def __init__(self, dispatch: Dispatch, token: Token, progress: Any) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        token: Token,
+        progress: Any,
+        *,
+        completing: "Completing | None" = None,
+        encode: Callable[[Any], bytes] | None = None,
+        started_ms: int = 0,
+    ) -> None:
         self._dispatch = dispatch
         self._token = token
         self._progress = progress
+        self._completing = completing
+        self._encode = encode
+        self._started_ms = started_ms
+        self._completed = False
         self._said: Any = None
         self._said_new = False
         self._cancel_reason: str | None = None
@@ -114,6 +142,21 @@ class Context:
             self._progress = progress
         self._said_new = True
         return _DONE
+
+    def complete(self, connection: Any, result: Any = None, *, schema: str | None = None) -> Awaitable[None]:
+        """Record this execution as SUCCEEDED in the transaction that is open on `connection`: `await ctx.complete(conn)`.
+
+        The end is committed with the handler's own writes, or rolled back with them. `connection` is one of asyncpg or an
+        AsyncConnection of psycopg 3, to the database that the cluster keeps its executions in, `schema` in it (default:
+        `postgres.schema`). Call it last and commit at once: until then whoever deals with this execution waits. Raises
+        Conflict if the execution is not this run's any more, so that what the run has written is rolled back. What happens to
+        the run afterwards changes nothing. The result is what is given here, not what the handler returns.
+        """
+        if self._completing is None:
+            raise Conflict(
+                "only a coroutine handler on a cluster can complete its execution in a transaction of its own"
+            )
+        return self._completing.complete(self, connection, result, schema)
 
     @property
     def cancelled(self) -> bool:

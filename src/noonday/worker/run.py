@@ -13,8 +13,9 @@ from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, Report, Token
+from noonday.worker.completing import Completing
 from noonday.worker.context import Cancelled, Context, Snooze
-from noonday.worker.handler import Handler
+from noonday.worker.handler import Handler, Mode
 from noonday.worker.process import RemoteError
 
 INTERRUPTED = "INTERRUPTED"
@@ -32,6 +33,7 @@ class Run:
     __slots__ = (
         "beat_at",
         "begun_at",
+        "completing",
         "context",
         "dispatch",
         "ended_ms",
@@ -51,10 +53,13 @@ class Run:
         "told_start",
     )
 
-    def __init__(self, dispatch: Dispatch, token: Token, handler: Handler | None) -> None:
+    def __init__(
+        self, dispatch: Dispatch, token: Token, handler: Handler | None, completing: Completing | None = None
+    ) -> None:
         self.dispatch = dispatch
         self.token = token
         self.handler = handler
+        self.completing = completing
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.timeout_sec = 0.0
@@ -80,11 +85,23 @@ class Run:
         progress = None
         if dispatch.progress is not None:
             progress = decode_json(self._unseal(keyring, dispatch.progress))
-        self.context = Context(dispatch, self.token, progress)
+        self.context = Context(
+            dispatch,
+            self.token,
+            progress,
+            completing=self.completing if handler.mode is Mode.ASYNC else None,
+            encode=handler.encode,
+            started_ms=self.started_ms,
+        )
         if handler.decode is None:
             return (self.context,)
         text = b"null" if dispatch.payload is None else self._unseal(keyring, dispatch.payload)
         return (self.context, handler.decode(text))
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the handler has recorded its end itself: no wish can change it any more."""
+        return self.context is not None and self.context._completed
 
     def _unseal(self, keyring: Keyring, sealed: bytes) -> bytes:
         return keyring.open(sealed, context_of(self.dispatch.tenant, self.dispatch.job_id))

@@ -1,28 +1,30 @@
 """The control side of a worker: takes, admits, waits, looks, starts, beats, reports."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import structlog
-import uuid_utils
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
 from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
+from noonday.ports.completions import Completions
 from noonday.ports.signals import Signals, Taken
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event
 from noonday.runtime.tracing import Tracing
+from noonday.worker.completing import Completing
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
@@ -33,6 +35,8 @@ BLOCKS_SEC = 1.0
 """A coroutine that keeps the loop for longer is named."""
 TURN_SEC = 0.02
 """How much work may be handed to the handlers' loop beyond its free slots, in time."""
+DEAF_SEC = 2.0
+"""How long the signals may be away before others shall have what we would take."""
 PARKED_SEC = 1.0
 """How often what is parked is tried again."""
 DEFAULT_TIMEOUT_SEC = 3600.0
@@ -68,6 +72,8 @@ class Worker:
         tracing: Tracing,
         options: WorkerOptions,
         handlers_loop: asyncio.AbstractEventLoop,
+        completions: Completions | None = None,
+        new_id: Callable[[], WorkerId] = new_worker_id,
     ) -> None:
         """Must be made on the control loop. `handlers_loop` is where coroutines run; better in another thread."""
         self._handlers = dict(handlers)
@@ -83,7 +89,11 @@ class Worker:
         self._host = self._make_host(handlers_loop)
         self._plain_host = self._make_host(self._carrier.loop) if self._carrier else self._host
         self._shared_pools = self._find_shared_pools()
-        self.id = self._new_id()
+        self._new_id = new_id
+        self.id = new_id()
+        self._completions = completions
+        self._completing: Completing | None = None
+        """What runs under our present name record their own end with."""
         self._partition = 0
         self._waiting: list[tuple[int, int, Run]] = []
         self._ready: dict[str, deque[Run]] = {pool: deque() for pool in options.concurrency}
@@ -114,6 +124,9 @@ class Worker:
         """(when it was reported, lateness in ms) of the last runs."""
 
     async def open(self) -> None:
+        if self._completions:
+            limit = self._options.result_limit
+            self._completing = Completing(self._completions, self.id, self._keyring, self._clock, limit)
         self._partition = await self._bus.join(self.id, self._options.concurrency)
         await self._bus.report(self._partition, [self._hello()])
         self._last_beat = self._last_round = self._clock.monotonic()
@@ -221,13 +234,16 @@ class Worker:
         try:
             tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
         except SignalsUnavailable:
-            # Taken and not done: nobody else gets them before us.
+            # Taken and not done: nobody else gets them before us, unless we cannot claim for longer.
             self._park(dispatches)
+            self._lost_signals()
             raise
+        self._deaf_since = None
         told = []
         for dispatch, token in zip(dispatches, tokens, strict=True):
             if isinstance(token, Token):
-                self._admit(Run(dispatch, token, self._handlers.get((dispatch.pool, dispatch.handler))))
+                handler = self._handlers.get((dispatch.pool, dispatch.handler))
+                self._admit(Run(dispatch, token, handler, self._completing))
             elif token is Taken.HELD:
                 self._park([dispatch])
             else:
@@ -250,6 +266,8 @@ class Worker:
         """Enough to keep the handlers busy for a moment, and what is staged for its instant."""
         if self._mute_since is not None and self._clock.monotonic() - self._mute_since > self._options.beat_sec:
             return 0  # whoever cannot beat takes nothing new
+        if self._deaf_since is not None and self._clock.monotonic() - self._deaf_since > DEAF_SEC:
+            return 0  # what we cannot claim is better left to others
         capacity = self._options.concurrency[pool]
         return max(2 * capacity, self._pace[pool].per_second(self._clock.monotonic()) // 2) - self._held[pool]
 
@@ -293,6 +311,7 @@ class Worker:
         try:
             flags = await self._signals.look(pool, [(r.dispatch.execution_id, r.dispatch.number) for r in runs])
         except SignalsUnavailable:
+            self._lost_signals()
             flags = None
         if flags is None:
             self._ready[pool].extendleft(reversed(runs))
@@ -441,6 +460,7 @@ class Worker:
         self._enforce_deadlines(runs, now)
         self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
+        await self._listen_again()
         self._tell_starts(runs, now)
         self._beat(runs, now)
         if self._untold and not self._reporting.locked():
@@ -456,6 +476,13 @@ class Worker:
         cut_off = self._mute_since is not None and self._deaf_since is not None
         alone = cut_off and now - max(self._mute_since or 0.0, self._deaf_since or 0.0) > longest
         return alone or now - self._last_round > longest
+
+    async def _listen_again(self) -> None:
+        """Whoever takes nothing because nothing can be claimed has to find out when that is over."""
+        if self._deaf_since is not None:
+            with contextlib.suppress(SignalsUnavailable):
+                await self._signals.has_era(next(iter(self._options.concurrency)))
+                self._deaf_since = None
 
     def _lost_signals(self) -> None:
         if self._deaf_since is None:
@@ -501,7 +528,7 @@ class Worker:
             self._deaf_since = None
             for execution, reason in wanted.items():
                 run = self._active.get(execution)  # type: ignore[assignment]
-                if run is not None and reason not in SPARES_RUNNING:
+                if run is not None and reason not in SPARES_RUNNING and not run.is_completed:
                     self._host_of(run).stop(run, reason)
 
     def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
@@ -600,9 +627,6 @@ class Worker:
             result_limit=self._options.result_limit,
             on_ended=self._on_ended,
         )
-
-    def _new_id(self) -> WorkerId:
-        return WorkerId(f"w-{uuid_utils.uuid7().hex[:20]}")
 
 
 class _Pace:

@@ -31,7 +31,7 @@ async def new_leases() -> AsyncIterator[NewLeases]:
     async with AsyncExitStack() as opened:
 
         def one_more(endpoints: list[str] = ETCD_URLS, group: str = "scheduler", **options: Any) -> EtcdLeases:
-            leases = EtcdLeases(endpoints, group, **{"prefix": prefix, "options": PATIENT, **options})
+            leases = EtcdLeases(endpoints, group, **{"prefix": prefix, "ttl_sec": 30, "options": PATIENT, **options})
             opened.push_async_callback(leases.close)
             return leases
 

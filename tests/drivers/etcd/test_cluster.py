@@ -31,7 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 async def test_a_lease_survives_the_death_of_the_leader(cluster: Etcd, new_leases: NewLeases) -> None:
     leader = await leader_of(cluster)
-    mine, yours = (new_leases(from_node(cluster, leader), options=IMPATIENT) for _ in range(2))
+    mine, yours = (new_leases(from_node(cluster, leader), options=IMPATIENT, ttl_sec=3) for _ in range(2))
     await mine.join(ME, 1.0)
     await yours.join(YOU, 1.0)
     await mine.members()

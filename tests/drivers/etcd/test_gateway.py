@@ -55,7 +55,7 @@ async def test_tls_and_a_password_open_the_door(locked_etcd: Etcd, key: EtcdOpti
 async def test_a_token_that_the_server_forgot_is_renewed(
     locked_etcd: Etcd, key: EtcdOptions, new_leases: NewLeases
 ) -> None:
-    leases = new_leases([locked_etcd.url], options=key, ttl_sec=10)
+    leases = new_leases([locked_etcd.url], options=key)
     await leases.join(ME, 1.0)
     await asyncio.to_thread(locked_etcd.restart)
     assert await leases.renew()

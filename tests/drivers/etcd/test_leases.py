@@ -3,6 +3,7 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 from servers.answers import fetch
@@ -30,7 +31,7 @@ async def cutter() -> AsyncIterator[Cutter]:
 
 @pytest.fixture
 def behind_cutter(cutter: Cutter, new_leases: NewLeases) -> EtcdLeases:
-    return new_leases([f"http://{HOST}:{cutter.port}"], options=EtcdOptions(timeout_sec=1.0), ttl_sec=10)
+    return new_leases([f"http://{HOST}:{cutter.port}"], options=EtcdOptions(timeout_sec=1.0))
 
 
 async def test_groups_are_apart(new_leases: NewLeases) -> None:
@@ -134,6 +135,16 @@ async def test_one_endpoint_that_is_silent_or_gone_is_not_waited_for(cutter: Cut
     await leases.leave()
 
 
+async def test_a_wait_ends_in_time_whatever_it_is_doing_then(new_leases: NewLeases) -> None:
+    leases = new_leases()
+    await leases.join(ME, 1.0)
+    await leases.members()
+    async with asyncio.timeout(10):
+        for tenths_of_ms in range(1, 120):
+            assert not await leases.changed(tenths_of_ms / 10_000)
+    await leases.leave()
+
+
 async def test_a_join_whose_answer_was_lost_can_be_repeated(cutter: Cutter, behind_cutter: EtcdLeases) -> None:
     await behind_cutter.members()
     await cutter.cut(towards="client")
@@ -147,9 +158,10 @@ async def test_a_join_whose_answer_was_lost_can_be_repeated(cutter: Cutter, behi
 
 
 async def test_a_key_that_was_deleted_is_a_lapse(new_leases: NewLeases) -> None:
-    leases = new_leases(prefix="test-deleted")
+    prefix = f"test-{uuid4().hex}"
+    leases = new_leases(prefix=prefix)
     await leases.join(ME, 1.0)
-    post("kv/deleterange", key="test-deleted/scheduler/members/i-1")
+    post("kv/deleterange", key=f"{prefix}/scheduler/members/i-1")
     assert await leases.renew()
     assert await leases.members() == {}
     assert not await leases.renew()
@@ -159,20 +171,22 @@ async def test_a_key_that_was_deleted_is_a_lapse(new_leases: NewLeases) -> None:
 
 
 async def test_a_new_weight_under_a_deleted_key_is_refused(new_leases: NewLeases) -> None:
-    leases = new_leases(prefix="test-weightless")
+    prefix = f"test-{uuid4().hex}"
+    leases = new_leases(prefix=prefix)
     await leases.join(ME, 1.0)
-    post("kv/deleterange", key="test-weightless/scheduler/members/i-1")
+    post("kv/deleterange", key=f"{prefix}/scheduler/members/i-1")
     assert not await leases.renew(1.5)
     assert await leases.members() == {}
     await leases.leave()
 
 
 async def test_what_no_member_wrote_is_no_member(new_leases: NewLeases) -> None:
-    leases = new_leases(prefix="test-scribbled")
+    prefix = f"test-{uuid4().hex}"
+    leases = new_leases(prefix=prefix)
     await leases.join(ME, 1.0)
-    post("kv/put", key="test-scribbled/scheduler/members/x", value="?")
+    post("kv/put", key=f"{prefix}/scheduler/members/x", value="?")
     assert await leases.members() == {ME: 1.0}
-    post("kv/deleterange", key="test-scribbled/scheduler/members/x")
+    post("kv/deleterange", key=f"{prefix}/scheduler/members/x")
     await leases.leave()
 
 
@@ -195,7 +209,7 @@ async def test_an_etcd_that_was_wiped_knows_no_lease_and_takes_new_ones(own_etcd
 
 @pytest.mark.slow
 async def test_an_etcd_that_was_restarted_still_knows_the_lease(own_etcd: Etcd, new_leases: NewLeases) -> None:
-    mine = new_leases([own_etcd.url], ttl_sec=10)
+    mine = new_leases([own_etcd.url])
     await mine.join(ME, 1.0)
     await asyncio.to_thread(own_etcd.kill)
     await asyncio.to_thread(own_etcd.start)

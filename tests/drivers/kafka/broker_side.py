@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.offsets import Place
@@ -25,32 +25,34 @@ def ask(futures: dict[Any, Any]) -> dict[Any, Any]:
 
 def ends(options: KafkaOptions, *topics: str) -> dict[Place, int]:
     """Of all partitions of some topics: the offset of what comes next."""
-    found = admin(options).list_topics(timeout=WITHIN_SEC).topics
-    asked = {TopicPartition(topic, each): OffsetSpec.latest() for topic in topics for each in found[topic].partitions}
-    answers = ask(admin(options).list_offsets(asked))
-    return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+    with Consumer(options.reader()) as consumer:
+        found = consumer.list_topics(timeout=WITHIN_SEC).topics
+        asked = [TopicPartition(topic, each, OFFSET_END) for topic in topics for each in found[topic].partitions]
+        answers = consumer.offsets_for_times(asked, timeout=WITHIN_SEC)
+    return {(each.topic, each.partition): each.offset for each in answers}
 
 
 def committed(options: KafkaOptions, pool: str) -> dict[Place, int]:
-    group = Names(options.prefix).group_of(pool)
-    answers = ask(admin(options).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
-    return {(each.topic, each.partition): each.offset for each in answers[group].topic_partitions}
+    """Of the partitions in which something is committed."""
+    names = Names(options.prefix)
+    with Consumer(options.member(names.group_of(pool))) as consumer:
+        found = consumer.list_topics(timeout=WITHIN_SEC).topics
+        asked = [TopicPartition(topic, each) for topic in names.topics_of(pool) for each in found[topic].partitions]
+        answers = consumer.committed(asked, timeout=WITHIN_SEC)
+    return {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
 
 
 def messages(options: KafkaOptions, *topics: str) -> list[Message]:
     """All that is in some topics, by partition and offset."""
     here = ends(options, *topics)
-    consumer = Consumer(options.reader() | {"auto.offset.reset": "earliest"})
-    try:
+    found: list[Message] = []
+    with Consumer(options.reader() | {"auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition(*place, 0) for place in here])
-        found: list[Message] = []
         while len(found) < sum(here.values()):
             message = consumer.poll(WITHIN_SEC)
             assert message is not None
             assert message.error() is None
             found.append(message)
-    finally:
-        consumer.close()
     return sorted(found, key=lambda each: (each.topic(), each.partition(), each.offset()))
 
 

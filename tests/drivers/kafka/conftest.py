@@ -1,6 +1,4 @@
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -8,7 +6,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.runtime.clock import SystemClock
-from servers import Kafka, free_ports
+from servers import Authority, Kafka, free_ports
 from tests.support.kafka import options_for_a_test
 
 NewBus = Callable[..., KafkaBus]
@@ -47,19 +45,27 @@ async def bus(new_bus: NewBus) -> KafkaBus:
 @pytest.fixture
 async def hasty_options(broker: Kafka) -> AsyncIterator[KafkaOptions]:
     """Of the broker to be broken; nobody waits long for anything."""
+    assert broker.certificate is not None
     async with options_for_a_test(
-        servers=broker.url, answer_within_sec=1.0, send_within_sec=2.0, lost_after_sec=1.5
+        servers=broker.url,
+        username="noonday",
+        password=broker.password,
+        mechanism="PLAIN",
+        ca_file=str(broker.certificate.authority),
+        answer_within_sec=1.0,
+        send_within_sec=2.0,
+        lost_after_sec=1.5,
     ) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker to be broken."""
-    settings = {"group.min.session.timeout.ms": "1000"}
-    with own_broker(tmp_path_factory.mktemp("kafka"), settings=settings) as made:
+    """A broker to be broken. It demands TLS and a password."""
+    folder = tmp_path_factory.mktemp("kafka")
+    certificate = Authority(folder / "authority").issue("broker")
+    quick = {"group.min.session.timeout.ms": "1000"}
+    with Kafka(
+        folder / "data", free_ports(2), 1, password="good", certificate=certificate, settings=quick, throwaway=True
+    ) as made:
         yield made
-
-
-def own_broker(folder: Path, **said: Any) -> Kafka:
-    return Kafka(folder, free_ports(2), 1, throwaway=True, **said)

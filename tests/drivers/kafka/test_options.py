@@ -1,15 +1,12 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.errors import BadSettings, BusUnavailable
 from noonday.model.ids import WorkerId
-from servers import Authority
-from tests.drivers.kafka.conftest import NewBus, own_broker
+from tests.drivers.kafka.conftest import NewBus
 from tests.support.factories import POOL, dispatch
-from tests.support.kafka import options_for_a_test
 
 PLAIN = KafkaOptions("127.0.0.1:1")
 
@@ -32,19 +29,17 @@ def test_a_user_without_a_password_is_refused() -> None:
         KafkaOptions("127.0.0.1:1", username="ann")
 
 
-async def test_a_broker_that_demands_tls_and_a_password_gets_both(tmp_path: Path, new_bus: NewBus) -> None:
-    authority = Authority(tmp_path / "authority")
-    demanding = own_broker(tmp_path / "kafka", password="good", certificate=authority.issue("broker"))
-    said = {"username": "noonday", "mechanism": "PLAIN", "ca_file": str(authority.certificate)}
-    with demanding as broker:
-        async with options_for_a_test(servers=broker.url, password="good", **said) as options:
-            bus = new_bus(options)
-            await bus.join(WorkerId("w-1"), {POOL: 1})
-            sent = dispatch()
-            await bus.publish([sent])
-            assert await bus.take(WorkerId("w-1"), {POOL: 1}, 10) == [sent]
-            await bus.close()
-            hasty = replace(options, answer_within_sec=1.0)
-            for wrong in (replace(hasty, password="bad"), replace(hasty, username=None), replace(hasty, ca_file=None)):
-                with pytest.raises(BusUnavailable):
-                    await new_bus(wrong).era(0)
+async def test_a_broker_that_demands_tls_and_a_password_gets_both(hasty_options: KafkaOptions, new_bus: NewBus) -> None:
+    bus = new_bus(hasty_options)
+    await bus.join(WorkerId("w-1"), {POOL: 1})
+    sent = dispatch()
+    await bus.publish([sent])
+    assert await bus.take(WorkerId("w-1"), {POOL: 1}, 10) == [sent]
+
+
+@pytest.mark.parametrize("wrong", [{"password": "bad"}, {"username": None}, {"ca_file": None, "tls": True}], ids=str)
+async def test_a_broker_that_does_not_get_what_it_demands_is_not_available(
+    wrong: dict[str, object], hasty_options: KafkaOptions, new_bus: NewBus
+) -> None:
+    with pytest.raises(BusUnavailable):
+        await new_bus(replace(hasty_options, **wrong)).era(0)  # type: ignore[arg-type]

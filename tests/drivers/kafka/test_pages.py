@@ -66,6 +66,15 @@ def test_what_is_not_there_is_read_from_where_there_is_something() -> None:
     assert wanted == 9 * SCALE
     assert here.aim(9)
     assert here.where(9 * SCALE + 1) == 9 * SCALE + 1
+    # Should the log ever get as far as what was asked for in vain, it is there.
+    assert here.where(5 * SCALE + 3) == 5 * SCALE + 3
+
+
+def test_what_comes_again_is_not_read_again() -> None:
+    here = pages(2, 2)
+    here.add(0, ticks(0, 2), 200)
+    assert here.cut(0, 10).entries == tuple(ticks(0, 4))
+    assert here.next == 2
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.data())

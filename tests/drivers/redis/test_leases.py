@@ -46,7 +46,7 @@ async def new_leases(server: RedisServer) -> AsyncIterator[NewLeases]:
             group: str = "scheduler", port: int = server.port, text: bool = False, **options: Any
         ) -> RedisLeases:
             client = Redis(host=HOST, port=port, decode_responses=text, retry=Retry(NoBackoff(), 0))
-            leases = RedisLeases(client, group, prefix, **options)
+            leases = RedisLeases(client, group, prefix, **{"ttl_sec": LONG_SEC, **options})
             opened.push_async_callback(client.aclose)
             opened.push_async_callback(leases.close)
             return leases
@@ -56,7 +56,7 @@ async def new_leases(server: RedisServer) -> AsyncIterator[NewLeases]:
 
 @pytest.fixture
 def behind_cutter(cutter: Cutter, new_leases: NewLeases) -> RedisLeases:
-    return new_leases(port=cutter.port, ttl_sec=10.0)
+    return new_leases(port=cutter.port)
 
 
 async def test_groups_are_apart(new_leases: NewLeases) -> None:
@@ -186,6 +186,16 @@ async def test_a_wait_for_news_ends_in_time_and_misses_nothing(
     await mine.leave()
     await cutter.heal()
     assert await waiting
+
+
+async def test_a_wait_ends_in_time_whatever_it_is_doing_then(new_leases: NewLeases) -> None:
+    leases = new_leases()
+    await leases.join(ME, 1.0)
+    await leases.members()
+    async with asyncio.timeout(10):
+        for tenths_of_ms in range(1, 120):
+            await leases.close()
+            assert not await leases.changed(tenths_of_ms / 10_000)
 
 
 async def test_a_join_whose_answer_was_lost_can_be_repeated(

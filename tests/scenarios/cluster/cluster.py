@@ -19,7 +19,7 @@ from noonday.api.auth import mint
 from noonday.crypto.keyring import new_env_value
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.execution import State
-from tests.scenarios.cluster.history import Fault, problems_in
+from tests.scenarios.cluster.history import EVERYONE, Fault, problems_in
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.cluster.store import StoreView
 from tests.scenarios.life import now_ms
@@ -45,7 +45,12 @@ class Servers:
     @classmethod
     def shared(cls, **own: str) -> "Servers":
         """Those that run for all tests, but for those that a scenario has for itself because it does them harm."""
-        there = {"postgres": postgres_url, "redis": redis_url, "kafka": kafka_servers, "etcd": lambda: ",".join(etcd_urls())}
+        there = {
+            "postgres": postgres_url,
+            "redis": redis_url,
+            "kafka": kafka_servers,
+            "etcd": lambda: ",".join(etcd_urls()),
+        }
         return cls(**{name: own.get(name) or find() for name, find in there.items()})
 
     def seen(self, **others: str) -> "Servers":
@@ -77,6 +82,7 @@ class Cluster:
         self.faults: list[Fault] = []
         self.log = folder / "effects.jsonl"
         self._checked_ms = 0
+        self._holds: list[Path] = []
         self._env = {
             "NOONDAY_CLUSTER_NAME": self.name,
             "NOONDAY_POSTGRES_SCHEMA": schema,
@@ -105,7 +111,7 @@ class Cluster:
         """Start a process in some roles without waiting for it."""
         return self._launch(roles, ["serve", "--roles", roles], **said)
 
-    def work(self, pool: str = "p", concurrency: int = 20, **said: Any) -> Process:
+    def work(self, pool: str = "p", concurrency: int = 50, **said: Any) -> Process:
         """Start a worker without waiting for it."""
         words = ["worker", APP, "--pool", pool, "--concurrency", str(concurrency)]
         return self._launch("worker", words, **said)
@@ -146,7 +152,10 @@ class Cluster:
         """The name under which a scheduler owns partitions. It says so itself when it joins."""
 
         def look() -> str | None:
-            return next((line.split("instance=")[1].split()[0] for line in scheduler.said.splitlines() if "instance=" in line), None)
+            return next(
+                (line.split("instance=")[1].split()[0] for line in scheduler.said.splitlines() if "instance=" in line),
+                None,
+            )
 
         return await until(look)  # type: ignore[no-any-return]
 
@@ -158,8 +167,17 @@ class Cluster:
         process.freeze()
         self.faults.append(Fault("frozen", str(process.pid), now_ms()))
 
+    def note_fault(self, kind: str) -> None:
+        """Something happened to what everyone uses."""
+        self.faults.append(Fault(kind, EVERYONE, now_ms()))
+
     def _launch(
-        self, kind: str, words: Sequence[str], *, servers: Servers | None = None, clock_off_sec: float | None = None,
+        self,
+        kind: str,
+        words: Sequence[str],
+        *,
+        servers: Servers | None = None,
+        clock_off_sec: float | None = None,
         **settings: object,
     ) -> Process:
         chosen = {f"NOONDAY_{key.upper()}": str(value) for key, value in (self.settings | settings).items()}
@@ -173,7 +191,9 @@ class Cluster:
     async def ask(self, method: str, path: str, body: Any = None, *, api: Process | None = None) -> Answered:
         """Send one request, once. Raises OSError or aiohttp.ClientError if it is not answered."""
         headers = {"Authorization": f"Bearer {_token()}"}
-        async with self._session.request(method, f"{(api or self.one('api')).url}{path}", json=body, headers=headers) as response:
+        async with self._session.request(
+            method, f"{(api or self.one('api')).url}{path}", json=body, headers=headers
+        ) as response:
             text = await response.read()
             return response.status, json.loads(text) if text else None, response.headers
 
@@ -198,6 +218,15 @@ class Cluster:
         jobs: list[Job] = answer["jobs"]
         self.answers += [Answer("create", job["jobId"], now_ms()) for job in jobs]
         return jobs
+
+    def new_hold(self) -> Path:
+        """What the handler `stay` waits for: `{"until": str(hold)}`. It ends when the file appears, at last by `release_all`."""
+        self._holds.append(self.folder / f"release-{len(self._holds)}")
+        return self._holds[-1]
+
+    def release_all(self) -> None:
+        for hold in self._holds:
+            hold.touch()
 
     # -- what becomes of it --------------------------------------------------------------------------------------------
 
@@ -257,7 +286,8 @@ class Cluster:
     async def lateness(self, jobs: Sequence[Job]) -> float:
         """By how much the latest of these started after its time, in seconds."""
         rows = await self.store.query(
-            "SELECT max(started_ms - due_ms) FROM executions WHERE job_id = ANY ($1::uuid[])", [job["jobId"] for job in jobs]
+            "SELECT max(started_ms - due_ms) FROM executions WHERE job_id = ANY ($1::uuid[])",
+            [job["jobId"] for job in jobs],
         )
         return float(rows[0][0]) / 1000
 

@@ -66,4 +66,6 @@ def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault]) -> 
 def _excuse(run: Effect, faults: Sequence[Fault]) -> bool:
     """Met before it could be known to have ended."""
     until = (run.end_ms or now_ms()) + 2_000
-    return any(fault.victim in (run.process, EVERYONE) and run.start_ms - 1_000 <= fault.at_ms <= until for fault in faults)
+    return any(
+        fault.victim in (run.process, EVERYONE) and run.start_ms - 1_000 <= fault.at_ms <= until for fault in faults
+    )

@@ -35,7 +35,7 @@ class Process:
                 [sys.executable, *command, *words, "--port", "0"],
                 stdout=out,
                 stderr=err,
-                env=_without_ours(os.environ) | {"PYTHONPATH": str(ROOT)} | env,
+                env=_without_ours(os.environ) | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"} | env,
                 cwd=folder,
             )
 

@@ -48,7 +48,9 @@ class StoreView:
             names = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]
             rows = await self.query(f"SELECT {', '.join(_plain(name) for name in names)} FROM {table}")
             places = ", ".join("?" * len(names))
-            copied.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", [tuple(row) for row in rows])
+            copied.executemany(
+                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", [tuple(row) for row in rows]
+            )
         return copied
 
 

@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from noonday.model.execution import State
-from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
+from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
 from tests.scenarios.cluster.history import SKEW_MS
 from tests.scenarios.cluster.processes import Process
-from tests.scenarios.process import job_body, until
+from tests.scenarios.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -27,6 +27,7 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
     yield
+    cluster.release_all()
     assert not await cluster.problems()
 
 
@@ -83,7 +84,8 @@ async def test_what_a_former_owner_fires_is_refused_by_epoch(cluster: Cluster) -
     await cluster.started(jobs[100])
 
     await cluster.store.query(
-        "UPDATE partitions SET epoch = epoch + 1, owner = 'somebody' WHERE owner = $1", await cluster.instance_of(former)
+        "UPDATE partitions SET epoch = epoch + 1, owner = 'somebody' WHERE owner = $1",
+        await cluster.instance_of(former),
     )
     await cluster.done(jobs)
 
@@ -124,12 +126,11 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
     await cluster.have(api=1, scheduler=1, recorder=1, worker=1)
     dying, frozen = cluster.one("worker"), cluster.work()
     await cluster.known(dying, frozen)
-    release = cluster.folder / f"release-{time.monotonic_ns()}"
-    jobs = await cluster.create_all([job_body("stay", {"until": str(release)})] * 30)
-    for job in jobs:
-        await cluster.execution(job, "RUNNING")
-    ran_by = {job["jobId"]: cluster.lines("start", job)[0]["pid"] for job in jobs}
-    assert set(ran_by.values()) == {dying.pid, frozen.pid}
+    release = cluster.new_hold()
+    jobs: list[Job] = []
+    while {line["pid"] for job in jobs for line in cluster.lines("start", job)} < {dying.pid, frozen.pid}:
+        jobs.append(await cluster.create("stay", {"until": str(release)}))
+        await cluster.execution(jobs[-1], "RUNNING")
 
     names = await _names_of(cluster, frozen)
     cluster.kill(dying)

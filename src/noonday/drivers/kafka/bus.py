@@ -17,14 +17,13 @@ from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.sender import Sender
-from noonday.drivers.kafka.thread import ClientThread
+from noonday.drivers.kafka.thread import ClientThread, first_of
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, LogEntry
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.clock import Clock
-from noonday.runtime.supervise import wait_for_event
 
 log = structlog.get_logger("noonday.kafka")
 
@@ -65,6 +64,7 @@ class KafkaBus(Bus):
         senders = [self._sender] if self._sender is not None else []
         self._sender = None
         await self._stop(self._meter, *senders, *self._log.readers, *members)
+        self._topics.close()
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> None:
         lanes = _by_lane(dispatches)
@@ -84,16 +84,11 @@ class KafkaBus(Bus):
         if here is None:
             await self._clock.sleep(wait_sec)
             return []
-        here.arrived.clear()
-        taken = here.take(room)
-        if taken or wait_sec <= 0:
-            return taken
         here.expect(room, 1)
         try:
-            await wait_for_event(here.arrived, self._clock, wait_sec)
+            return await first_of(lambda: here.take(room), here.arrived, self._clock, wait_sec)
         finally:
             here.expect(room, -1)
-        return here.take(room)
 
     async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         here = self._workers.get(worker)

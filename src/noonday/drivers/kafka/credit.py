@@ -7,14 +7,12 @@ nothing can leak.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from noonday.drivers.kafka.member import Word
 from noonday.drivers.kafka.names import Names
@@ -36,7 +34,8 @@ MORE = 1.2
 """How many seconds of what the pool took lately may wait for it."""
 _LOOK_SEC, _LOOK_AT_IDLE_SEC, _DISCOVER_SEC = 0.2, 1.0, 2.0
 _RATE_SEC, _LEAST_RATE_SEC = 1.0, 0.5
-_STOP_SEC = 0.1
+_ANSWER_SEC = 1.0
+"""How long a look may take: whoever waits longer knows nothing anyway."""
 
 
 @dataclass
@@ -97,14 +96,20 @@ class Gauge:
 
 
 class Meter(ClientThread):
-    """Looks at every pool again and again: five times a second while something happens there."""
+    """Looks at every pool again and again: five times a second while something happens there.
+
+    It asks as a consumer. The admin client of librdkafka ends the whole process if a broker restarts while it is asked for
+    the offsets of a group, and once a leader has changed it never gets the end of a partition again.
+    """
 
     def __init__(self, options: KafkaOptions, names: Names, topics: Topics, clock: Clock) -> None:
         super().__init__("noonday-kafka-meter")
-        self._within = options.answer_within_sec
+        self._options = options
         self._names = names
         self._topics = topics
         self._clock = clock
+        self._inside: dict[str, Consumer] = {}
+        """For each pool a client that knows its group, without being a member."""
         self._gauges: dict[str, Gauge] = {}
         self._places: dict[str, list[TopicPartition]] = {}
         self._discovered_at = -math.inf
@@ -140,26 +145,28 @@ class Meter(ClientThread):
     # In the thread
 
     def _open(self) -> None:
-        """The client is that of the topics: any thread may ask it."""
+        self._outside = Consumer(self._options.reader())
 
     def _turn(self) -> None:
         now = pace.monotonic()
         try:
             if now - self._discovered_at >= _DISCOVER_SEC:
                 self._discover(now)
-            self._look([pool for pool in self._places if self._is_due(pool, now)])
+            for pool in self._places:
+                if self._is_due(pool, now):
+                    self._look(pool)
         except KafkaException as error:
             self._complain("cannot tell how deep the pools are", error.args[0])
-        except _Stopped:
-            return
         self._stopping.wait(_LOOK_SEC)
 
     def _close(self) -> None:
-        """Nothing is ours."""
+        self._outside.close()
+        for consumer in self._inside.values():
+            consumer.close()
 
     def _discover(self, now: float) -> None:
         self._discovered_at = now
-        found = self._topics.admin.list_topics(timeout=1.0).topics
+        found = self._outside.list_topics(timeout=_ANSWER_SEC).topics
         counts = {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
         self._topics.note(counts)
         places: dict[str, list[TopicPartition]] = {}
@@ -168,9 +175,10 @@ class Meter(ClientThread):
             if pool is not None:
                 places.setdefault(pool, []).extend(TopicPartition(name, each) for each in range(count))
         self._places = places
-        for gone in set(self._gauges) - set(places):
-            del self._gauges[gone]
         self._seen = {pool: seen for pool, seen in self._seen.items() if pool in places}
+        for gone in set(self._inside) - set(places):
+            self._gauges.pop(gone, None)
+            self._inside.pop(gone).close()
 
     def _is_due(self, pool: str, now: float) -> bool:
         at, published = self._looked.get(pool, (-math.inf, 0))
@@ -178,47 +186,36 @@ class Meter(ClientThread):
         idle = gauge is not None and not gauge.depth and self._published.get(pool, 0) == published
         return now - at >= (_LOOK_AT_IDLE_SEC if idle else 0)
 
-    def _look(self, pools: Iterable[str]) -> None:
-        """Ask about all of them, then read the answers."""
-        asked = [(pool, self._acknowledged.get(pool, 0), *self._ask(pool)) for pool in pools]
-        for pool, acknowledged, ends, said in asked:
-            try:
-                self._note(pool, acknowledged, self._read_ends(ends), self._read_words(said))
-            except KafkaException as error:
-                self._complain("cannot tell how deep a pool is", error.args[0])
-
-    def _note(self, pool: str, acknowledged: int, ends: dict[Place, int], said: dict[Place, Said]) -> None:
+    def _look(self, pool: str) -> None:
+        acknowledged, published = self._acknowledged.get(pool, 0), self._published.get(pool, 0)
+        said, ends = self._read_words(pool), self._read_ends(pool)
         now = pace.monotonic()
-        self._looked[pool] = (now, self._published.get(pool, 0))
+        self._looked[pool] = (now, published)
         gauge = self._gauges.setdefault(pool, Gauge())
         gauge.note(ends, said, self._clock.monotonic(), self._clock.now_ms())
         others = {name: seen for name, seen in self._seen.items() if name != pool}
         here = {pool: _Seen(now, int(gauge.limit - gauge.depth), acknowledged)} if gauge.concurrency else {}
         self._seen = others | here
 
-    def _ask(self, pool: str) -> tuple[dict[TopicPartition, "Future[Any]"], "Future[Any]"]:
-        group = self._names.group_of(pool)
-        admin, within = self._topics.admin, self._within
-        said = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=within)[group]
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return admin.list_offsets(dict.fromkeys(self._places[pool], latest), request_timeout=within), said
-
-    def _read_ends(self, asked: Mapping[TopicPartition, "Future[Any]"]) -> dict[Place, int]:
-        return {(each.topic, each.partition): self._wait(future).offset for each, future in asked.items()}
-
-    def _read_words(self, asked: "Future[Any]") -> dict[Place, Said]:
+    def _read_words(self, pool: str) -> dict[Place, Said]:
+        """What is committed by the group of a pool. Only a client that is told of the group can ask about it."""
+        inside = self._inside.get(pool)
+        if inside is None:
+            inside = self._inside[pool] = Consumer(self._options.member(self._names.group_of(pool)))
+        found = inside.committed(self._places[pool], timeout=_ANSWER_SEC)
         return {
-            (each.topic, each.partition): (each.offset, _read_word(each.metadata))
-            for each in self._wait(asked).topic_partitions
+            (each.topic, each.partition): (max(0, each.offset), _read_word(each.metadata))
+            for each in found
+            if each.error is None
         }
 
-    def _wait(self, asked: "Future[Any]") -> Any:
-        while not self._stopping.is_set():
-            try:
-                return asked.result(_STOP_SEC)
-            except TimeoutError:
-                continue
-        raise _Stopped
+    def _read_ends(self, pool: str) -> dict[Place, int]:
+        asked = [TopicPartition(each.topic, each.partition, OFFSET_END) for each in self._places[pool]]
+        found = self._outside.offsets_for_times(asked, timeout=_ANSWER_SEC)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return {(each.topic, each.partition): each.offset for each in found}
 
 
 class _Seen(NamedTuple):
@@ -228,10 +225,6 @@ class _Seen(NamedTuple):
     room: int
     acknowledged: int
     """How much of what we published it is sure to have seen."""
-
-
-class _Stopped(Exception):
-    pass
 
 
 def _read_word(text: str | None) -> Word | None:

@@ -1,5 +1,6 @@
 """What a Kafka message of ours looks like: several dispatches or entries in one, signed for where it is."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +20,8 @@ COUNT, SIGNATURE, TRACE = "dispatches", "signature", "traceparent"
 LARGEST_PACK = 64
 """More in one message would not be cheaper, and a message is what workers share work by."""
 
+_NAMED = 100
+"""So many messages that are refused are named in the log one by one; after that, only now and then one."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_pack = msgspec.msgpack.Decoder(list[Dispatch]).decode
 _decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
@@ -37,6 +40,7 @@ class Post:
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
+        self._lock = threading.Lock()
         self.refused = 0
         self.on_refused: Callable[[str], None] = lambda topic: None
         """Called in any thread, with the topic."""
@@ -88,17 +92,15 @@ class Post:
         return value
 
     def _refuse(self, message: Message, why: str) -> list[T]:
-        self.refused += 1
+        with self._lock:
+            self.refused += 1
+            count = self.refused
         topic = message.topic() or ""
         self.on_refused(topic)
-        log.error(
-            "message refused",
-            topic=topic,
-            partition=message.partition(),
-            offset=message.offset(),
-            why=why,
-            refused=self.refused,
-        )
+        # Whoever can write to a topic must not be able to fill our disks.
+        if count <= _NAMED or count % 1_000 == 0:
+            place = {"topic": topic, "partition": message.partition(), "offset": message.offset()}
+            log.error("message refused", why=why, refused=count, **place)
         return []
 
 

@@ -7,12 +7,11 @@ from noonday.drivers.kafka.letter import Post
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.reader import LogReader
-from noonday.drivers.kafka.thread import pace
+from noonday.drivers.kafka.thread import first_of, pace
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable
 from noonday.ports.bus import LogBatch
 from noonday.ports.clock import Clock
-from noonday.runtime.supervise import wait_for_event
 
 _LATELY_MS = 60_000
 _LOOK_SEC = 1.0
@@ -49,18 +48,16 @@ class Log:
         return random.choice([partition for partition, count in enumerate(written) if count == min(written)])
 
     async def era(self, partition: int) -> str:
-        self._eras[partition] = self._era = await self._topics.log_id()
-        return self._era
+        found = self._eras[partition] = self._era = await self._topics.log_id()
+        # What was asked before may be answered with what was before.
+        self._asked = None
+        return found
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         self._check_era(partition)
         reader = await self._reader_of(partition)
-        reader.arrived.clear()
-        batch = reader.look(offset, limit)
-        if batch.entries or wait_sec <= 0:
-            return batch
-        await wait_for_event(reader.arrived, self._clock, wait_sec)
-        return reader.look(offset, limit)
+        batches = await first_of(lambda: reader.find(offset, limit), reader.arrived, self._clock, wait_sec)
+        return batches[0] if batches else LogBatch(offset, offset, ())
 
     async def _reader_of(self, partition: int) -> LogReader:
         reader = self._readers.get(partition)

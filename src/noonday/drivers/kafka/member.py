@@ -75,6 +75,8 @@ class Member(ClientThread):
         self._paused = False
         self._mean_pack = float(LARGEST_PACK)
         self._committed_at = 0.0
+        self._under_way = 0
+        """Commits that are not answered."""
         self._beat_at = 0.0
         self.takers = 0
         """How many wait for something to arrive. Changed on the loop only."""
@@ -173,7 +175,9 @@ class Member(ClientThread):
             self._tell(self._on_arrival)
 
     def _commit_some(self, now: float) -> None:
-        if now - self._committed_at < COMMIT_SEC:
+        # One at a time: while one is under way, a client does not let go of its broker, be that dead.
+        patience = self._options.end_within_sec if self._under_way else COMMIT_SEC
+        if now - self._committed_at < patience:
             return
         self._committed_at = now
         with self._lock:
@@ -208,6 +212,7 @@ class Member(ClientThread):
         return TopicPartition(*place, offset, metadata=msgspec.json.encode(word).decode())
 
     def _commit(self, saying: Sequence[TopicPartition]) -> None:
+        self._under_way += 1
         try:
             self._consumer.commit(offsets=list(saying), asynchronous=True)
         except KafkaException as error:
@@ -215,6 +220,7 @@ class Member(ClientThread):
 
     def _on_commit(self, error: KafkaError | None, said: Sequence[TopicPartition]) -> None:
         """What was not committed is said again. While partitions change hands, that is normal."""
+        self._under_way = max(0, self._under_way - 1)
         unheard = said if error is not None else [each for each in said if each.error is not None]
         with self._lock:
             for each in unheard:
@@ -239,6 +245,7 @@ class Member(ClientThread):
             self._shelf.closed = False
         consumer.assign(partitions)
         self._paused = False
+        self._tell(self._on_arrival)
 
     def _find_starts(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[Place, int]:
         """Where others left off. What is not in it, the client has to find out by itself."""

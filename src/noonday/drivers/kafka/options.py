@@ -61,7 +61,7 @@ class KafkaOptions:
             "bootstrap.servers": self.servers,
             "security.protocol": self.protocol,
             "socket.timeout.ms": _ms(2 * self.answer_within_sec),
-            "socket.connection.setup.timeout.ms": _ms(self.answer_within_sec),
+            "socket.connection.setup.timeout.ms": max(1_000, _ms(self.answer_within_sec)),
             # A broker that comes back is found within a second.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from noonday.drivers.kafka.letter import Post
 from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
@@ -47,6 +47,7 @@ class Pages:
         """The scaled offset to read from, for one that was asked for."""
         if self._moved is not None and offset // SCALE == self._moved[0]:
             return self._moved[1] * SCALE
+        self._moved = None
         return offset
 
     def aim(self, offset: int) -> bool:
@@ -72,7 +73,9 @@ class Pages:
         self.start_at(offset)
 
     def add(self, offset: int, entries: Sequence[LogEntry], size: int) -> None:
-        """A message came. One without entries is not kept."""
+        """A message came. One without entries is not kept, one that we have had already is not either."""
+        if offset < self.next:
+            return
         if entries:
             self._pages.append((offset, entries, size))
             self.count += len(entries)
@@ -120,8 +123,8 @@ class LogReader(ClientThread):
 
     # On the loop
 
-    def look(self, offset: int, limit: int) -> LogBatch:
-        """What is here."""
+    def find(self, offset: int, limit: int) -> list[LogBatch]:
+        """One batch, if there is anything from that offset on."""
         with self._lock:
             self._asked_at = pace.monotonic()
             self._most = max(_MOST, 2 * limit)
@@ -129,7 +132,8 @@ class LogReader(ClientThread):
             if not self._pages.aim(offset // SCALE):
                 self._astray = True
             self._drained.set()
-            return self._pages.cut(offset, limit)
+            batch = self._pages.cut(offset, limit)
+        return [batch] if batch.entries else []
 
     # In the thread
 
@@ -193,13 +197,20 @@ class LogReader(ClientThread):
 
     def _start_over(self) -> None:
         """The offset is not there: what it named is too old, and gone, or the log is another one."""
-        place = TopicPartition(self._topic, self._partition)
-        marks = self._consumer.get_watermark_offsets(place, timeout=self._options.answer_within_sec)
+        found = self._find_bounds()
         with self._lock:
-            if self._astray or marks is None:
-                self._astray = True
-                return
-            wanted, begin, end = self._pages.next, *marks
-            log.error("the log has a gap", partition=self._partition, wanted=wanted, begin=begin, end=end)
-            self._pages.move(begin)
+            # Should they not be known: try once more, and hear again that the offset is not there.
+            if found is not None and not self._astray:
+                begin, end = found
+                log.error("the log has a gap", partition=self._partition, wanted=self._pages.next, begin=begin, end=end)
+                self._pages.move(begin)
             self._astray = True
+
+    def _find_bounds(self) -> tuple[int, int] | None:
+        place = TopicPartition(self._topic, self._partition)
+        try:
+            return self._consumer.get_watermark_offsets(place, timeout=self._options.answer_within_sec)
+        except KafkaException as error:
+            self._complain("cannot tell where the log begins", error.args[0])
+            self._stopping.wait(_POLL_SEC)
+            return None

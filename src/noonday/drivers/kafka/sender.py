@@ -58,15 +58,18 @@ class Sender(ClientThread):
         """The producer is there from the beginning: any thread may give it something to send."""
 
     def _turn(self) -> None:
-        self._producer.poll(_POLL_SEC)
-        if self._finished:
-            finished, self._finished[:] = list(self._finished), []
-            self._tell(_announce, finished)
+        self._listen(_POLL_SEC)
 
     def _close(self) -> None:
         self._producer.purge()
-        self._producer.poll(0)
+        self._listen(0)
         self._producer.close()
+
+    def _listen(self, wait_sec: float) -> None:
+        self._producer.poll(wait_sec)
+        if self._finished:
+            finished, self._finished[:] = list(self._finished), []
+            self._tell(_announce, finished)
 
 
 class _Parcel:

@@ -5,20 +5,35 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError
 
 from noonday.model.errors import BusUnavailable
+from noonday.ports.clock import Clock
 from noonday.runtime.clock import SystemClock
+from noonday.runtime.supervise import wait_for_event
 
+T = TypeVar("T")
 log = structlog.get_logger("noonday.kafka")
 AGAIN_SEC = 0.5
 """After an error of the client."""
 _QUIET_SEC = 30.0
 pace = SystemClock()
 """What a client does about the broker's silence follows real time, whatever clock the rest of the program has."""
+
+
+async def first_of(find: Callable[[], list[T]], arrived: asyncio.Event, clock: Clock, wait_sec: float) -> list[T]:
+    """What is found, at once or when something arrived; nothing, if the time is over."""
+    deadline = clock.monotonic() + wait_sec
+    while True:
+        arrived.clear()
+        found = find()
+        left = deadline - clock.monotonic()
+        if found or left <= 0:
+            return found
+        await wait_for_event(arrived, clock, left)
 
 
 class ClientThread(ABC):
@@ -28,7 +43,7 @@ class ClientThread(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
         self._ended = asyncio.Event()
-        self._complained = (0, 0.0)
+        self._complained: dict[int, float] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -75,10 +90,10 @@ class ClientThread(ABC):
             self._loop.call_soon_threadsafe(what, *args)
 
     def _complain(self, what: str, error: KafkaError) -> None:
-        """Once for each kind of error, until there is another, or half a minute has passed."""
+        """Of each kind of error no more than every half a minute."""
         now = pace.monotonic()
-        if self._complained[0] != error.code() or now - self._complained[1] > _QUIET_SEC:
-            self._complained = (error.code(), now)
+        if now - self._complained.get(error.code(), -_QUIET_SEC) >= _QUIET_SEC:
+            self._complained[error.code()] = now
             log.warning(what, thread=self._thread.name, error=error.str())
 
     def _run(self) -> None:

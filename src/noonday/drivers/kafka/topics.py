@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from noonday.drivers.kafka.names import Names
@@ -29,12 +29,23 @@ class Topics:
         self._options = options
         self._names = names
         self._within = options.answer_within_sec
-        self.admin = AdminClient(options.client())
-        self._known: dict[str, int] = {}
+        self._client: AdminClient | None = AdminClient(options.client())
+        self._sure: set[str] = set()
+        """Topics of which there is no reason to doubt that they are there."""
+        self._partitions: dict[str, int] = {}
+
+    def close(self) -> None:
+        self._client = None
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            raise BusUnavailable("kafka: the bus is closed")
+        return self._client
 
     def partitions_of(self, topic: str) -> int:
         """How many it had when it was last looked at; it must have been ensured."""
-        return self._known[topic]
+        return self._partitions[topic]
 
     async def ensure_pool(self, pool: str) -> None:
         await self._ensure(self._names.topics_of(pool), self._options.pool_partitions, _POOL_KEPT_MS)
@@ -47,18 +58,17 @@ class Topics:
 
     def forget(self, topics: Iterable[str]) -> None:
         """They may be gone: look again before they are used again."""
-        for topic in topics:
-            self._known.pop(topic, None)
+        self._sure.difference_update(topics)
 
     def note(self, found: Mapping[str, int]) -> None:
         """What somebody saw: partitions may be added at any time."""
-        self._known |= {topic: count for topic, count in found.items() if topic in self._known}
+        self._partitions |= {topic: count for topic, count in found.items() if topic in self._partitions}
 
     async def log_partitions(self) -> int:
         """As of now."""
         self.forget([self._names.log])
         await self.ensure_log()
-        return self._known[self._names.log]
+        return self._partitions[self._names.log]
 
     async def log_id(self) -> str:
         """What tells the log from one of the same name that was there before."""
@@ -69,7 +79,7 @@ class Topics:
         """Without waiting: the answer comes from another thread."""
         answer: Future[str] = Future()
         topics = TopicCollection([self._names.log])
-        asked = self.admin.describe_topics(topics, request_timeout=self._within)[self._names.log]
+        asked = self._admin.describe_topics(topics, request_timeout=self._within)[self._names.log]
 
         def pass_on(done: "Future[object]") -> None:
             error = done.exception()
@@ -83,20 +93,27 @@ class Topics:
 
     async def recently_written(self, topic: str, since_ms: int) -> list[int]:
         """For each partition how many messages came since then."""
-        places = [TopicPartition(topic, partition) for partition in range(self._known[topic])]
-        since, until = await asyncio.gather(
-            self._offsets(places, OffsetSpec.for_timestamp(since_ms)),
-            self._offsets(places, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
-        )
-        # Of a partition in which nothing came since then the first is -1.
-        return [end - begin if begin >= 0 else 0 for begin, end in zip(since, until, strict=True)]
+        places = [TopicPartition(topic, partition, since_ms) for partition in range(self._partitions[topic])]
+        with ThreadPoolExecutor(1, "noonday-kafka-topics") as thread:
+            loop = asyncio.get_running_loop()
+            try:
+                return await loop.run_in_executor(thread, self._count_since, places)
+            except KafkaException as error:
+                raise unavailable(error.args[0]) from error
 
-    async def _offsets(self, places: Sequence[TopicPartition], spec: OffsetSpec) -> list[int]:
-        asked = self.admin.list_offsets(dict.fromkeys(places, spec), request_timeout=self._within)
-        return [(await self._ask(asked[place])).offset for place in places]
+    def _count_since(self, places: list[TopicPartition]) -> list[int]:
+        consumer = Consumer(self._options.reader())
+        try:
+            since = consumer.offsets_for_times(places, timeout=self._within)
+            ends = [TopicPartition(each.topic, each.partition, OFFSET_END) for each in places]
+            until = consumer.offsets_for_times(ends, timeout=self._within)
+        finally:
+            consumer.close()
+        # Of a partition in which nothing came since then the first is -1.
+        return [end.offset - begin.offset if begin.offset >= 0 else 0 for begin, end in zip(since, until, strict=True)]
 
     async def _ensure(self, topics: Sequence[str], partitions: int, kept_ms: int) -> None:
-        missing = [topic for topic in topics if topic not in self._known]
+        missing = [topic for topic in topics if topic not in self._sure]
         if not missing:
             return
         found = await self._count_partitions(missing)
@@ -104,7 +121,8 @@ class Topics:
         if absent:
             await self._create(absent, partitions, kept_ms)
             found |= await self._count_partitions_of_new(absent)
-        self._known |= found
+        self._partitions |= found
+        self._sure |= set(found)
 
     async def _count_partitions_of_new(self, topics: Sequence[str]) -> dict[str, int]:
         """A topic that was made is known to the controller; the brokers hear of it a moment later."""
@@ -117,7 +135,7 @@ class Topics:
 
     async def _count_partitions(self, topics: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
-        asked = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._within)
+        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._within)
         for topic, future in asked.items():
             answer = await self._ask_or_none(future, KafkaError.UNKNOWN_TOPIC_OR_PART)
             if answer is not None:
@@ -133,12 +151,12 @@ class Topics:
             "max.message.bytes": str(MESSAGE_BYTES + 148_576),
         }
         new = [NewTopic(topic, partitions, copies, config=settings) for topic in topics]
-        asked = self.admin.create_topics(new, operation_timeout=self._within, request_timeout=self._within)
+        asked = self._admin.create_topics(new, operation_timeout=self._within, request_timeout=self._within)
         for future in asked.values():
             await self._ask_or_none(future, KafkaError.TOPIC_ALREADY_EXISTS)
 
     async def _count_brokers(self) -> int:
-        cluster = await self._ask(self.admin.describe_cluster(request_timeout=self._within))
+        cluster = await self._ask(self._admin.describe_cluster(request_timeout=self._within))
         return len(cluster.nodes)
 
     async def _ask_or_none(self, asked: "Future[T]", unless: int) -> T | None:

@@ -40,7 +40,7 @@ class Database:
 
     @classmethod
     async def open(cls, options: PostgresOptions) -> "Database":
-        with translated():
+        with translated(), readable():
             pool = await asyncpg.create_pool(
                 options.url,
                 min_size=1,
@@ -84,6 +84,17 @@ class Database:
             return await session.fetchval(query, *parameters)
 
 
+async def connect(options: PostgresOptions) -> Session:
+    """One session beside the pool, to be closed by whoever asked for it."""
+    return await asyncpg.connect(
+        options.url,
+        timeout=options.connect_sec,
+        command_timeout=options.statement_sec + 5,
+        ssl=_tls(options),
+        server_settings=_session_settings(options),
+    )
+
+
 _LOST = (
     OSError,
     TimeoutError,
@@ -112,6 +123,17 @@ def translated() -> Any:
         raise StoreUnavailable(f"{error}: run `noonday migrate`") from error
     except _LOST as error:
         raise StoreUnavailable(f"PostgreSQL cannot be used now: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def readable() -> Any:
+    """A URL that cannot be understood is named without what may be a password in it."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadSettings(
+            "postgres.url cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from error
 
 
 def _session_settings(options: PostgresOptions) -> dict[str, str]:

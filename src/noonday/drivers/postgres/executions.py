@@ -85,8 +85,9 @@ class PostgresExecutions(Executions):
             self._database, read, lambda rows: Settlement([(row, _fate(row), None) for row in rows]), now_ms
         )
 
-    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
-        return [(ExecutionId(x), n, reason) for x, n, reason in await self._database.fetch(SQL.wishes, pool)]
+    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+        rows = await self._database.fetch(SQL.wishes, pool, ended_since_ms)
+        return [(ExecutionId(x), n, reason) for x, n, reason in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
         await self._keep_partitions(now_ms)

@@ -2,10 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
@@ -17,6 +17,8 @@ from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
+
+T = TypeVar("T")
 
 _SCRIPT = (Path(__file__).parent / "lua" / "leases.lua").read_text()
 _LOOK_AGAIN_SEC = 2.0
@@ -115,9 +117,8 @@ class RedisLeases(Leases):
                 seen = await self._look()
                 if _identities(seen) != self._read:
                     return True
-                await self._listen(
-                    news, min([_LOOK_AGAIN_SEC, *(member.remains_ms / 1000 for member in seen.values())])
-                )
+                first_end_sec = min((member.remains_ms / 1000 for member in seen.values()), default=_LOOK_AGAIN_SEC)
+                await self._listen(news, min(_LOOK_AGAIN_SEC, first_end_sec))
             except (RedisError, OSError, LeasesUnavailable):
                 await self.close()
                 await self._clock.sleep(_PAUSE_SEC)
@@ -129,8 +130,8 @@ class RedisLeases(Leases):
         news = self._client.pubsub()
         try:
             async with asyncio.timeout(self._timeout_sec):
-                await news.subscribe(self._key)
-                await news.get_message(timeout=self._timeout_sec)
+                await _heeding_cancellation(news.subscribe(self._key))
+                await _heeding_cancellation(news.get_message(timeout=self._timeout_sec))
             self._news = news
         finally:
             if self._news is not news:
@@ -139,7 +140,7 @@ class RedisLeases(Leases):
 
     async def _listen(self, news: PubSub, seconds: float) -> None:
         async with asyncio.timeout(seconds + self._timeout_sec):
-            await news.get_message(timeout=seconds)
+            await _heeding_cancellation(news.get_message(timeout=seconds))
 
     async def _look(self) -> "dict[InstanceId, _Member]":
         return msgspec.json.decode(await self._run("members"), type=dict[InstanceId, _Member], strict=False)
@@ -147,7 +148,7 @@ class RedisLeases(Leases):
     async def _run(self, verb: str, *arguments: str | int) -> Any:
         try:
             async with asyncio.timeout(self._timeout_sec):
-                return await self._script([self._key], [verb, *arguments])
+                return await _heeding_cancellation(self._script([self._key], [verb, *arguments]))
         except TimeoutError:
             raise LeasesUnavailable(f"Redis gave no answer within {self._timeout_sec:g} s") from None
         except (RedisError, OSError) as error:
@@ -165,3 +166,13 @@ class _Member(msgspec.Struct, array_like=True):
 
 def _identities(members: Mapping[InstanceId, _Member]) -> dict[InstanceId, tuple[str, float]]:
     return {instance: (member.lease, member.weight) for instance, member in members.items()}
+
+
+async def _heeding_cancellation(work: Awaitable[T]) -> T:
+    """redis-py may send by `asyncio.wait_for`, which up to Python 3.11 loses a cancellation that comes when it is done."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    result = await work
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return result

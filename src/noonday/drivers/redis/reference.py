@@ -19,7 +19,12 @@ class RedisReference:
 
     async def read_ms(self) -> int:
         time, skew_ms = await self._connection.run([("TIME",), ("GET", self._key)], SignalsUnavailable)
-        return _ms(time) + int(skew_ms or 0)
+        if skew_ms is None:
+            # Redis' own clock alone may be another one: whoever has an offset keeps it.
+            raise SignalsUnavailable(
+                "nobody has said yet what the store's clock says: is a scheduler or a recorder running?"
+            )
+        return _ms(time) + int(skew_ms)
 
 
 def _ms(time: tuple[bytes, bytes]) -> int:

@@ -72,8 +72,8 @@ class SqliteExecutions(Executions):
 
         return await self._database.write(work)
 
-    async def wishes(self, pool: str) -> list[tuple[ExecutionId, int, str]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool))
+    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool, ended_since_ms))
         return [(ExecutionId(execution), dispatch, reason) for execution, dispatch, reason in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:

@@ -103,7 +103,8 @@ CREATE INDEX executions_job ON executions (job_id, id);
 CREATE INDEX executions_open ON executions (job_id) WHERE state < 2;
 CREATE INDEX executions_running ON executions (worker_id) WHERE state = 1;
 CREATE INDEX executions_adrift ON executions (fired_ms) WHERE state = 0 AND worker_id IS NULL AND fired_ms IS NOT NULL;
-CREATE INDEX executions_wished ON executions (pool) WHERE state < 2 AND cancel IS NOT NULL;
+-- What was asked to end, by when it did. Those that have not come last.
+CREATE INDEX executions_wished ON executions (pool, coalesce(finished_ms, 9000000000000000)) WHERE cancel IS NOT NULL;
 CREATE TABLE executions_default PARTITION OF executions DEFAULT;
 
 CREATE TABLE decisions (

@@ -83,9 +83,9 @@ DELETE FROM batches;
 UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 
 -- name: wishes
--- What of a pool is handed out or running and asked to end.
+-- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT id::text, dispatch, cancel FROM executions
-WHERE state < 2 AND cancel IS NOT NULL AND pool = $1 AND fired_ms IS NOT NULL;
+WHERE cancel IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;
 
 -- name: drop_executions
 -- A small step of executions that retention no longer keeps, with their dead letters. The id begins with the time of the

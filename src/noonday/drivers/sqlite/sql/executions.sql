@@ -99,9 +99,10 @@ DELETE FROM batches;
 UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 
 -- name: wishes
--- What of a pool is handed out or running and asked to end.
+-- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT json_group_array(json_array(id, dispatch, cancel))
-FROM executions WHERE state < 2 AND fired_ms IS NOT NULL AND cancel IS NOT NULL AND pool = ?1;
+FROM executions
+WHERE cancel IS NOT NULL AND pool = ?1 AND coalesce(finished_ms, 1 << 62) > ?2 AND fired_ms IS NOT NULL;
 
 -- name: old_executions
 -- A small step of executions that retention no longer keeps. The id begins with the time of the occurrence.

@@ -1,0 +1,126 @@
+"""What `noonday doctor` looks at where a cluster is configured: each server, the keys and the secret.
+
+Servers are asked side by side, so that several that do not answer cost no more time than one. Nothing is changed, except
+that a lease is taken, a key of Redis set, and both are given back at once.
+"""
+
+import asyncio
+import platform
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from noonday.cli.checks import Finding, Level, Patient
+from noonday.cli.etcd_checks import check_etcd
+from noonday.cli.kafka_checks import check_kafka
+from noonday.cli.postgres_checks import check_postgres
+from noonday.cli.redis_checks import check_redis
+from noonday.model.errors import BadSettings, NoondayError
+from noonday.model.schedule import tzdata_version
+from noonday.wiring.cluster import keyring_of
+from noonday.wiring.settings import Settings, describe_settings
+
+Check = Callable[[Patient], AsyncIterator[Finding]]
+
+
+def examine_cluster(patient: Patient) -> Iterator[Finding]:
+    """Every check; one that cannot be made is a finding itself. No password is ever part of one."""
+    hidden = _Hidden(patient.settings)
+    for finding in [*_check_here(patient), *asyncio.run(_ask_servers(patient))]:
+        yield hidden.of(finding)
+
+
+async def _ask_servers(patient: Patient) -> list[Finding]:
+    asked = await asyncio.gather(*(_made(about, check, patient) for about, check in CHECKS.items()))
+    return [finding for findings in asked for finding in findings]
+
+
+async def _made(about: str, check: Check, patient: Patient) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        async for finding in check(patient):
+            findings.append(finding)  # noqa: PERF401 - what was found before an error counts
+    except BadSettings as error:
+        findings.append(Finding(Level.FAIL, about, error.detail))
+    except NoondayError as error:
+        fix = "see what the server's own log says about it, and run this again"
+        findings.append(Finding(Level.FAIL, about, error.detail, fix))
+    return findings
+
+
+def _check_here(patient: Patient) -> Iterator[Finding]:
+    yield Finding(Level.OK, "python", f"{platform.python_version()} at {sys.executable}")
+    yield Finding(Level.OK, "time zones", f"data of {tzdata_version()}")
+    yield _secret(patient.settings)
+    yield _keys(patient.settings)
+
+
+def _secret(settings: Settings) -> Finding:
+    auth = settings.auth
+    if auth.algorithm != "HS256":
+        return Finding(Level.OK, "secret", f"none is needed: tokens are checked with {auth.jwks_url or auth.jwks_file}")
+    if auth.secret is None:
+        fix = "set auth.secret (NOONDAY_AUTH_SECRET), the same for every API; for one: openssl rand -base64 32"
+        return Finding(Level.FAIL, "secret", "auth.secret is not set: no API of a cluster starts without it", fix)
+    return Finding(Level.OK, "secret", "comes from the settings")
+
+
+def _keys(settings: Settings) -> Finding:
+    try:
+        ring = keyring_of(settings)
+    except BadSettings as error:
+        fix = "set NOONDAY_KEYS for every process, workers too; `noonday keys new` makes a key"
+        return Finding(Level.FAIL, "keys", error.detail, fix)
+    return Finding(Level.OK, "keys", f"{', '.join(ring.key_ids)}; {ring.current} encrypts")
+
+
+class _Hidden:
+    """Takes whatever is secret out of what is shown: servers and libraries repeat what they were told."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._secrets = sorted(set(_secrets(settings)), key=len, reverse=True)
+
+    def of(self, finding: Finding) -> Finding:
+        detail, fix = self._without(finding.detail), finding.fix and self._without(finding.fix)
+        return Finding(finding.level, finding.about, detail, fix)
+
+    def _without(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    values = msgspec.to_builtins(settings)
+    for doc in describe_settings():
+        section, _, key = doc.key.rpartition(".")
+        value = (values[section] if section else values)[key]
+        if doc.secret and value:
+            yield from _secret_parts(value)
+
+
+def _secret_parts(value: str) -> Iterator[str]:
+    yield value
+    scheme, _, rest = value.partition("://")
+    if not rest:
+        return
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        parts = urlsplit(f"{scheme}://")
+    if parts.password:
+        yield from (parts.password, unquote(parts.password))
+    elif "@" in rest and "@" not in parts.netloc:
+        # Not a URL that can be read: whatever stands before the host may be of a password.
+        yield from (piece for piece in re.split("[:/@?#]", rest.rpartition("@")[0]) if len(piece) > 2)
+
+
+CHECKS: dict[str, Check] = {
+    "postgres": check_postgres,
+    "redis": check_redis,
+    "kafka": check_kafka,
+    "etcd": check_etcd,
+}

@@ -1,0 +1,126 @@
+"""What `noonday doctor` asks etcd; or Redis, if that keeps the leases."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from noonday.cli.checks import Finding, Level, Patient
+from noonday.drivers.etcd.gateway import EtcdOptions, Gateway
+from noonday.drivers.etcd.leases import EtcdLeases
+from noonday.drivers.redis.leases import RedisLeases
+from noonday.model.errors import BadSettings, LeasesUnavailable
+from noonday.model.ids import InstanceId
+from noonday.wiring.cluster import leases_of, redis_connection
+from noonday.wiring.settings import Settings
+
+OLDEST = (3, 4)
+GROUP = "doctor"
+
+
+async def check_etcd(patient: Patient) -> AsyncIterator[Finding]:
+    settings = patient.settings
+    if settings.cluster.leases == "redis":
+        yield await _lease_of_redis(settings)
+        return
+    endpoints = _endpoints(settings)
+    findings = [await _endpoint(endpoint, settings, len(endpoints)) for endpoint in endpoints]
+    for finding in findings:
+        yield finding
+    if all(finding.level is Level.FAIL for finding in findings):
+        return
+    if len(endpoints) < 3:
+        detail = f"{len(endpoints)} named: with fewer than three, the loss of one stops all schedulers"
+        yield Finding(Level.WARN, "etcd nodes", detail, "run three, on three machines, and name all in etcd.urls")
+    yield await _lease_of_etcd(endpoints, settings)
+
+
+class _Node(msgspec.Struct):
+    version: str
+    leader: str = "0"
+    errors: list[str] = []
+
+
+async def _endpoint(endpoint: str, settings: Settings, of: int) -> Finding:
+    gateway = Gateway([endpoint], _options(settings))
+    try:
+        status = await gateway.call("maintenance/status", {}, _Node)
+    except LeasesUnavailable as error:
+        level = Level.WARN if of > 2 and _is_away(error.detail) else Level.FAIL
+        return Finding(level, "etcd", error.detail, _mend(error.detail))
+    finally:
+        await gateway.close()
+    what = f"{status.version} at {endpoint}"
+    if _numbers(status.version) < OLDEST:
+        return Finding(Level.FAIL, "etcd", f"{what}: 3.4 is needed", "upgrade the server")
+    if status.leader == "0" or status.errors:
+        detail = "; ".join(status.errors) or "it knows no leader"
+        return Finding(
+            Level.FAIL, "etcd", f"{what}: {detail}", "see `etcdctl endpoint health` and `etcdctl alarm list`"
+        )
+    return Finding(Level.OK, "etcd", what)
+
+
+async def _lease_of_etcd(endpoints: list[str], settings: Settings) -> Finding:
+    cluster = settings.cluster
+    leases = EtcdLeases(endpoints, GROUP, cluster.name, cluster.lease_ttl_sec, _options(settings))
+    fix = f"let the user write there: etcdctl role grant-permission ROLE --prefix=true readwrite {cluster.name}/"
+    return await _lease(leases, f"etcd gave one for {cluster.lease_ttl_sec} s", fix)
+
+
+async def _lease_of_redis(settings: Settings) -> Finding:
+    redis = redis_connection(settings)
+    try:
+        leases = leases_of(settings, GROUP, redis)
+        return await _lease(
+            leases, f"Redis gave one for {settings.cluster.lease_ttl_sec} s", "see what is said of Redis"
+        )
+    finally:
+        await redis.close()
+
+
+async def _lease(leases: EtcdLeases | RedisLeases, given: str, fix: str) -> Finding:
+    """Taken and given back as a process does it, in a group that no process is in."""
+    try:
+        await leases.join(InstanceId(f"i-{uuid4().hex[:20]}"), 1.0)
+        await leases.leave()
+    except LeasesUnavailable as error:
+        return Finding(Level.FAIL, "lease", error.detail, fix)
+    finally:
+        await leases.close()
+    return Finding(Level.OK, "lease", given)
+
+
+def _endpoints(settings: Settings) -> list[str]:
+    if settings.etcd.urls is None:
+        raise BadSettings(
+            "a cluster needs etcd.urls (NOONDAY_ETCD_URLS); without an etcd, set cluster.leases (NOONDAY_CLUSTER_LEASES) to redis"
+        )
+    return [url.strip() for url in settings.etcd.urls.split(",") if url.strip()]
+
+
+def _options(settings: Settings) -> EtcdOptions:
+    etcd = settings.etcd
+    ca_file, cert_file, key_file = (
+        Path(name) if name else None for name in (etcd.ca_file, etcd.cert_file, etcd.key_file)
+    )
+    return EtcdOptions(ca_file, cert_file, key_file, etcd.user or "", etcd.password or "", timeout_sec=3.0)
+
+
+def _is_away(detail: str) -> bool:
+    return "refuses" not in detail
+
+
+def _mend(detail: str) -> str:
+    low = detail.lower()
+    if "authentication failed" in low or "user name" in low or "permission denied" in low:
+        return "check etcd.user and etcd.password (NOONDAY_ETCD_USER, NOONDAY_ETCD_PASSWORD)"
+    if "certificate" in low or "[ssl" in low:
+        return "etcd.ca_file has to name who signed the servers' certificates; etcd.cert_file and key_file are ours"
+    return "start it, or name the right ones in etcd.urls (NOONDAY_ETCD_URLS); for TLS a URL begins with https://"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

@@ -1,0 +1,119 @@
+"""`noonday replay`: what was handed out to a pool, handed out once more."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from noonday.cli.asking import TENANT, asks, read_settings
+from noonday.cli.group import Command
+from noonday.cli.instants import exact, instant, now
+from noonday.cli.replaying import Past, Replay, Wanted
+from noonday.cli.screen import console, done, json_option, patience, show, show_json
+from noonday.cli.tables import facts
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.model.errors import InvalidInput
+from noonday.model.job import ms_of
+from noonday.sdk.sync import SyncClient
+from noonday.wiring.cluster import kafka_options, keyring_of
+
+LONGEST_ID = 40
+EXAMPLES = """
+Examples:
+  noonday replay --pool mail --from '2030-01-31 09:00' --to '2030-01-31 10:00' --dry-run
+  noonday replay --pool mail --from -2h --to -1h --into staging --rate 20
+  noonday replay --pool mail --from -2h --id incident-7 --yes      again with the same --id: makes only what is missing
+
+Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts with the keys of the cluster (NOONDAY_KEYS), and creates jobs through the API.
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--pool", required=True, help="The pool whose work is read.")
+@click.option("--from", "from_", type=instant, required=True, metavar="TIME", help="Handed out at or after this time.")
+@click.option("--to", type=instant, metavar="TIME", help="Handed out before this time. [default: now]")
+@click.option("--into", metavar="POOL", help="The pool that gets it. [default: the same one]")
+@click.option("--id", "replay_id", metavar="ID", help="Names this replay: nothing is made twice under one name.")
+@click.option("--tenant", default=TENANT, show_default=True, help="Whose work; the token must be this tenant's.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="So many a second.")
+@click.option(
+    "--stop-after-failures",
+    "most_failures",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Stop when more than so many of the new ones have failed an attempt.",
+)
+@click.option("--dry-run", is_flag=True, help="Count, and create nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@asks
+def replay(
+    client: SyncClient,
+    from_: datetime,
+    to: datetime | None,
+    replay_id: str | None,
+    rate: float,
+    most_failures: int,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """Run again what a pool was given in a span of time.
+
+    Each execution that was handed out becomes a new job that runs once, with the same handler and payload, in the same pool or
+    in another one.
+    """
+    wanted = _wanted(from_, to or now(), replay_id, **said)
+    past = _past(wanted)
+    with patience(f"reading what pool {wanted.pool} was given"):
+        found = client.portal.run(past.count())
+    if as_json and dry_run:
+        return show_json(found)
+    if not as_json:
+        show(facts([("replay", wanted.replay_id), *found.lines(), ("into", f"pool {wanted.into}")]))
+    if dry_run or not found.executions:
+        return None
+    if not yes:
+        click.confirm(f"Create {found.executions} jobs at {rate:g} a second?", abort=True, err=True)
+    with _progress(found.executions) as progress:
+        made = client.portal.run(Replay(client.client, past, rate, most_failures, progress).run())
+    if as_json:
+        return show_json({"replay": wanted.replay_id, **made.members()})
+    return done(f"{made}: `noonday job list --tag {wanted.tag}` shows the jobs")
+
+
+def _wanted(
+    from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
+) -> Wanted:
+    if to <= from_:
+        raise InvalidInput.of("--to", f"{exact(to)} is not after --from, {exact(from_)}", exact(to))
+    if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and replay_id.isprintable()):
+        raise InvalidInput.of("--id", f"an id has 1 to {LONGEST_ID} printable characters", replay_id)
+    into = into or pool
+    said = f"{pool}|{into}|{ms_of(from_)}|{ms_of(to)}|{tenant}"
+    name = replay_id or blake2b(said.encode(), digest_size=6).hexdigest()
+    return Wanted(name, pool, into, tenant, ms_of(from_), ms_of(to))
+
+
+def _past(wanted: Wanted) -> Past:
+    settings = read_settings(click.get_current_context().params["config"])
+    options: KafkaOptions = kafka_options(settings)
+    return Past(options, keyring_of(settings), wanted)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    screen = console(err=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("replaying", total=total)
+        yield lambda asked_for, failed: bar.update(
+            task, completed=asked_for, description=f"replaying, {failed} failed" if failed else "replaying"
+        )

@@ -1,0 +1,256 @@
+"""Reads back what was handed out, and creates it anew: at a rate, and with a brake."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.kafka.replay import read_back
+from noonday.model.errors import BadKey, Conflict
+from noonday.model.firing import LANES
+from noonday.model.job import JobSpec, JobType, Priority, Target
+from noonday.model.message import Dispatch
+from noonday.model.view import ExecutionView, JobView
+from noonday.runtime.clock import SystemClock
+from noonday.sdk.client import Client
+
+BATCHES_A_SEC = 4
+LARGEST_BATCH = 500
+LOOK_SEC = 1.0
+LOOKED_AT = 100
+"""How many of the new ones are looked at in a round of the brake."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What to replay, and where to."""
+
+    replay_id: str
+    pool: str
+    into: str
+    tenant: str
+    from_ms: int
+    to_ms: int
+
+    @property
+    def tag(self) -> str:
+        return f"replay:{self.replay_id}"
+
+    def key_of(self, dispatch: Dispatch) -> str:
+        """The unique key of what replays an execution: however often it is asked for, it is made once."""
+        return f"{self.tag}:{self.into}:{dispatch.execution_id}"
+
+
+class Found(msgspec.Struct, rename="camel"):
+    """What a replay would make."""
+
+    dispatches: int = 0
+    executions: int = 0
+    of_other_tenants: int = 0
+    handlers: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def lines(self) -> list[tuple[str, str]]:
+        lines = [("executions", f"{self.executions} ({self.dispatches} times handed out)")]
+        lines += [(f"  {handler}", str(count)) for handler, count in self.handlers.most_common()]
+        if self.of_other_tenants:
+            lines.append(("other tenants", f"{self.of_other_tenants} times handed out, left alone"))
+        return lines
+
+
+class Made(msgspec.Struct):
+    """How far a replay has come."""
+
+    created: int = 0
+    there_already: int = 0
+    """Made by an earlier replay of the same id."""
+    failed: int = 0
+    unreadable: int = 0
+
+    def __str__(self) -> str:
+        said = f"replayed {self.created}, of which {self.failed} were seen to fail"
+        said += f"; {self.there_already} had been replayed before" if self.there_already else ""
+        return said + (f"; {self.unreadable} could not be decrypted with these keys" if self.unreadable else "")
+
+    @property
+    def asked_for(self) -> int:
+        return self.created + self.there_already
+
+    def members(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class Past:
+    """Each execution once, however often it was handed out."""
+
+    def __init__(self, options: KafkaOptions, keyring: Keyring, wanted: Wanted) -> None:
+        self._options = options
+        self._keyring = keyring
+        self.wanted = wanted
+
+    async def count(self) -> Found:
+        found, seen = Found(), set[str]()
+        async for dispatches in self._read():
+            found.dispatches += len(dispatches)
+            found.of_other_tenants += sum(each.tenant != self.wanted.tenant for each in dispatches)
+            new = self._new(dispatches, seen)
+            found.executions += len(new)
+            found.handlers.update(each.handler for each in new)
+        return found
+
+    async def executions(self) -> AsyncIterator[list[Dispatch]]:
+        seen: set[str] = set()
+        async for dispatches in self._read():
+            if new := self._new(dispatches, seen):
+                yield new
+
+    def _new(self, dispatches: Sequence[Dispatch], seen: set[str]) -> list[Dispatch]:
+        """Of each execution that was not seen before, what was said of it last."""
+        ours = {each.execution_id: each for each in dispatches if each.tenant == self.wanted.tenant}
+        new = [each for name, each in ours.items() if name not in seen]
+        seen.update(ours)
+        return new
+
+    def spec_of(self, dispatch: Dispatch) -> JobSpec:
+        """A job that does once what the dispatch asked for. Raises BadKey."""
+        return JobSpec(
+            type=JobType.ONE_TIME,
+            target=Target(self.wanted.into, dispatch.handler),
+            name=dispatch.name,
+            payload=self._payload_of(dispatch),
+            priority=Priority(LANES[dispatch.lane]),
+            timeout_sec=dispatch.timeout_sec,
+            heartbeat_timeout_sec=dispatch.heartbeat_timeout_sec,
+            unique_key=self.wanted.key_of(dispatch),
+            tags=(self.wanted.tag,),
+        )
+
+    def _payload_of(self, dispatch: Dispatch) -> object:
+        if dispatch.payload is None:
+            return None
+        context = context_of(dispatch.tenant, dispatch.job_id)
+        payload: object = msgspec.json.decode(self._keyring.open(dispatch.payload, context))
+        return payload
+
+    def _read(self) -> AsyncIterator[list[Dispatch]]:
+        wanted = self.wanted
+        return read_back(self._options, self._keyring, wanted.pool, wanted.from_ms, wanted.to_ms)
+
+
+class Replay:
+    """Creates jobs through the API, no faster than told, and stops when too many of them fail."""
+
+    def __init__(
+        self,
+        client: Client,
+        past: Past,
+        rate: float,
+        most_failures: int,
+        progress: Callable[[int, int], object] = lambda created, failed: None,
+    ) -> None:
+        self._client = client
+        self._past = past
+        self._rate = rate
+        self._brake = Brake(client, most_failures)
+        self._progress = progress
+        self._clock = SystemClock()
+        self._made = Made()
+
+    async def run(self) -> Made:
+        """Raises Conflict if it was stopped by its brake, or if the token is another tenant's."""
+        began = self._clock.monotonic()
+        async for dispatches in self._past.executions():
+            specs = self._specs_of(dispatches)
+            while specs:
+                size = self._batch_size()
+                await self._create(specs[:size])
+                specs = specs[size:]
+                await self._look()
+                await self._clock.sleep(max(0.0, began + self._made.asked_for / self._rate - self._clock.monotonic()))
+        await self._brake.look()
+        return self._finish()
+
+    def _batch_size(self) -> int:
+        """One at first: whose token it is shows in the answer."""
+        return max(1, min(LARGEST_BATCH, int(self._rate / BATCHES_A_SEC))) if self._made.asked_for else 1
+
+    def _specs_of(self, dispatches: Sequence[Dispatch]) -> list[JobSpec]:
+        specs = []
+        for dispatch in dispatches:
+            try:
+                specs.append(self._past.spec_of(dispatch))
+            except BadKey:
+                self._made.unreadable += 1
+        return specs
+
+    async def _create(self, specs: Sequence[JobSpec]) -> None:
+        for answer in await self._client.create_many(specs, atomic=True):
+            if not isinstance(answer, JobView):
+                raise answer.error()
+            if answer.tenant != self._past.wanted.tenant:
+                raise Conflict(
+                    f"the token is of tenant {answer.tenant}: what it creates is not {self._past.wanted.tenant}'s"
+                )
+            self._note(answer)
+
+    def _note(self, job: JobView) -> None:
+        """A job that is new has not ended yet; one that has was made by an earlier replay."""
+        if job.state == "ACTIVE":
+            self._made.created += 1
+            self._brake.watch(job.job_id)
+        else:
+            self._made.there_already += 1
+
+    async def _look(self) -> None:
+        if self._brake.is_due(self._clock.monotonic()):
+            await self._brake.look()
+        self._made.failed = self._brake.failed
+        self._progress(self._made.asked_for, self._made.failed)
+        if self._brake.is_on:
+            raise Conflict(
+                f"stopped: {self._finish()}. What was created stays; the same replay goes on with the rest",
+                **self._made.members(),
+            )
+
+    def _finish(self) -> Made:
+        self._made.failed = self._brake.failed
+        return self._made
+
+
+class Brake:
+    """Looks at what became of the new ones: one that has failed an attempt counts, whether or not it is tried again."""
+
+    def __init__(self, client: Client, most_failures: int) -> None:
+        self._client = client
+        self._most = most_failures
+        self._open: deque[str] = deque()
+        self._next_look = 0.0
+        self.failed = 0
+
+    @property
+    def is_on(self) -> bool:
+        return self.failed > self._most
+
+    def watch(self, job_id: str) -> None:
+        self._open.append(job_id)
+
+    def is_due(self, now: float) -> bool:
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SEC
+        return True
+
+    async def look(self) -> None:
+        """The oldest that are not known to have ended, at most so many at a time."""
+        jobs = [self._open.popleft() for _ in range(min(LOOKED_AT, len(self._open)))]
+        for job_id, execution in zip(jobs, await asyncio.gather(*map(self._latest, jobs)), strict=True):
+            if execution is not None and (execution.error is not None or execution.state in ("DEAD", "EXPIRED")):
+                self.failed += 1
+            elif execution is None or execution.state in ("PENDING", "RUNNING"):
+                self._open.append(job_id)
+
+    async def _latest(self, job_id: str) -> ExecutionView | None:
+        job = await self._client.get_job(job_id, executions=1)
+        return job.executions[0] if job.executions else None

@@ -1,0 +1,205 @@
+"""What is written through a connection of the caller's own, and so commits or rolls back with the caller's own writes.
+
+The caller's session stays as it is: every statement is one call of a function of our schema, which is named, and which has
+our search_path while it runs. Parameters and answers are text and numbers, whatever codecs the caller has set up.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.postgres.jobs import job_columns
+from noonday.drivers.postgres.ledger import TRIES, Versioned, payload_of
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.books import Books
+from noonday.ledger.editing import fire_columns
+from noonday.ledger.ledger import as_json
+from noonday.ledger.settling import sort_out
+from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
+from noonday.model.ids import JobId, TenantId
+from noonday.model.message import HandlerInfo, Report
+from noonday.ports.completions import Completions
+from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
+
+SQL = load("transactional")
+Ask = Callable[..., Awaitable[Any]]
+_taken = msgspec.json.Decoder(list[tuple[str, str]])
+_looked = msgspec.json.Decoder(tuple[list[Versioned], list[tuple[str, JobId, int]], list[Execution]])
+
+
+class CallersConnection:
+    """A connection of asyncpg or of psycopg 3 that is inside a transaction, asked for one value at a time."""
+
+    def __init__(self, connection: Any, schema: str) -> None:
+        """Raises InvalidInput for anything else, and Conflict outside of a transaction."""
+        self._ask = _asking(connection)
+        self._schema = '"' + schema.replace('"', '""') + '"'
+
+    async def value(self, statement: str, *parameters: str | int) -> Any:
+        return await self._ask(re.sub(r"\bcallers_", f"{self._schema}.callers_", statement), *parameters)
+
+
+class CallersJobs(Jobs):
+    """Adds jobs, and does nothing else. A job that exists is not changed: that would keep its lock until the caller commits."""
+
+    def __init__(self, connection: CallersConnection) -> None:
+        self._connection = connection
+
+    async def add(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        upsert: Upsert,
+        audit: AuditEntry | None,
+        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
+    ) -> list[Applied | None]:
+        taken = await self._connection.value(SQL.add, as_json(_rows_of(jobs, audit)))
+        if taken is not None:
+            raise _key_taken(_taken.decode(taken))
+        return [None] * len(jobs)
+
+    async def edit(
+        self,
+        tenant: TenantId,
+        job_id: JobId,
+        decide: Decide,
+        *,
+        since_ms: int,
+        seal: Callable[[Applied], Receipt] | None = None,
+    ) -> Applied:
+        raise _only_adds()
+
+    async def keep_receipt(self, receipt: Receipt) -> None:
+        raise _only_adds()
+
+    async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
+        raise _only_adds()
+
+
+class CallersRegistry:
+    """Which pools and handlers there are: what a catalogue asks an archive."""
+
+    def __init__(self, connection: CallersConnection) -> None:
+        self._connection = connection
+
+    async def pool_names(self) -> list[str]:
+        return msgspec.json.decode(await self._connection.value(SQL.pools), type=list[str])
+
+    async def find_handler(self, pool: str, name: str) -> HandlerInfo | None:
+        text = await self._connection.value(SQL.handler, pool, name)
+        return None if text is None else msgspec.json.decode(text, type=HandlerInfo)
+
+
+class PostgresCompletions(Completions):
+    """By the same rules as the recorder, so that whoever waits for the execution has its turn."""
+
+    def __init__(self, schema: str = "noonday") -> None:
+        self._schema = schema
+
+    async def complete(self, connection: Any, report: Report, now_ms: int, *, schema: str | None = None) -> None:
+        callers = CallersConnection(connection, schema or self._schema)
+        for _ in range(TRIES):
+            decided = _decide(await callers.value(SQL.look, report.execution_id), report, now_ms)
+            if await callers.value(SQL.settle, decided, now_ms):
+                return
+        raise StoreUnavailable("what is to be completed changes faster than it can be completed")
+
+
+def _decide(looked: str | None, report: Report, now_ms: int) -> str:
+    """What `callers_settle` takes. Raises Conflict if the fence refuses the report."""
+    rows, touched, open_ = _looked.decode(looked) if looked is not None else ([], [], [])
+    settlement = sort_out((row for row, _ in rows), [report])
+    ledger, settled = settlement.settle(Books(open_=open_), now_ms)
+    if settled.refused or not ledger.settled:
+        raise _superseded(report, rows[0][0] if rows else None)
+    checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
+    return as_json(payload_of(ledger) | checks)
+
+
+def _superseded(report: Report, row: Execution | None) -> Conflict:
+    if row is None:
+        now = "it is not in this database"
+    elif row.state.name in ("PENDING", "RUNNING"):
+        now = f"it is {row.state.name} with dispatch {row.dispatch}, worker {row.worker_id or 'none yet'}"
+    else:
+        now = f"it is {row.state.name} already"
+    return Conflict(
+        f"execution {report.execution_id} cannot be completed by dispatch {report.dispatch} of worker {report.worker_id}: {now}",
+        execution_id=report.execution_id,
+        dispatch=report.dispatch,
+    )
+
+
+def _rows_of(jobs: Sequence[NewJob], audit: AuditEntry | None) -> dict[str, Any]:
+    return {
+        "jobs": [_with_text(job_columns(new.job)) for new in jobs],
+        "fires": [fire_columns(new.job, new.fire) for new in jobs if new.fire],
+        "audit": [(audit.tenant, audit.at_ms, audit.subject, audit.action, audit.target, as_json(audit.detail))]
+        if audit
+        else [],
+    }
+
+
+def _with_text(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The payload comes last, and is bytes."""
+    *rest, payload = columns
+    return (*rest, None if payload is None else b64encode(payload).decode())
+
+
+def _key_taken(taken: Sequence[tuple[str, str]]) -> Conflict:
+    named = ", ".join(f"{key!r} by job {job}" for key, job in taken) or "by a job that this transaction cannot see"
+    return Conflict(
+        f"unique key taken: {named}. Inside a transaction of yours a job is created or refused, never changed: to update the one "
+        "that is there, enqueue without a connection",
+        jobs=[job for _, job in taken],
+    )
+
+
+def _only_adds() -> Conflict:
+    return Conflict("inside a transaction of yours jobs can be created, and nothing else")
+
+
+_OUTSIDE = (
+    "this connection is not inside a transaction: begin one (`async with connection.transaction():`), make your own writes in "
+    "it, and call this before it ends"
+)
+
+
+def _asking(connection: Any) -> Ask:
+    if callable(getattr(connection, "fetchval", None)) and callable(getattr(connection, "is_in_transaction", None)):
+        if not connection.is_in_transaction():
+            raise Conflict(_OUTSIDE)
+        fetchval: Ask = connection.fetchval
+        return fetchval
+    if (asking := _asking_psycopg(connection)) is not None:
+        return asking
+    raise InvalidInput(
+        f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used here: expected a Connection of "
+        "asyncpg, or an AsyncConnection of psycopg 3"
+    )
+
+
+def _asking_psycopg(connection: Any) -> Ask | None:
+    try:
+        from psycopg import AsyncConnection, AsyncCursor
+        from psycopg.pq import TransactionStatus
+        from psycopg.rows import tuple_row
+    except ImportError:
+        return None
+    if not isinstance(connection, AsyncConnection):
+        return None
+    # Unless it commits by itself, its first statement begins a transaction.
+    if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        raise Conflict(_OUTSIDE)
+
+    async def ask(statement: str, *parameters: str | int) -> Any:
+        # Not `connection.cursor()`: its rows and its placeholders may be of the caller's making.
+        async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(re.sub(r"\$\d", "%s", statement).encode(), parameters)
+            row = await cursor.fetchone()
+            return None if row is None else row[0]
+
+    return ask

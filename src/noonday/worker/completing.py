@@ -1,0 +1,66 @@
+"""How a handler records its own end, in its own transaction."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import InvalidInput
+from noonday.model.execution import Outcome
+from noonday.model.ids import WorkerId
+from noonday.model.message import Report
+from noonday.ports.clock import Clock
+from noonday.ports.completions import Completions
+
+if TYPE_CHECKING:
+    from noonday.worker.context import Context
+
+
+class Completing:
+    """Of all runs of a worker under one name."""
+
+    def __init__(
+        self, completions: Completions, worker: WorkerId, keyring: Keyring, clock: Clock, result_limit: int
+    ) -> None:
+        self._completions = completions
+        self._worker = worker
+        self._keyring = keyring
+        self._clock = clock
+        self._result_limit = result_limit
+
+    async def complete(self, run: "Context", connection: Any, result: Any, schema: str | None) -> None:
+        """As the report of a success would, but in the transaction of the handler."""
+        now_ms = self._clock.now_ms()
+        await self._completions.complete(connection, self._report(run, result, now_ms), now_ms, schema=schema)
+        run._completed = True
+
+    def _report(self, run: "Context", result: Any, now_ms: int) -> Report:
+        dispatch = run._dispatch
+        return Report(
+            dispatch.execution_id,
+            dispatch.number,
+            self._worker,
+            int(Outcome.SUCCEEDED),
+            run._started_ms,
+            now_ms,
+            result=self._sealed(run, self._encoded(run, result)),
+            progress=self._sealed(run, run._said),
+            pool=dispatch.pool,
+            job_id=dispatch.job_id,
+        )
+
+    def _encoded(self, run: "Context", result: Any) -> bytes | None:
+        if result is None:
+            return None
+        text = (run._encode or msgspec.json.encode)(result)
+        if len(text) > self._result_limit:
+            raise InvalidInput(
+                f"the result has {len(text)} bytes, more than {self._result_limit}: give a reference to it instead"
+            )
+        return text
+
+    def _sealed(self, run: "Context", text: bytes | None) -> bytes | None:
+        if text is None:
+            return None
+        return self._keyring.seal(text, context_of(run._dispatch.tenant, run._dispatch.job_id))

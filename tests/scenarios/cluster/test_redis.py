@@ -1,0 +1,150 @@
+"""Redis is never in the path of correctness: what its loss costs is time."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis as Client
+
+from servers import Redis, free_port
+from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
+from tests.scenarios.process import job_body, until
+from tests.support.tcp_cutter import HOST, Cutter
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+SLOTS = 50
+
+
+@pytest.fixture(scope="module")
+def redis(folder: Path) -> Iterator[Redis]:
+    with Redis(folder / "redis", free_port(), throwaway=True) as redis:
+        yield redis
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(folder: Path, redis: Redis) -> AsyncIterator[Cluster]:
+    async with cluster_on(folder, Servers.shared(redis=redis.url)) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def no_promise_is_broken(cluster: Cluster, redis: Redis) -> AsyncIterator[None]:
+    await cluster.have(api=1, scheduler=1, recorder=1, worker=1)
+    yield
+    redis.start()
+    cluster.release_all()
+    assert not await cluster.problems()
+
+
+async def test_a_flush_in_a_burst_costs_no_more_than_time(cluster: Cluster) -> None:
+    release = cluster.new_hold()
+    long = await cluster.create("stay", {"until": str(release)})
+    await cluster.execution(long, "RUNNING")
+    jobs = await cluster.create_many(600, within_sec=3)
+
+    for place in (100, 300, 500):
+        await cluster.started(jobs[place])
+        await flush(cluster)
+    await cluster.done(jobs)
+    release.touch()
+    await cluster.done([long])
+
+    assert len(cluster.lines("start", long)) == 1
+    print(f"\nRedis flushed three times: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_what_was_cancelled_before_a_flush_does_not_start(cluster: Cluster) -> None:
+    release = cluster.new_hold()
+    busy = await cluster.create_all([job_body("stay", {"until": str(release)})] * SLOTS)
+    await until(lambda: all_are(cluster, busy, "RUNNING"))
+    waiting = await cluster.create_many(5)
+    await until(lambda: all_are(cluster, waiting, "PENDING"))
+
+    for job in waiting:
+        execution = await cluster.execution(job, "PENDING")
+        assert (await cluster.ask("POST", f"/v1/executions/{execution['id']}/cancel"))[0] == 202
+    await flush(cluster)
+    release.touch()
+    await cluster.done(busy)
+
+    await until(lambda: all_are(cluster, waiting, "CANCELLED"))
+    assert not [line for job in waiting for line in cluster.lines("start", job)]
+
+
+async def test_while_redis_is_away_nothing_starts_and_nothing_is_lost(cluster: Cluster, redis: Redis) -> None:
+    release = cluster.new_hold()
+    running = await cluster.create("stay", {"until": str(release)})
+    await cluster.execution(running, "RUNNING")
+
+    redis.stop()
+    jobs = await cluster.create_many(100)
+    await until(lambda: all_are(cluster, jobs, "PENDING"))
+    release.touch()
+    await cluster.execution(running, "SUCCEEDED")
+    unwanted = await cluster.execution(jobs[0], "PENDING")
+    status, _, headers = await cluster.ask("POST", f"/v1/executions/{unwanted['id']}/cancel")
+    assert not [line for job in jobs for line in cluster.lines("start", job)]
+    redis.start()
+
+    await cluster.done(jobs[1:])
+    assert status == 503
+    assert headers["Retry-After"]
+    # The wish stays, but nobody was promised that it comes in time.
+    await until(lambda: is_final(cluster, jobs[0]))
+    assert len(cluster.lines("start", running)) == 1
+
+
+async def test_a_scheduler_cut_off_from_redis_is_late_at_most(cluster: Cluster, redis: Redis) -> None:
+    for scheduler in cluster.alive("scheduler"):
+        scheduler.stop()
+        assert await scheduler.exit_code() == 0, scheduler.said
+    async with Cutter(HOST, redis.port) as cutter:
+        alone = cluster.serve("scheduler", servers=cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0"))
+        await alone.ready()
+        await cluster.owned_by(1)
+
+        await cutter.cut()
+        jobs = await cluster.create_many(100, within_sec=1)
+        await cluster.done(jobs)
+        print(f"\nscheduler without Redis: late at most {await cluster.lateness(jobs):.2f} s")
+        await cutter.heal()
+        cluster.kill(alone)
+
+
+async def test_a_worker_cut_off_from_redis_leaves_its_work_to_others(cluster: Cluster, redis: Redis) -> None:
+    async with Cutter(HOST, redis.port) as cutter:
+        cut_off = cluster.work(servers=cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0"))
+        await cluster.known(cut_off)
+        await until_both_share(cluster)
+
+        await cutter.cut()
+        jobs = await cluster.create_many(200, within_sec=1)
+        await cluster.done(jobs)
+        print(f"\na worker without Redis: late at most {await cluster.lateness(jobs):.2f} s")
+        await cutter.heal()
+        cluster.kill(cut_off)
+
+
+async def until_both_share(cluster: Cluster) -> None:
+    """Partitions of a pool go to a new worker within a moment."""
+    pids = {worker.pid for worker in cluster.alive("worker")}
+    seen: set[int] = set()
+    while seen < pids:
+        jobs = await cluster.create_many(20)
+        await cluster.done(jobs)
+        seen |= {line["pid"] for job in jobs for line in cluster.lines("start", job)}
+
+
+async def all_are(cluster: Cluster, jobs: list[Job], state: str) -> bool:
+    return await cluster.states(jobs) == {state: len(jobs)}
+
+
+async def is_final(cluster: Cluster, job: Job) -> bool:
+    return set(await cluster.states([job])) <= {"SUCCEEDED", "CANCELLED"}
+
+
+async def flush(cluster: Cluster) -> None:
+    async with Client.from_url(cluster.servers.redis) as client:
+        await client.flushall()
+    cluster.note_fault("flushed")

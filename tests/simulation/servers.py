@@ -1,0 +1,431 @@
+"""The servers of a cluster as the stages see them: they outlive processes, answer late or not at all, and forget."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from noonday.drivers.memory.hot_index import MemoryHotIndex
+from noonday.drivers.sqlite.connection import Database, Request, Work
+from noonday.model.errors import (
+    BusUnavailable,
+    IndexUnavailable,
+    LeasesUnavailable,
+    SignalsUnavailable,
+    StoreUnavailable,
+    Unavailable,
+)
+from noonday.model.firing import Entry
+from noonday.model.ids import ExecutionId, InstanceId, WorkerId
+from noonday.model.message import Dispatch, LogEntry, Token
+from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.leases import Leases
+from noonday.ports.signals import Flag, Signals, Taken
+from tests.simulation.embedded import Disk
+from tests.simulation.history import History
+from tests.simulation.kernel import Process, SimClock, World
+
+T = TypeVar("T")
+LOG_PARTITIONS = 2
+POOL_PARTITIONS = 3
+SESSION_SEC = 6.0
+LAPSE_MS = 30_000
+TTL_SEC = 3.0
+STORE, REDIS, KAFKA, ETCD = "store", "redis", "kafka", "etcd"
+
+
+@dataclass
+class Network:
+    """Who reaches whom. A cut swallows requests, or the answers to them, or both."""
+
+    world: World
+    random: Random
+    cuts: set[tuple[str, str]] = field(default_factory=set)
+    """(process, server); every process, if it is `*`."""
+    away: set[str] = field(default_factory=set)
+
+    def reaches(self, process: Process, server: str) -> bool:
+        return server not in self.away and (process.name, server) not in self.cuts
+
+    async def call(
+        self, process: Process, clock: SimClock, server: str, work: Callable[[], T], failing: type[Unavailable]
+    ) -> T:
+        """One round trip. What was sent may have been done although the answer is lost."""
+        await clock.sleep(self.random.random() * 0.003)
+        if not self.reaches(process, server):
+            await clock.sleep(0.5)
+            raise failing(f"{server} does not answer")
+        done = work()
+        await clock.sleep(self.random.random() * 0.003)
+        if not self.reaches(process, server):
+            await clock.sleep(0.5)
+            raise failing(f"{server} did it, perhaps, and the answer is lost")
+        return done
+
+
+class ServerDatabase(Database):
+    """A store that many processes use. Each request is a transaction."""
+
+    def __init__(self, disk: Disk, network: Network, process: Process, clock: SimClock) -> None:
+        self.path = "store"
+        self._disk = disk
+        self._network = network
+        self._process = process
+        self._clock = clock
+
+    async def write(self, work: Work[T]) -> T:
+        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        await self._network.call(
+            self._process, self._clock, STORE, lambda: self._disk.commit([request]), StoreUnavailable
+        )
+        request.resolve()
+        return await request.future
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._network.call(
+            self._process, self._clock, STORE, lambda: work(self._disk.conn), StoreUnavailable
+        )
+
+    async def close(self) -> None:
+        """Sessions end with their process."""
+
+
+@dataclass
+class Broker:
+    """Pool topics with consumer groups, and the log."""
+
+    world: World
+    random: Random
+    topics: dict[str, list[list[Dispatch]]] = field(default_factory=dict)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    log: list[list[LogEntry]] = field(default_factory=lambda: [[] for _ in range(LOG_PARTITIONS)])
+    buried: list[tuple[LogEntry, str]] = field(default_factory=list)
+    members: dict[str, dict[WorkerId, float]] = field(default_factory=dict)
+    """For each pool who shares it, and when they last asked."""
+    capacity: dict[str, dict[WorkerId, int]] = field(default_factory=dict)
+    generation: int = 0
+    joined: int = 0
+    duplicate: float = 0.02
+    """The chance that a message is written twice."""
+
+    def topic(self, pool: str) -> list[list[Dispatch]]:
+        return self.topics.setdefault(pool, [[] for _ in range(POOL_PARTITIONS)])
+
+    def publish(self, dispatches: Sequence[Dispatch]) -> None:
+        for dispatch in dispatches:
+            partition = self.topic(dispatch.pool)[int(dispatch.execution_id[-1], 16) % POOL_PARTITIONS]
+            partition.append(dispatch)
+            if self.random.random() < self.duplicate:
+                partition.append(dispatch)
+
+    def assigned(self, pool: str, worker: WorkerId) -> list[int]:
+        """Partitions of a pool that fall to a worker, as of now."""
+        alive = self._alive(pool)
+        if worker not in alive:
+            return []
+        place = alive.index(worker)
+        return [n for n in range(POOL_PARTITIONS) if n % len(alive) == place]
+
+    def _alive(self, pool: str) -> list[WorkerId]:
+        now = self.world.loop.time()
+        seen = self.members.get(pool, {})
+        gone = [worker for worker, at in seen.items() if now - at > SESSION_SEC]
+        for worker in gone:
+            del seen[worker]
+            self.generation += 1
+        return list(seen)
+
+
+class SimBus(Bus):
+    """What one process sees of the broker."""
+
+    def __init__(self, broker: Broker, network: Network, process: Process, clock: SimClock) -> None:
+        self._broker = broker
+        self._network = network
+        self._process = process
+        self._clock = clock
+        self._position: dict[tuple[str, int], int] = {}
+        self._generation = -1
+        self._open: dict[tuple[str, int], dict[int, tuple[ExecutionId, int]]] = {}
+        """Taken and not done, by partition: offset -> dispatch."""
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await self._network.call(self._process, self._clock, KAFKA, work, BusUnavailable)
+
+    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+        await self._call(lambda: self._broker.publish(dispatches))
+
+    async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
+        waited = 0.0
+        while True:
+            taken = await self._call(lambda: self._take(worker, room))
+            if taken or waited >= wait_sec:
+                return taken
+            await self._clock.sleep(0.05)
+            waited += 0.05
+
+    def _take(self, worker: WorkerId, room: Mapping[str, int]) -> list[Dispatch]:
+        broker, taken = self._broker, []
+        for pool in broker.capacity:
+            if worker in broker.capacity[pool]:
+                broker.members.setdefault(pool, {})[worker] = broker.world.loop.time()
+        for pool, count in room.items():
+            mine = broker.assigned(pool, worker)
+            self._drop_revoked(pool, mine)
+            for partition in mine:
+                place = (pool, partition)
+                at = self._position.setdefault(place, broker.committed.get(place, 0))
+                messages = broker.topic(pool)[partition][at : at + count]
+                for offset, message in enumerate(messages, at):
+                    self._open.setdefault(place, {})[offset] = (message.execution_id, message.number)
+                self._position[place] = at + len(messages)
+                count -= len(messages)
+                taken += messages
+        return taken
+
+    def _drop_revoked(self, pool: str, mine: Sequence[int]) -> None:
+        for place in [place for place in self._position if place[0] == pool and place[1] not in mine]:
+            del self._position[place]
+            self._open.pop(place, None)
+
+    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+        names = {(dispatch.execution_id, dispatch.number) for dispatch in dispatches}
+        for place, taken in self._open.items():
+            for offset in [offset for offset, name in taken.items() if name in names]:
+                del taken[offset]
+            if place in self._position:
+                safe = min(taken, default=self._position[place])
+                if self._network.reaches(self._process, KAFKA):
+                    self._broker.committed[place] = max(safe, self._broker.committed.get(place, 0))
+
+    async def credit(self) -> Mapping[str, int]:
+        if not self._network.reaches(self._process, KAFKA):
+            return {}
+        return {pool: 50 for pool in self._broker.capacity if self._broker._alive(pool)}
+
+    async def join(self, worker: WorkerId, pools: Mapping[str, int]) -> int:
+        def work() -> int:
+            for pool, slots in pools.items():
+                self._broker.capacity.setdefault(pool, {})[worker] = slots
+                self._broker.members.setdefault(pool, {})[worker] = self._broker.world.loop.time()
+            self._broker.joined += 1
+            return self._broker.joined % LOG_PARTITIONS
+
+        return await self._call(work)
+
+    async def leave(self, worker: WorkerId) -> None:
+        for pool in self._broker.capacity:
+            self._broker.capacity[pool].pop(worker, None)
+            self._broker.members.get(pool, {}).pop(worker, None)
+        self._position.clear()
+        self._open.clear()
+
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        await self._call(lambda: self._broker.log[partition].extend(entries))
+
+    async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
+        waited = 0.0
+        while True:
+            entries = await self._call(lambda: tuple(self._broker.log[partition][offset : offset + limit]))
+            if entries or waited >= wait_sec:
+                return LogBatch(offset, offset + len(entries), entries)
+            await self._clock.sleep(0.05)
+            waited += 0.05
+
+    async def bury(self, entry: LogEntry, why: str) -> None:
+        await self._call(lambda: self._broker.buried.append((entry, why)))
+
+    async def partitions(self) -> int:
+        return await self._call(lambda: len(self._broker.log))
+
+    async def era(self, partition: int) -> str:
+        return await self._call(lambda: "the only one")
+
+
+@dataclass
+class Redis:
+    """Claims, flags and hints. It may forget everything."""
+
+    world: World
+    claims: dict[tuple[ExecutionId, int], tuple[int, int, bool]] = field(default_factory=dict)
+    """(when it lapses, the token's time, whether it was told)."""
+    flags: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
+    eras: set[str] = field(default_factory=set)
+    listeners: list["SimIndex"] = field(default_factory=list)
+
+    def flush(self) -> None:
+        self.claims.clear()
+        self.flags.clear()
+        self.eras.clear()
+        self.world.note("redis forgets everything")
+
+
+class SimSignals(Signals):
+    def __init__(self, redis: Redis, network: Network, process: Process, clock: SimClock, history: History) -> None:
+        self._redis = redis
+        self._network = network
+        self._process = process
+        self._clock = clock
+        self._history = history
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await self._network.call(self._process, self._clock, REDIS, work, SignalsUnavailable)
+
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+        return await self._call(lambda: [self._claim(dispatch, now_ms) for dispatch in dispatches])
+
+    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | Taken:
+        name, now = (dispatch.execution_id, dispatch.number), self._redis.world.now_ms()
+        lapses_ms, former_ms, told = self._redis.claims.get(name, (0, 0, False))
+        if lapses_ms > now:
+            return Taken.TOLD if told else Taken.HELD
+        claimed_ms = max(now_ms, former_ms + 1)
+        self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
+        return Token(dispatch.number, claimed_ms)
+
+    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+        def work() -> None:
+            until = self._redis.world.now_ms() + 300_000
+            for dispatch in dispatches:
+                name = (dispatch.execution_id, dispatch.number)
+                _, claimed_ms, _ = self._redis.claims.get(name, (0, 0, False))
+                self._redis.claims[name] = (until, claimed_ms, True)
+
+        await self._call(work)
+
+    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+        def work() -> Mapping[ExecutionId, str] | None:
+            if pool not in self._redis.eras:
+                return None
+            flags = self._redis.flags.get(pool, {})
+            found = {name[0]: flags[name] for name in executions if name in flags}
+            for execution, dispatch in executions:
+                if execution not in found:
+                    self._history.looks[execution, dispatch] = self._redis.world.now_ms()
+            return found
+
+        return await self._call(work)
+
+    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+        def work() -> None:
+            raised = self._redis.flags.setdefault(pool, {})
+            for execution, dispatch, reason in flags:
+                raised[execution, dispatch] = reason
+
+        await self._call(work)
+
+    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+        flags = await self._call(lambda: self._redis.flags.get(pool, {}))
+        return {name[0]: flags[name] for name in executions if name in flags}
+
+    async def has_era(self, pool: str) -> bool:
+        return await self._call(lambda: pool in self._redis.eras)
+
+    async def begin_era(self, pool: str) -> None:
+        await self._call(lambda: self._redis.eras.add(pool))
+
+
+class SimIndex(MemoryHotIndex):
+    """In the owner's process; hints to other owners go through Redis, and some are lost."""
+
+    def __init__(self, redis: Redis, network: Network, process: Process, clock: SimClock, lead_ms: int) -> None:
+        super().__init__(lead_ms)
+        self._redis = redis
+        self._network = network
+        self._process = process
+        self._clock = clock
+        self.on_placed: Callable[[], None] = lambda: None
+
+    async def place(self, entries: Sequence[Entry]) -> None:
+        await super().place([entry for entry in entries if entry.partition in self._eras])
+        hints = [entry for entry in entries if entry.partition not in self._eras]
+        if hints:
+            await self._network.call(self._process, self._clock, REDIS, lambda: self._tell(hints), IndexUnavailable)
+
+    def _tell(self, hints: Sequence[Entry]) -> None:
+        for listener in self._redis.listeners:
+            heard = listener._process.alive and not listener._process.frozen and self._network.random.random() > 0.1
+            if heard and self._network.reaches(listener._process, REDIS):
+                listener._queue.place([entry for entry in hints if entry.partition in listener._eras])
+                listener.on_placed()
+
+    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+        if self not in self._redis.listeners:
+            self._redis.listeners.append(self)
+        return await super().eras(partitions)
+
+
+@dataclass
+class Registrar:
+    """Leases of all groups: (group, instance) -> (when it lapses, weight, whose lease)."""
+
+    world: World
+    leases: dict[tuple[str, InstanceId], tuple[float, float, object]] = field(default_factory=dict)
+
+
+class SimLeases(Leases):
+    def __init__(self, registrar: Registrar, group: str, network: Network, process: Process, clock: SimClock) -> None:
+        self._registrar = registrar
+        self._group = group
+        self._network = network
+        self._process = process
+        self._clock = clock
+        self._name: tuple[str, InstanceId] | None = None
+        self._weight = 1.0
+        self._seen: Mapping[InstanceId, float] = {}
+
+    @property
+    def ttl_sec(self) -> float:
+        return TTL_SEC
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await self._network.call(self._process, self._clock, ETCD, work, LeasesUnavailable)
+
+    def _now(self) -> float:
+        return self._registrar.world.loop.time()
+
+    async def join(self, instance: InstanceId, weight: float) -> None:
+        self._name, self._weight = (self._group, instance), weight
+        await self._call(self._extend)
+
+    def _extend(self) -> None:
+        assert self._name is not None
+        self._registrar.leases[self._name] = (self._now() + TTL_SEC, self._weight, self)
+
+    async def renew(self, weight: float | None = None) -> bool:
+        def work() -> bool:
+            held = self._registrar.leases.get(self._name) if self._name else None
+            if held is None or held[0] < self._now() or held[2] is not self:
+                return False
+            self._weight = self._weight if weight is None else weight
+            self._extend()
+            return True
+
+        return await self._call(work)
+
+    async def members(self) -> Mapping[InstanceId, float]:
+        self._seen = await self._call(self._members)
+        return self._seen
+
+    def _members(self) -> dict[InstanceId, float]:
+        now = self._now()
+        return {
+            instance: weight
+            for (group, instance), (lapses, weight, _) in self._registrar.leases.items()
+            if group == self._group and lapses >= now
+        }
+
+    async def changed(self, timeout_sec: float) -> bool:
+        waited = 0.0
+        while waited < timeout_sec:
+            await self._clock.sleep(0.1)
+            waited += 0.1
+            if self._network.reaches(self._process, ETCD) and self._members() != self._seen:
+                return True
+        return False
+
+    async def leave(self) -> None:
+        name, self._name = self._name, None
+        if name:
+            await self._call(lambda: self._registrar.leases.pop(name, None))

@@ -1,0 +1,85 @@
+"""What a run may say of its own end."""
+
+from typing import Any
+
+import pytest
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import Conflict, InvalidInput
+from noonday.model.execution import Outcome
+from noonday.model.message import Report, Token
+from noonday.ports.completions import Completions
+from noonday.worker.completing import Completing
+from noonday.worker.handler import Handler, Mode
+from noonday.worker.run import Run
+from tests.support.clock import ManualClock
+from tests.support.factories import HANDLER, POOL, WORKER, dispatch
+
+
+class Kept(Completions):
+    """Believes everybody."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[Report, str | None]] = []
+
+    async def complete(self, connection: Any, report: Report, now_ms: int, *, schema: str | None = None) -> None:
+        self.reports.append((report, schema))
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    return Keyring.generate()
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def begun(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode = Mode.ASYNC) -> Run:
+    """A run whose handler has just been entered."""
+    handler = Handler(HANDLER, POOL, print, mode)
+    run = Run(dispatch(), Token(1, 0), handler, Completing(kept, WORKER, keyring, clock, result_limit=100))
+    run.started_ms = clock.now_ms()
+    run.open_payload(keyring)
+    return run
+
+
+async def test_a_run_reports_its_success_with_its_result_sealed(
+    keyring: Keyring, kept: Kept, clock: ManualClock
+) -> None:
+    run = begun(keyring, kept, clock)
+    assert run.context is not None
+    run.context.heartbeat({"step": 3})
+    await run.context.complete(object(), {"a": 1}, schema="theirs")
+    ((report, schema),) = kept.reports
+    context = context_of(run.dispatch.tenant, run.dispatch.job_id)
+    assert (report.execution_id, report.dispatch, report.worker_id) == (run.dispatch.execution_id, 1, WORKER)
+    assert (report.outcome, report.started_ms, schema) == (Outcome.SUCCEEDED, run.started_ms, "theirs")
+    assert keyring.open(report.result or b"", context) == b'{"a":1}'
+    assert keyring.open(report.progress or b"", context) == b'{"step":3}'
+    assert run.is_completed
+
+
+async def test_a_result_that_is_too_large_is_refused_before_anything_is_written(
+    keyring: Keyring, kept: Kept, clock: ManualClock
+) -> None:
+    run = begun(keyring, kept, clock)
+    assert run.context is not None
+    with pytest.raises(InvalidInput, match="more than 100"):
+        await run.context.complete(object(), "x" * 100)
+    assert (kept.reports, run.is_completed) == ([], False)
+
+
+@pytest.mark.parametrize("mode", [Mode.THREAD, Mode.PROCESS])
+def test_a_plain_function_cannot_complete(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode) -> None:
+    run = begun(keyring, kept, clock, mode)
+    assert run.context is not None
+    with pytest.raises(Conflict, match="only a coroutine handler"):
+        run.context.complete(object())
