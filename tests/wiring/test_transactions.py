@@ -117,7 +117,7 @@ async def listening(notices: Notices, database: Database) -> "asyncio.Task[int]"
     """A round that is under way, and hears."""
     task = asyncio.create_task(notices.run_once(0))
     channel = channel_of(database.options.schema)
-    look = f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{channel}%'"
+    look = f"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'LISTEN%{channel}%'"
     await eventually(lambda: database.value(look))
     return task
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from noonday.model.errors import LeasesUnavailable, NoondayError, StaleEpoch, Unavailable
+from noonday.model.errors import BusUnavailable, LeasesUnavailable, NoondayError, StaleEpoch, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.rendezvous import share_of
 from noonday.ports.bus import Bus
@@ -23,7 +23,8 @@ class Crew:
     """One recorder for each partition of the log that falls to this instance.
 
     The lease says who tries; the place in the store, moved by compare and set, says who may. Whoever is refused lets go of
-    the partition and finds its place again if it still falls to it.
+    the partition and finds its place again if it still falls to it. Whoever cannot reach the log or the store does not keep
+    the lease, so that others try.
     """
 
     def __init__(
@@ -49,14 +50,19 @@ class Crew:
     async def run_once(self, now_ms: int) -> int:
         """Keep the lease, and record what falls to us."""
         await self._drop_ended()
+        partitions = await self._count_partitions()
+        if self._joined and self._stands_still():
+            await self._give_up()
+            return 0
         if not self._joined:
+            await self._recorder_of(0).reach()
             await self._leases.join(self._instance, 1.0)
             self._joined = True
         elif not await self._renew():
             return 0
         self._renewed_at = self._clock.monotonic()
         members = await self._leases.members()
-        share = share_of(self._instance, members, await self._bus.partitions()) if self._instance in members else set()
+        share = share_of(self._instance, members, partitions) if self._instance in members else set()
         for partition in [partition for partition in self._at_work if partition not in share]:
             await self._let_go(partition)
         for partition in sorted(share - self._at_work.keys()):
@@ -80,18 +86,39 @@ class Crew:
             self._joined = False
             await self._leases.leave()
 
+    async def _count_partitions(self) -> int:
+        """Before the lease is renewed: it lapses while the log cannot be reached."""
+        try:
+            return await self._bus.partitions()
+        except BusUnavailable:
+            await self._let_all_go_in_doubt()
+            raise
+
+    def _stands_still(self) -> bool:
+        """A tick comes to each partition every few seconds, and has to go to the store."""
+        return any(loop.age_sec() > 2 * self._leases.ttl_sec for loop in self.loops)
+
+    async def _give_up(self) -> None:
+        log.warning("giving up the lease", why="no round with the store was completed: somebody else shall try")
+        self._joined = False
+        await self._leases.leave()
+        await self._let_all_go()
+
     async def _renew(self) -> bool:
         try:
             alive = await self._leases.renew()
         except LeasesUnavailable:
-            if self._clock.monotonic() - self._renewed_at > self._leases.ttl_sec:
-                await self._let_all_go()
+            await self._let_all_go_in_doubt()
             raise
         if not alive:
             log.warning("the lease has lapsed")
             await self._let_all_go()
             self._joined = False
         return alive
+
+    async def _let_all_go_in_doubt(self) -> None:
+        if self._clock.monotonic() - self._renewed_at > self._leases.ttl_sec:
+            await self._let_all_go()
 
     async def _let_all_go(self) -> None:
         for partition in list(self._at_work):

@@ -65,6 +65,10 @@ class Recorder:
     def partition(self) -> int:
         return self._partition
 
+    async def reach(self) -> None:
+        """See whether the store answers."""
+        await self._executions.place(self._partition)
+
     async def open(self) -> None:
         """Find our place. A log of another era has forgotten what was on its way: recover it."""
         era = await self._bus.era(self._partition)

@@ -1,6 +1,7 @@
 """The real clock. Reading time and sleeping happen here and nowhere else."""
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,15 @@ class ReferenceClock(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.offset_ms
+
+
+def _cautious(took_ms: float, measured_ms: float) -> int:
+    """The offset to go by: none if there may be none; else so that nothing starts early, whatever of the answer's time was
+    spent on the way there and on the way back."""
+    unsure_ms = took_ms / 2 + 1
+    if abs(measured_ms) <= unsure_ms:
+        return 0
+    return math.floor(measured_ms - took_ms / 2)
 
 
 class ClockKeeper:
@@ -58,6 +68,6 @@ class ClockKeeper:
         if self._samples and abs(measured - self._samples[-1][1]) > 100 + took_ms:
             self._samples.clear()  # one of the clocks was set
         self._samples.append((took_ms, measured))
-        self._clock.offset_ms = round(min(self._samples)[1])
+        self._clock.offset_ms = _cautious(*min(self._samples))
         self._show(-self._clock.offset_ms / 1000)
         return 0

@@ -9,6 +9,7 @@ import structlog
 from noonday.model.errors import LeasesUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.rendezvous import share_of, weight_of
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.firing import Firing, Owner
 from noonday.ports.hot_index import HotIndex
@@ -32,6 +33,7 @@ class Ownership:
         leases: Leases,
         firing: Firing,
         index: HotIndex,
+        bus: Bus,
         clock: Clock,
         *,
         load: Callable[[], float] = lambda: 0.0,
@@ -41,6 +43,7 @@ class Ownership:
         self._leases = leases
         self._firing = firing
         self._index = index
+        self._bus = bus
         self._clock = clock
         self._ttl_sec = leases.ttl_sec
         self._load = load
@@ -53,6 +56,7 @@ class Ownership:
         self._refused_at = -math.inf
         self._to_forget: set[int] = set()
         self._store_seen_at = clock.monotonic()
+        self._bus_seen_at = clock.monotonic()
         self.owner = Owner(instance, {})
         self.on_gained: Callable[[Collection[int]], None] = lambda partitions: None
         """Partitions that somebody else may have had in between."""
@@ -72,8 +76,8 @@ class Ownership:
         if not self._joined:
             await self._join_again()
             return 0
-        if self._clock.monotonic() - self._store_seen_at > 2 * self._ttl_sec:
-            await self._give_up("no round with the store was completed: somebody else shall try")
+        if self._clock.monotonic() - min(self._store_seen_at, self._bus_seen_at) > 2 * self._ttl_sec:
+            await self._give_up("no round with the store or the bus was completed: somebody else shall try")
             return 0
         if not await self._renew():
             return 0
@@ -88,6 +92,11 @@ class Ownership:
         with contextlib.suppress(LeasesUnavailable):
             await self._leases.changed(longest)
         return 0.01
+
+    async def look_for_bus(self) -> None:
+        """A round with the bus. Raises BusUnavailable."""
+        await self._bus.partitions()
+        self._bus_seen_at = self._clock.monotonic()
 
     def saw_store(self) -> None:
         """A round with the store was completed. Noted by the loops that do the work."""
@@ -112,9 +121,10 @@ class Ownership:
         await self._leases.leave()
 
     async def _join_again(self) -> None:
-        # Only after a round with the store: whoever cannot reach it must not take a share.
+        # Only after a round with both: whoever cannot fire and publish must not take a share.
         await self._firing.take_over(self._instance, [])
         self.saw_store()
+        await self.look_for_bus()
         log.info("joining", instance=self._instance)
         await self.join()
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from noonday.worker.handler import Handler
 log = structlog.get_logger("noonday.cluster")
 FROZEN_SEC = 20.0
 CLOCK_SEC = 2.0
+API_STATEMENT_SEC = 5.0
 
 
 class Role(StrEnum):
@@ -84,14 +85,10 @@ class Node:
         self._leases: dict[str, Leases] = {}
         self.drivers = self._make_drivers()
         self._around = Surroundings(self.instance, settings, self.metrics, tracing_of(settings))
+        clock = ClockKeeper(self.clock, self._read_clock, self.metrics.clock_offset.set)
         self.loops = by_name(
-            Loop(
-                "clock",
-                ClockKeeper(self.clock, self._read_clock, self.metrics.clock_offset.set),
-                self.clock,
-                every(CLOCK_SEC),
-                stuck_after_sec=60,
-            )
+            Loop("clock", clock, self.clock, every(CLOCK_SEC), stuck_after_sec=60),
+            Loop("time", _Telling(self._tell_time), self.clock, every(CLOCK_SEC), stuck_after_sec=60),
         )
         self.intake = IntakePart(self.drivers, self._around)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
@@ -102,7 +99,7 @@ class Node:
         """Reach the servers, and refuse to begin with a database or a clock that is not fit for it."""
         async with AsyncExitStack() as opening:
             servers = await opening.enter_async_context(_servers(settings))
-            store = await open_store(postgres_options(settings), settings.scheduler.lead_ms)
+            store = await open_store(_store_options(settings, roles), settings.scheduler.lead_ms)
             opening.push_async_callback(store.close)
             if missing := await pending(store.database):
                 raise StoreUnavailable(f"the database lacks {', '.join(missing)}: run `noonday migrate`")
@@ -172,10 +169,13 @@ class Node:
         return by_name(*loops)
 
     async def _read_clock(self) -> int:
-        """The store's clock is the one that everybody goes by; workers learn it from Redis."""
+        """The store's clock is the one that everybody goes by."""
         now_ms: int = await self._store.database.value("SELECT clock_ms()")
-        await self._servers.reference.note(now_ms)
         return now_ms
+
+    async def _tell_time(self) -> int:
+        """Workers, who have no access to the store, learn its time from Redis."""
+        return await self._servers.reference.note(self._read_clock)
 
     def _make_drivers(self) -> Drivers:
         settings, servers, store = self.settings, self._servers, self._store
@@ -221,6 +221,15 @@ class Node:
             return made
 
         return Crew(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)
+
+
+class _Telling:
+    def __init__(self, tell: Callable[[], Awaitable[int]]) -> None:
+        self._tell = tell
+
+    async def run_once(self, now_ms: int) -> int:
+        await self._tell()
+        return 0
 
 
 class WorkerNode:
@@ -369,6 +378,12 @@ def postgres_options(settings: Settings) -> PostgresOptions:
     postgres = settings.postgres
     url = _needed(postgres.url, "postgres.url", "NOONDAY_POSTGRES_URL")
     return PostgresOptions(url, schema=postgres.schema, sessions=postgres.sessions, ca_file=postgres.ca_file)
+
+
+def _store_options(settings: Settings, roles: Sequence[Role]) -> PostgresOptions:
+    """Whoever waits for an answer of the API is told soon that there is none; batches of the others may take longer."""
+    options = postgres_options(settings)
+    return replace(options, statement_sec=API_STATEMENT_SEC, connect_sec=3.0) if set(roles) == {Role.API} else options
 
 
 def redis_connection(settings: Settings) -> Connection:

@@ -58,6 +58,7 @@ async def serve_worker(
         await first_of(told, opening)
         if not opening.done():
             opening.cancel()
+            await asyncio.wait({opening})
             return
         node = opening.result()
         await _run(node, create_ops_app(_Health(node)), listener, told, on_ready)

@@ -103,7 +103,9 @@ class SchedulerPart:
 
     def __init__(self, drivers: Drivers, around: Surroundings, load: Callable[[], float] = lambda: 0.0) -> None:
         scheduler, clock = around.settings.scheduler, drivers.clock
-        self.ownership = Ownership(around.instance, drivers.leases, drivers.firing, drivers.index, clock, load=load)
+        self.ownership = Ownership(
+            around.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
+        )
         self.dispatcher = Dispatcher(
             ownership=self.ownership,
             firing=drivers.firing,
@@ -134,6 +136,7 @@ class SchedulerPart:
             Loop(
                 "sweeper", _Following(sweeper, self), clock, every(scheduler.sweep_every_ms / 1000), stuck_after_sec=30
             ),
+            Loop("bus", _Looking(self.ownership), clock, every(1.0), stuck_after_sec=60),
             Loop("ownership", self.ownership, clock, self.ownership.next_wait, stuck_after_sec=10),
         )
         self.ownership.on_gained = lambda partitions: self._on_gained(hydrator, partitions)
@@ -165,6 +168,17 @@ class _Following:
         if found:
             self._scheduler.wake()
         return found
+
+
+class _Looking:
+    """Sees that the bus is there: whoever cannot publish must not keep others from firing."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+
+    async def run_once(self, now_ms: int) -> int:
+        await self._ownership.look_for_bus()
+        return 0
 
 
 def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recorder:

@@ -64,8 +64,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker to be broken. It demands TLS and a password."""
     folder = tmp_path_factory.mktemp("kafka")
     certificate = Authority(folder / "authority").issue("broker")
-    quick = {"group.min.session.timeout.ms": "1000"}
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    settings = {
+        "group.min.session.timeout.ms": "1000",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.client.scram-sha-256.sasl.jaas.config": login,
+        "listener.name.client.scram-sha-512.sasl.jaas.config": login,
+    }
     with Kafka(
-        folder / "data", free_ports(2), 1, password="good", certificate=certificate, settings=quick, throwaway=True
+        folder / "data", free_ports(2), 1, password="good", certificate=certificate, settings=settings, throwaway=True
     ) as made:
         yield made

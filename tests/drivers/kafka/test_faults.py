@@ -94,7 +94,7 @@ async def test_a_frozen_broker_is_noticed_by_all_and_found_again_by_all(
                 bus.report(partition, [report(dispatch())]),
                 bus.partitions(),
                 bus.era(partition),
-                bus.join(WorkerId("w-new"), {POOL: 1}),
+                bus.join(WorkerId("w-new"), {"new": 1}),
                 return_exceptions=True,
             )
             assert [type(each) for each in failures] == [BusUnavailable] * 6

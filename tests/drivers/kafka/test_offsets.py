@@ -1,3 +1,5 @@
+from itertools import count
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -196,13 +198,14 @@ class Offsets(RuleBasedStateMachine):
         self.ends = {("t", number): 0 for number in range(3)}
         self.undone: dict[tuple[str, int], dict[int, set[str]]] = {place: {} for place in self.ends}
         self.held: dict[str, Dispatch] = {}
+        self.serial = count()
         for place in self.ends:
             self.shelf.gain(place, place[1], 0)
 
     @rule(number=st.integers(0, 2), size=st.integers(0, 3))
     def message_comes(self, number: int, size: int) -> None:
         place = ("t", number)
-        sent = pack(size)
+        sent = [dispatch(f"e-{next(self.serial):06}") for _ in range(size)]
         self.shelf.add(place, self.ends[place], sent)
         self.undone[place][self.ends[place]] = {d.execution_id for d in sent}
         self.ends[place] += 1

@@ -1,11 +1,14 @@
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from noonday.drivers.kafka.options import KafkaOptions
+from noonday.drivers.kafka.options import KafkaOptions, Mechanism
 from noonday.model.errors import BadSettings, BusUnavailable
 from noonday.model.ids import WorkerId
+from tests.drivers.kafka.broker_side import admin, ask
 from tests.drivers.kafka.conftest import NewBus
+from tests.support.eventually import eventually
 from tests.support.factories import POOL, dispatch
 
 PLAIN = KafkaOptions("127.0.0.1:1")
@@ -35,6 +38,27 @@ async def test_a_broker_that_demands_tls_and_a_password_gets_both(hasty_options:
     sent = dispatch()
     await bus.publish([sent])
     assert await bus.take(WorkerId("w-1"), {POOL: 1}, 10) == [sent]
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_password_can_be_shown_without_being_sent(
+    mechanism: Mechanism, hasty_options: KafkaOptions, new_bus: NewBus
+) -> None:
+    kind = ScramMechanism.SCRAM_SHA_256 if mechanism == "SCRAM-SHA-256" else ScramMechanism.SCRAM_SHA_512
+    user = UserScramCredentialUpsertion("ann", ScramCredentialInfo(kind, 4096), b"hers")
+    ask(admin(hasty_options).alter_user_scram_credentials([user]))
+    hers = replace(hasty_options, username="ann", password="hers", mechanism=mechanism)
+
+    async def is_let_in() -> bool:
+        """A moment later: the broker has to hear of her first."""
+        try:
+            return bool(await new_bus(hers).era(0))
+        except BusUnavailable:
+            return False
+
+    await eventually(is_let_in, 10)
+    with pytest.raises(BusUnavailable):
+        await new_bus(replace(hers, password="his")).era(0)
 
 
 @pytest.mark.parametrize("wrong", [{"password": "bad"}, {"username": None}, {"ca_file": None, "tls": True}], ids=str)

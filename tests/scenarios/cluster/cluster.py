@@ -4,8 +4,8 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,19 @@ class Cluster:
         """The youngest of its kind."""
         return self.alive(kind)[-1]
 
+    async def until_it_works(self, worker: Process) -> None:
+        """Wait until it has a share of the pool, which others have to give up first."""
+        await self.known(worker)
+        while not any(line["pid"] == worker.pid for line in self.lines("start")):
+            await self.done(await self.create_many(20))
+
+    async def until_it_records(self, recorder: Process) -> None:
+        """Wait until reports of a worker come to this recorder, if need be of another one."""
+        await recorder.ready()
+        while not await self.metric(recorder, "noonday_executions_total"):
+            await self.known(self.work())
+            await self.done(await self.create_many(50))
+
     async def instance_of(self, scheduler: Process) -> str:
         """The name under which a scheduler owns partitions. It says so itself when it joins."""
 
@@ -166,6 +179,17 @@ class Cluster:
     def freeze(self, process: Process) -> None:
         process.freeze()
         self.faults.append(Fault("frozen", str(process.pid), now_ms()))
+
+    @contextmanager
+    def guest(self, process: Process) -> Iterator[Process]:
+        """One that stays only for a while, and leaves without a word."""
+        try:
+            yield process
+        finally:
+            self.kill(process)
+
+    def note_cut_off(self, process: Process) -> None:
+        self.faults.append(Fault("cut off", str(process.pid), now_ms()))
 
     def note_fault(self, kind: str) -> None:
         """Something happened to what everyone uses."""

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 
 from tests.scenarios.process import ROOT, until
@@ -53,6 +53,11 @@ class Process:
     def said(self) -> str:
         """What it wrote for people: its log, and why it ended."""
         return self._err.read_text()
+
+    def will_say(self, words: str) -> Awaitable[None]:
+        """What waits until it has said this, in what it says from now on."""
+        already = len(self.said)
+        return until(lambda: words in self.said[already:])
 
     @property
     def is_alive(self) -> bool:

@@ -48,10 +48,12 @@ async def test_while_postgres_is_away_handlers_finish_and_their_reports_wait(
     jobs = await cluster.create_many(300, within_sec=3)
     await cluster.started(jobs[50])
 
+    in_trouble = [process.will_say("round failed") for process in cluster.alive("scheduler", "recorder")]
     await asyncio.to_thread(postgres.stop)
     status, problem, headers = await answer_to_create(cluster)
     release.touch()
     await until(lambda: len(cluster.lines("end")) >= 10 and all(cluster.lines("end", job) for job in running))
+    await asyncio.gather(*in_trouble)
     await asyncio.to_thread(postgres.start)
 
     await cluster.done([*running, *jobs])
@@ -69,9 +71,9 @@ async def test_a_postgres_that_stands_still_for_all_starts_no_storm_of_take_over
     jobs = await cluster.create_many(200, within_sec=2)
     await cluster.started(jobs[20])
 
+    given_up = [scheduler.will_say("giving up the lease") for scheduler in cluster.alive("scheduler")]
     postgres.pause()
-    for scheduler in cluster.alive("scheduler"):
-        await until(lambda one=scheduler: "giving up the lease" in one.said)
+    await asyncio.gather(*given_up)
     postgres.resume()
     await cluster.done(jobs)
     await cluster.owned_by(2)
@@ -93,36 +95,29 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
 
 
 async def test_a_scheduler_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
+    count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
-        cut_off = cluster.serve("scheduler", servers=through(cluster, cutter))
-        await cut_off.ready()
-        instance = await cluster.instance_of(cut_off)
-        await cluster.owned_by(len(cluster.alive("scheduler")))
+        with cluster.guest(cluster.serve("scheduler", servers=through(cluster, cutter))) as cut_off:
+            await cut_off.ready()
+            instance = await cluster.instance_of(cut_off)
+            await cluster.owned_by(count + 1)
 
-        await cutter.cut()
-        took = await cluster.owned_by(len(cluster.alive("scheduler")) - 1, without=instance)
-        jobs = await cluster.create_many(100)
-        await cluster.done(jobs)
-        await cutter.heal()
-        await cluster.owned_by(len(cluster.alive("scheduler")))
-        print(f"\nscheduler without PostgreSQL: others own all after {took:.2f} s")
-        cluster.kill(cut_off)
+            await cutter.cut()
+            took = await cluster.owned_by(count, without=instance)
+            await cluster.done(await cluster.create_many(100))
+            await cutter.heal()
+            await cluster.owned_by(count + 1)
+
+    print(f"\nscheduler without PostgreSQL: others own all after {took:.2f} s")
 
 
 async def test_a_recorder_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
     async with Cutter(HOST, postgres.port) as cutter:
-        cut_off = cluster.serve("recorder", servers=through(cluster, cutter))
-        await cut_off.ready()
-        while not await cluster.metric(cut_off, "noonday_executions_total"):
-            await cluster.known(cluster.work())
-            await cluster.done(await cluster.create_many(50))
+        with cluster.guest(cluster.serve("recorder", servers=through(cluster, cutter))) as cut_off:
+            await cluster.until_it_records(cut_off)
 
-        await cutter.cut()
-        jobs = await cluster.create_many(200)
-        await cluster.done(jobs)
-        await cutter.heal()
-        assert cut_off.is_alive, cut_off.said
-        cluster.kill(cut_off)
+            await cutter.cut()
+            await cluster.done(await cluster.create_many(200))
 
 
 def through(cluster: Cluster, cutter: Cutter) -> Servers:

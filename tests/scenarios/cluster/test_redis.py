@@ -100,40 +100,32 @@ async def test_a_scheduler_cut_off_from_redis_is_late_at_most(cluster: Cluster, 
         scheduler.stop()
         assert await scheduler.exit_code() == 0, scheduler.said
     async with Cutter(HOST, redis.port) as cutter:
-        alone = cluster.serve("scheduler", servers=cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0"))
-        await alone.ready()
-        await cluster.owned_by(1)
+        with cluster.guest(cluster.serve("scheduler", servers=through(cluster, cutter))) as alone:
+            await alone.ready()
+            await cluster.owned_by(1)
 
-        await cutter.cut()
-        jobs = await cluster.create_many(100, within_sec=1)
-        await cluster.done(jobs)
-        print(f"\nscheduler without Redis: late at most {await cluster.lateness(jobs):.2f} s")
-        await cutter.heal()
-        cluster.kill(alone)
+            await cutter.cut()
+            jobs = await cluster.create_many(100, within_sec=1)
+            await cluster.done(jobs)
+
+    print(f"\nscheduler without Redis: late at most {await cluster.lateness(jobs):.2f} s")
 
 
 async def test_a_worker_cut_off_from_redis_leaves_its_work_to_others(cluster: Cluster, redis: Redis) -> None:
     async with Cutter(HOST, redis.port) as cutter:
-        cut_off = cluster.work(servers=cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0"))
-        await cluster.known(cut_off)
-        await until_both_share(cluster)
+        with cluster.guest(cluster.work(servers=through(cluster, cutter))) as cut_off:
+            await cluster.until_it_works(cut_off)
 
-        await cutter.cut()
-        jobs = await cluster.create_many(200, within_sec=1)
-        await cluster.done(jobs)
-        print(f"\na worker without Redis: late at most {await cluster.lateness(jobs):.2f} s")
-        await cutter.heal()
-        cluster.kill(cut_off)
+            await cutter.cut()
+            cluster.note_cut_off(cut_off)
+            jobs = await cluster.create_many(200, within_sec=1)
+            await cluster.done(jobs)
+
+    print(f"\na worker without Redis: late at most {await cluster.lateness(jobs):.2f} s")
 
 
-async def until_both_share(cluster: Cluster) -> None:
-    """Partitions of a pool go to a new worker within a moment."""
-    pids = {worker.pid for worker in cluster.alive("worker")}
-    seen: set[int] = set()
-    while seen < pids:
-        jobs = await cluster.create_many(20)
-        await cluster.done(jobs)
-        seen |= {line["pid"] for job in jobs for line in cluster.lines("start", job)}
+def through(cluster: Cluster, cutter: Cutter) -> Servers:
+    return cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0")
 
 
 async def all_are(cluster: Cluster, jobs: list[Job], state: str) -> bool:

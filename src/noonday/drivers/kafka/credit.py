@@ -34,6 +34,8 @@ MORE = 1.2
 """How many seconds of what the pool took lately may wait for it."""
 _LOOK_SEC, _LOOK_AT_IDLE_SEC, _DISCOVER_SEC = 0.2, 1.0, 2.0
 _RATE_SEC, _LEAST_RATE_SEC = 1.0, 0.5
+_MISTRUST_SEC = 10.0
+"""Clients that brought no answer for so long are replaced."""
 _ANSWER_SEC = 1.0
 """How long a look may take: whoever waits longer knows nothing anyway."""
 
@@ -113,6 +115,7 @@ class Meter(ClientThread):
         self._gauges: dict[str, Gauge] = {}
         self._places: dict[str, list[TopicPartition]] = {}
         self._discovered_at = -math.inf
+        self._answered_at = pace.monotonic()
         self._looked: dict[str, tuple[float, int]] = {}
         """For each pool: when we last looked, and how much we had published by then."""
         self._seen: dict[str, _Seen] = {}
@@ -155,14 +158,20 @@ class Meter(ClientThread):
             for pool in self._places:
                 if self._is_due(pool, now):
                     self._look(pool)
+            self._answered_at = now
         except KafkaException as error:
             self._complain("cannot tell how deep the pools are", error.args[0])
+            if now - self._answered_at > _MISTRUST_SEC:
+                self._answered_at = now
+                self._close()
+                self._open()
         self._stopping.wait(_LOOK_SEC)
 
     def _close(self) -> None:
         self._outside.close()
         for consumer in self._inside.values():
             consumer.close()
+        self._inside.clear()
 
     def _discover(self, now: float) -> None:
         self._discovered_at = now

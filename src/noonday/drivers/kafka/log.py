@@ -9,7 +9,7 @@ from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.reader import LogReader
 from noonday.drivers.kafka.thread import first_of, pace
 from noonday.drivers.kafka.topics import Topics
-from noonday.model.errors import BusUnavailable
+from noonday.model.errors import BusUnavailable, StaleEpoch
 from noonday.ports.bus import LogBatch
 from noonday.ports.clock import Clock
 
@@ -76,13 +76,16 @@ class Log:
         self._look_again()
         said = self._eras.get(partition)
         if said is not None and self._era is not None and said != self._era:
-            raise BusUnavailable("kafka: the log was made anew, and its offsets begin again", era=self._era)
+            raise StaleEpoch("kafka: the log was made anew, and its offsets begin again", era=self._era)
 
     def _look_again(self) -> None:
         now = pace.monotonic()
         if now - self._asked_at < _LOOK_SEC or (self._asked is not None and not self._asked.done()):
             return
-        if self._asked is not None and self._asked.exception() is None:
-            self._era = self._asked.result()
+        if self._asked is not None:
+            if self._asked.exception() is None:
+                self._era = self._asked.result()
+            else:
+                self._topics.mistrust()
         self._asked_at = now
         self._asked = self._topics.find_log_id()

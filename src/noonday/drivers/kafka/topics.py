@@ -29,18 +29,28 @@ class Topics:
         self._options = options
         self._names = names
         self._within = options.answer_within_sec
-        self._client: AdminClient | None = AdminClient(options.client())
+        self._client: AdminClient | None = None
+        self._closed = False
         self._sure: set[str] = set()
         """Topics of which there is no reason to doubt that they are there."""
         self._partitions: dict[str, int] = {}
 
     def close(self) -> None:
+        self._closed, self._client = True, None
+
+    def mistrust(self) -> None:
+        """The client gave no answer: the next question goes to another one.
+
+        After a broker stood still, a client was seen to wait for its controller for ever, while a new one found it at once.
+        """
         self._client = None
 
     @property
     def _admin(self) -> AdminClient:
-        if self._client is None:
+        if self._closed:
             raise BusUnavailable("kafka: the bus is closed")
+        if self._client is None:
+            self._client = AdminClient(self._options.client())
         return self._client
 
     def partitions_of(self, topic: str) -> int:
@@ -173,8 +183,12 @@ class Topics:
             async with asyncio.timeout(self._within + 1.0):
                 return await asyncio.wrap_future(asked)
         except KafkaException as error:
+            # Below zero: not the broker says so, but the client.
+            if error.args[0].code() < 0:
+                self.mistrust()
             raise unavailable(error.args[0]) from error
         except TimeoutError as error:
+            self.mistrust()
             raise BusUnavailable(f"kafka: no answer from {self._options.servers} within {self._within:g} s") from error
 
 

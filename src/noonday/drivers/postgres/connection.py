@@ -46,7 +46,7 @@ class Database:
                 min_size=1,
                 max_size=options.sessions,
                 timeout=options.connect_sec,
-                command_timeout=options.statement_sec + 5,
+                command_timeout=options.statement_sec + 2,
                 ssl=_tls(options),
                 server_settings=_session_settings(options),
                 max_inactive_connection_lifetime=300,
@@ -89,7 +89,7 @@ async def connect(options: PostgresOptions) -> Session:
     return await asyncpg.connect(
         options.url,
         timeout=options.connect_sec,
-        command_timeout=options.statement_sec + 5,
+        command_timeout=options.statement_sec + 2,
         ssl=_tls(options),
         server_settings=_session_settings(options),
     )

@@ -1,5 +1,7 @@
 """The one clock that an installation goes by, for those who have no access to the store."""
 
+from collections.abc import Awaitable, Callable
+
 from noonday.drivers.redis.connection import Connection
 from noonday.model.errors import SignalsUnavailable
 
@@ -11,11 +13,16 @@ class RedisReference:
         self._connection = connection
         self._key = f"{prefix}:clock-skew-ms"
 
-    async def note(self, store_ms: int) -> None:
-        """`store_ms` is what the store's clock says at this moment."""
-        (time,) = await self._connection.run([("TIME",)], SignalsUnavailable)
-        skew_ms = store_ms - _ms(time)
-        await self._connection.run([("SET", self._key, skew_ms)], SignalsUnavailable)
+    async def note(self, read_store_ms: Callable[[], Awaitable[int]]) -> int:
+        """Read the store's clock between two looks at Redis' own, and note how far they are apart. Answers the former."""
+        before_ms = await self._connection.time_ms()
+        store_ms = await read_store_ms()
+        after_ms = await self._connection.time_ms()
+        skew_ms = store_ms - (before_ms + after_ms) // 2
+        unsure_ms = (after_ms - before_ms) // 2 + 1
+        noted = 0 if abs(skew_ms) <= unsure_ms else skew_ms
+        await self._connection.run([("SET", self._key, noted)], SignalsUnavailable)
+        return store_ms
 
     async def read_ms(self) -> int:
         time, skew_ms = await self._connection.run([("TIME",), ("GET", self._key)], SignalsUnavailable)

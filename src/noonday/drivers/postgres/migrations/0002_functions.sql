@@ -8,7 +8,7 @@
 -- by their keys.
 
 CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
-RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+RETURN floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
 CREATE FUNCTION base64(data bytea) RETURNS text LANGUAGE sql IMMUTABLE
 RETURN translate(encode(data, 'base64'), E'\n', '');

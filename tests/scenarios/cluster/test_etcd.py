@@ -1,0 +1,105 @@
+"""etcd says who tries, the store says who may: whatever becomes of etcd, epochs never fall and nothing is lost."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from servers import Etcd, free_ports
+from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
+from tests.support.tcp_cutter import HOST, Cutter
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def etcd(folder: Path) -> Iterator[Etcd]:
+    with Etcd(folder / "etcd", free_ports(6), nodes=3, throwaway=True) as etcd:
+        yield etcd
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(folder: Path, etcd: Etcd) -> AsyncIterator[Cluster]:
+    async with cluster_on(folder, Servers.shared(etcd=etcd.url)) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def no_promise_is_broken(cluster: Cluster, etcd: Etcd) -> AsyncIterator[None]:
+    etcd.start()
+    await cluster.have(api=1, scheduler=2, recorder=2, worker=1)
+    epochs = await cluster.epochs()
+    yield
+    assert not [p for p, epoch in (await cluster.epochs()).items() if epoch < epochs[p]]
+    assert not await cluster.problems()
+
+
+async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> None:
+    jobs = await cluster.create_many(300, within_sec=5)
+    await cluster.started(jobs[50])
+
+    etcd.kill(await leader_of(etcd))
+    await cluster.done(jobs)
+    await cluster.owned_by(2)
+
+    print(f"\netcd's leader killed: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_a_scheduler_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd) -> None:
+    async with Cutter(HOST, etcd.ports[0][0]) as cutter:
+        servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
+        with cluster.guest(cluster.serve("scheduler", servers=servers)) as cut_off:
+            await cut_off.ready()
+            instance = await cluster.instance_of(cut_off)
+            await cluster.owned_by(3)
+
+            await cutter.cut()
+            took = await cluster.owned_by(2, without=instance)
+            await cluster.done(await cluster.create_many(100))
+            await cutter.heal()
+            await cluster.owned_by(3)
+
+    print(f"\nscheduler without etcd: others own all after {took:.2f} s")
+
+
+async def test_all_of_etcd_goes_away_and_comes_back_empty(cluster: Cluster, etcd: Etcd) -> None:
+    jobs = await cluster.create_many(300, within_sec=4)
+    await cluster.started(jobs[50])
+
+    doubts = [scheduler.will_say("the lease is in doubt") for scheduler in cluster.alive("scheduler")]
+    await asyncio.to_thread(etcd.wipe)
+    await asyncio.gather(*doubts)
+    await asyncio.to_thread(etcd.start)
+    await cluster.done(jobs)
+    await cluster.owned_by(2)
+
+    print(f"\netcd wiped: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster) -> None:
+    former = [await cluster.instance_of(scheduler) for scheduler in cluster.alive("scheduler")]
+    jobs = await cluster.create_many(300, within_sec=5)
+    await cluster.started(jobs[50])
+
+    for process in cluster.alive("scheduler", "recorder"):
+        process.stop()
+        assert await process.exit_code() == 0, process.said
+    cluster.settings["cluster_leases"] = "redis"
+    await cluster.have(scheduler=2, recorder=2)
+    assert not await cluster.owners() & Counter(former)
+    await cluster.done(jobs)
+
+
+async def leader_of(etcd: Etcd) -> int:
+    """The index of the node that leads."""
+    async with aiohttp.ClientSession() as session:
+        for node, (client, _) in enumerate(etcd.ports):
+            async with session.post(f"http://{HOST}:{client}/v3/maintenance/status", json={}) as answer:
+                status = await answer.json()
+                if status["leader"] == status["header"]["member_id"]:
+                    return node
+    raise AssertionError("nobody leads")

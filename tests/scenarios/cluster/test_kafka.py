@@ -1,0 +1,113 @@
+"""Kafka carries work and reports: while it is away nothing starts, what runs goes on, and nothing is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from servers import Kafka, free_ports
+from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
+from tests.scenarios.process import job_body, until
+from tests.support.tcp_cutter import HOST, Cutter
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def side_doors() -> list[int]:
+    """Where the broker listens besides its usual port, and where it says that it does: a cutter's port."""
+    return free_ports(2)
+
+
+@pytest.fixture(scope="module")
+def kafka(folder: Path, side_doors: list[int]) -> Iterator[Kafka]:
+    """A client is told by the broker where to go. Whoever comes through the cutter is told to stay with it."""
+    client, controller = ports = free_ports(2)
+    behind, cutter = side_doors
+    settings = {
+        "listeners": f"CLIENT://{HOST}:{client},CUT://{HOST}:{behind},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"CLIENT://{HOST}:{client},CUT://{HOST}:{cutter}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CUT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+    with Kafka(folder / "kafka", ports, nodes=1, settings=settings, throwaway=True) as kafka:
+        yield kafka
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cutter(kafka: Kafka, side_doors: list[int]) -> AsyncIterator[Cutter]:
+    async with Cutter(HOST, side_doors[0], side_doors[1]) as cutter:
+        yield cutter
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(folder: Path, kafka: Kafka) -> AsyncIterator[Cluster]:
+    async with cluster_on(folder, Servers.shared(kafka=kafka.url)) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def no_promise_is_broken(cluster: Cluster, cutter: Cutter, kafka: Kafka) -> AsyncIterator[None]:
+    await cluster.have(api=1, scheduler=1, recorder=1, worker=1)
+    yield
+    await cutter.heal()
+    kafka.start()
+    cluster.release_all()
+    assert not await cluster.problems()
+
+
+async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
+    release = cluster.new_hold()
+    running = await cluster.create_all([job_body("stay", {"until": str(release)})] * 10)
+    for job in running:
+        await cluster.execution(job, "RUNNING")
+    jobs = await cluster.create_many(300, within_sec=3)
+    await cluster.started(jobs[50])
+
+    await asyncio.to_thread(kafka.stop)
+    release.touch()
+    await until(lambda: all(cluster.lines("end", job) for job in running))
+    await asyncio.to_thread(kafka.start)
+    await cluster.done([*running, *jobs])
+
+    assert all(len(cluster.lines("start", job)) == 1 for job in running)
+    print(f"\nbroker restarted: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_a_scheduler_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter) -> None:
+    with cluster.guest(cluster.serve("scheduler", servers=through(cluster, cutter))) as cut_off:
+        await cut_off.ready()
+        await cluster.owned_by(2)
+
+        await cutter.cut()
+        jobs = await cluster.create_many(200, within_sec=1)
+        await cluster.done(jobs)
+
+    print(f"\na scheduler without Kafka: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_a_recorder_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter) -> None:
+    with cluster.guest(cluster.serve("recorder", servers=through(cluster, cutter))) as cut_off:
+        await cluster.until_it_records(cut_off)
+
+        await cutter.cut()
+        jobs = await cluster.create_many(200)
+        await cluster.done(jobs)
+
+
+async def test_a_worker_cut_off_from_kafka_leaves_its_work_to_others(cluster: Cluster, cutter: Cutter) -> None:
+    with cluster.guest(cluster.work(servers=through(cluster, cutter))) as cut_off:
+        await cluster.until_it_works(cut_off)
+
+        await cutter.cut()
+        cluster.note_cut_off(cut_off)
+        jobs = await cluster.create_many(200, within_sec=1)
+        await cluster.done(jobs)
+        await cutter.heal()
+
+    print(f"\na worker without Kafka: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+def through(cluster: Cluster, cutter: Cutter) -> Servers:
+    return cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
