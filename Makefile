@@ -28,7 +28,7 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	eval "$$(scripts/servers env)" && $(BIN)/pytest -n auto --dist worksteal $(ARGS)
+	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 check: $(READY) servers ## Format, lint, types, imports and the fast tests (under a minute)
 	$(BIN)/ruff format --check .

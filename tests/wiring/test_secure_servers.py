@@ -1,6 +1,6 @@
 """Servers that demand TLS and a password, reached as the settings say: each is let in, and refused with the wrong ones."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -147,7 +147,7 @@ async def use_all_of_it(settings: Settings) -> None:
     clock = SystemClock()
     signals, index = RedisSignals(connection), RedisHotIndex(connection, clock, 0)
     try:
-        await RedisReference(connection).note(clock.now_ms())
+        await RedisReference(connection).note(_now_of(clock))
         await signals.begin_era("demo")
         assert await signals.has_era("demo")
         await signals.raise_flags("demo", [(ExecutionId(str(uuid4())), 1, "cancelled")])
@@ -265,3 +265,10 @@ async def read_back(tick: Tick, settings: Settings) -> list[Any]:
         return list((await bus.read(0, 0, 10, wait_sec=10)).entries)
     finally:
         await bus.close()
+
+
+def _now_of(clock: SystemClock) -> Callable[[], Awaitable[int]]:
+    async def now_ms() -> int:
+        return clock.now_ms()
+
+    return now_ms

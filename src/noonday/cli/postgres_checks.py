@@ -70,8 +70,8 @@ async def _opened(settings: Settings) -> AsyncIterator[Database]:
     options = replace(postgres_options(settings), sessions=2, name="noonday doctor")
     try:
         database = await Database.open(options)
-    except ValueError as error:  # its text may have a piece of the password in it
-        raise StoreUnavailable(f"postgres.url cannot be read ({type(error).__name__})") from error
+    except BadSettings as error:
+        raise StoreUnavailable(error.detail) from error
     try:
         yield database
     finally:

@@ -1,6 +1,7 @@
 """The cluster rung: every role a process of its own, or several in one, over real distributed servers."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +29,7 @@ from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
-from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable
+from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew
@@ -128,16 +129,21 @@ class Node:
     def metrics_text(self) -> bytes:
         return self.metrics.text()
 
-    async def stop(self) -> None:
-        """Hand over at once: no more fires, what was fired is published and sealed, the leases are given up."""
-        await self._tasks.end("dispatcher", "hydrator", "sweeper")
+    async def hand_over(self) -> None:
+        """At once: no more fires, what was fired is published and sealed, the lease is given up."""
         if self.scheduler:
+            await self._tasks.end("dispatcher", "hydrator", "sweeper")
             await self.scheduler.dispatcher.land()
             await self._tasks.end("ownership")
-            await self.scheduler.ownership.leave()
+            with contextlib.suppress(Unavailable):
+                await self.scheduler.ownership.leave()  # else it lapses
+
+    async def stop(self) -> None:
+        """After `hand_over`: let go of the rest."""
         await self._tasks.end()
         if self.crew:
-            await self.crew.leave()
+            with contextlib.suppress(Unavailable):
+                await self.crew.leave()
         await self._opened.aclose()
 
     async def _begin(self) -> None:
@@ -319,8 +325,11 @@ class WorkerNode:
     def metrics_text(self) -> bytes:
         return self.metrics.text()
 
-    async def stop(self) -> None:
+    async def hand_over(self) -> None:
+        """Take nothing more; what runs may finish."""
         await self._tasks.end("take", "start")
+
+    async def stop(self) -> None:
         await self.worker.close()
         await self._tasks.end()
         await self._opened.aclose()

@@ -32,6 +32,7 @@ class _Process(Protocol):
     def live(self) -> bool: ...
     def ready(self) -> list[str]: ...
     def metrics_text(self) -> bytes: ...
+    async def hand_over(self) -> None: ...
     async def stop(self) -> None: ...
 
 
@@ -72,6 +73,8 @@ async def _run(
             spare_the_collector()
             on_ready(url_of(listener))
             await first_of(told_to_stop, node.failed, answers)
+            # Before requests under way have ended: others wait for what we own.
+            await node.hand_over()
     finally:
         await node.stop()
     if not told_to_stop.is_set():

@@ -32,6 +32,11 @@ def test_a_user_without_a_password_is_refused() -> None:
         KafkaOptions("127.0.0.1:1", username="ann")
 
 
+async def test_settings_that_can_never_work_are_refused_at_once(new_bus: NewBus) -> None:
+    with pytest.raises(BadSettings, match=r"ssl\.ca\.location"):
+        new_bus(replace(PLAIN, ca_file="/no-such-file.pem"))
+
+
 async def test_a_broker_that_demands_tls_and_a_password_gets_both(hasty_options: KafkaOptions, new_bus: NewBus) -> None:
     bus = new_bus(hasty_options)
     await bus.join(WorkerId("w-1"), {POOL: 1})

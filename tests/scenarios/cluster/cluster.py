@@ -95,6 +95,7 @@ class Cluster:
         }
 
     async def __aenter__(self) -> "Cluster":
+        self.folder.mkdir(exist_ok=True)
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_SEC))
         await self.store.prepare()
         return self
@@ -151,7 +152,8 @@ class Cluster:
     async def until_it_works(self, worker: Process) -> None:
         """Wait until it has a share of the pool, which others have to give up first."""
         await self.known(worker)
-        while not any(line["pid"] == worker.pid for line in self.lines("start")):
+        seen = len(self.lines("start"))
+        while not any(line["pid"] == worker.pid for line in self.lines("start")[seen:]):
             await self.done(await self.create_many(20))
 
     async def until_it_records(self, recorder: Process) -> None:

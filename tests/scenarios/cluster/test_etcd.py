@@ -49,19 +49,23 @@ async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> Non
     print(f"\netcd's leader killed: late at most {await cluster.lateness(jobs):.2f} s")
 
 
-async def test_a_scheduler_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd) -> None:
+async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd) -> None:
     async with Cutter(HOST, etcd.ports[0][0]) as cutter:
         servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
-        with cluster.guest(cluster.serve("scheduler", servers=servers)) as cut_off:
-            await cut_off.ready()
-            instance = await cluster.instance_of(cut_off)
+        scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
+        with cluster.guest(scheduler), cluster.guest(recorder):
+            await cluster.ready(scheduler, recorder)
+            instance = await cluster.instance_of(scheduler)
             await cluster.owned_by(3)
+            await cluster.until_it_records(recorder)
 
             await cutter.cut()
+            jobs = await cluster.create_many(200, within_sec=1)
             took = await cluster.owned_by(2, without=instance)
-            await cluster.done(await cluster.create_many(100))
+            await cluster.done(jobs)
             await cutter.heal()
             await cluster.owned_by(3)
+            assert recorder.is_alive, recorder.said
 
     print(f"\nscheduler without etcd: others own all after {took:.2f} s")
 
@@ -73,6 +77,7 @@ async def test_all_of_etcd_goes_away_and_comes_back_empty(cluster: Cluster, etcd
     doubts = [scheduler.will_say("the lease is in doubt") for scheduler in cluster.alive("scheduler")]
     await asyncio.to_thread(etcd.wipe)
     await asyncio.gather(*doubts)
+    jobs += await cluster.create_many(50)
     await asyncio.to_thread(etcd.start)
     await cluster.done(jobs)
     await cluster.owned_by(2)

@@ -75,39 +75,19 @@ async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
     print(f"\nbroker restarted: late at most {await cluster.lateness(jobs):.2f} s")
 
 
-async def test_a_scheduler_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter) -> None:
-    with cluster.guest(cluster.serve("scheduler", servers=through(cluster, cutter))) as cut_off:
-        await cut_off.ready()
+async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter) -> None:
+    servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
+    scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
+    worker = cluster.work(servers=servers)
+    with cluster.guest(scheduler), cluster.guest(recorder), cluster.guest(worker):
+        await cluster.ready(scheduler, recorder, worker)
         await cluster.owned_by(2)
+        await cluster.until_it_works(worker)
+        await cluster.until_it_records(recorder)
 
         await cutter.cut()
+        cluster.note_cut_off(worker)
         jobs = await cluster.create_many(200, within_sec=1)
         await cluster.done(jobs)
 
-    print(f"\na scheduler without Kafka: late at most {await cluster.lateness(jobs):.2f} s")
-
-
-async def test_a_recorder_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter) -> None:
-    with cluster.guest(cluster.serve("recorder", servers=through(cluster, cutter))) as cut_off:
-        await cluster.until_it_records(cut_off)
-
-        await cutter.cut()
-        jobs = await cluster.create_many(200)
-        await cluster.done(jobs)
-
-
-async def test_a_worker_cut_off_from_kafka_leaves_its_work_to_others(cluster: Cluster, cutter: Cutter) -> None:
-    with cluster.guest(cluster.work(servers=through(cluster, cutter))) as cut_off:
-        await cluster.until_it_works(cut_off)
-
-        await cutter.cut()
-        cluster.note_cut_off(cut_off)
-        jobs = await cluster.create_many(200, within_sec=1)
-        await cluster.done(jobs)
-        await cutter.heal()
-
-    print(f"\na worker without Kafka: late at most {await cluster.lateness(jobs):.2f} s")
-
-
-def through(cluster: Cluster, cutter: Cutter) -> Servers:
-    return cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
+    print(f"\ncut off from Kafka: late at most {await cluster.lateness(jobs):.2f} s")

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from servers import Postgres, free_port
+from tests.scenarios.cluster.chaos import only_in_chaos
 from tests.scenarios.cluster.cluster import Answered, Cluster, Servers, cluster_on
 from tests.scenarios.process import job_body, until
 from tests.support.tcp_cutter import HOST, Cutter
@@ -63,6 +64,7 @@ async def test_while_postgres_is_away_handlers_finish_and_their_reports_wait(
     print(f"\nPostgreSQL restarted: late at most {await cluster.lateness(jobs):.2f} s")
 
 
+@only_in_chaos
 async def test_a_postgres_that_stands_still_for_all_starts_no_storm_of_take_overs(
     cluster: Cluster, postgres: Postgres
 ) -> None:
@@ -94,34 +96,26 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
     print(f"\nPostgreSQL frozen: answered after {took:.1f} s")
 
 
-async def test_a_scheduler_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
+async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
     count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
-        with cluster.guest(cluster.serve("scheduler", servers=through(cluster, cutter))) as cut_off:
-            await cut_off.ready()
-            instance = await cluster.instance_of(cut_off)
+        servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
+        scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
+        with cluster.guest(scheduler), cluster.guest(recorder):
+            await cluster.ready(scheduler, recorder)
+            instance = await cluster.instance_of(scheduler)
             await cluster.owned_by(count + 1)
+            await cluster.until_it_records(recorder)
 
             await cutter.cut()
+            jobs = await cluster.create_many(200, within_sec=1)
             took = await cluster.owned_by(count, without=instance)
-            await cluster.done(await cluster.create_many(100))
+            await cluster.done(jobs)
             await cutter.heal()
             await cluster.owned_by(count + 1)
+            assert recorder.is_alive, recorder.said
 
     print(f"\nscheduler without PostgreSQL: others own all after {took:.2f} s")
-
-
-async def test_a_recorder_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
-    async with Cutter(HOST, postgres.port) as cutter:
-        with cluster.guest(cluster.serve("recorder", servers=through(cluster, cutter))) as cut_off:
-            await cluster.until_it_records(cut_off)
-
-            await cutter.cut()
-            await cluster.done(await cluster.create_many(200))
-
-
-def through(cluster: Cluster, cutter: Cutter) -> Servers:
-    return cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
 
 
 async def answer_to_create(cluster: Cluster) -> Answered:

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from servers import Kafka, free_ports
+from tests.scenarios.cluster.chaos import only_in_chaos
 from tests.scenarios.cluster.cluster import Servers, cluster_on
 from tests.scenarios.process import job_body
 
 
 @pytest.mark.slow
+@only_in_chaos
 async def test_one_of_three_brokers_is_killed(tmp_path: Path) -> None:
     kafka = Kafka(tmp_path / "kafka", free_ports(6), nodes=3, throwaway=True)
     try:

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
 from noonday.drivers.kafka.thread import pace
-from noonday.model.errors import BusUnavailable
+from noonday.model.errors import BadSettings, BusUnavailable
 
 T = TypeVar("T")
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
@@ -23,13 +23,13 @@ _MOMENT_SEC = 0.02
 
 
 class Topics:
-    """Asks the broker, each question with a time limit. Raises BusUnavailable."""
+    """Asks the broker, each question with a time limit. Raises BusUnavailable; BadSettings, if nothing can be asked at all."""
 
     def __init__(self, options: KafkaOptions, names: Names) -> None:
         self._options = options
         self._names = names
         self._within = options.answer_within_sec
-        self._client: AdminClient | None = None
+        self._client: AdminClient | None = _connect(options)
         self._closed = False
         self._sure: set[str] = set()
         """Topics of which there is no reason to doubt that they are there."""
@@ -50,7 +50,7 @@ class Topics:
         if self._closed:
             raise BusUnavailable("kafka: the bus is closed")
         if self._client is None:
-            self._client = AdminClient(self._options.client())
+            self._client = _connect(self._options)
         return self._client
 
     def partitions_of(self, topic: str) -> int:
@@ -190,6 +190,14 @@ class Topics:
         except TimeoutError as error:
             self.mistrust()
             raise BusUnavailable(f"kafka: no answer from {self._options.servers} within {self._within:g} s") from error
+
+
+def _connect(options: KafkaOptions) -> AdminClient:
+    """Nobody is asked yet: what fails here can never work."""
+    try:
+        return AdminClient(options.client())
+    except KafkaException as error:
+        raise BadSettings(f"kafka: {error.args[0].str()}") from error
 
 
 def unavailable(error: KafkaError) -> BusUnavailable:

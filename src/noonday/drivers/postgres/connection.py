@@ -130,6 +130,8 @@ def readable() -> Any:
     """A URL that cannot be understood is named without what may be a password in it."""
     try:
         yield
+    except OSError:
+        raise  # among them certificates that do not verify, which are ValueErrors as well
     except ValueError as error:
         raise BadSettings(
             "postgres.url cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"

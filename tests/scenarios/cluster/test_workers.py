@@ -1,0 +1,99 @@
+"""What becomes of the work of a worker that dies, stands still, or has no room."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from noonday.model.execution import State
+from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
+from tests.scenarios.cluster.processes import Process
+from tests.scenarios.process import job_body, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(folder: Path) -> AsyncIterator[Cluster]:
+    async with cluster_on(folder, Servers.shared()) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
+    await cluster.have(api=1, scheduler=1, recorder=1)
+    yield
+    cluster.release_all()
+    problems = await cluster.problems()
+    for worker in cluster.alive("worker"):
+        worker.kill()
+    assert not problems
+
+
+async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(cluster: Cluster) -> None:
+    """Both are judged after six ticks of their recorder. What they had claimed and not begun is taken over when the claims
+    lapse. The one that stood still gives up what it holds when it wakes, and goes on under another name."""
+    dying, frozen = cluster.work(), cluster.work()
+    await cluster.known(dying, frozen)
+    release = cluster.new_hold()
+    running: list[Job] = []
+    while {line["pid"] for job in running for line in cluster.lines("start", job)} < {dying.pid, frozen.pid}:
+        running.append(await cluster.create("stay", {"until": str(release)}))
+        await cluster.execution(running[-1], "RUNNING")
+    names = await _names_of(cluster, frozen)
+    burst = await cluster.create_many(300, within_sec=1.5)
+    await cluster.started(burst[80])
+
+    cluster.kill(dying)
+    cluster.freeze(frozen)
+    began = time.monotonic()
+    heir = cluster.work()
+    for job in running:
+        await cluster.started(job, times=2)
+    print(f"\nlost workers: their runs began again {time.monotonic() - began:.1f} s after they fell silent")
+    await cluster.done(burst)
+    frozen.wake()
+    await until(lambda: _has_another_name(cluster, frozen, names))
+    release.touch()
+    await cluster.done(running)
+
+    assert {line["pid"] for job in running for line in cluster.lines("start", job)[1:]} <= {heir.pid, frozen.pid}
+    for job in running:
+        moves = (await cluster.execution(job, "SUCCEEDED"))["moves"]
+        assert f"[{State.FAILED_WORKER_LOST.value}," in moves, moves
+
+
+async def test_what_waits_for_a_full_worker_is_done_by_another_and_once(cluster: Cluster) -> None:
+    full = cluster.work(concurrency=2)
+    await cluster.known(full)
+    release = cluster.new_hold()
+    long = await cluster.create_all([job_body("stay", {"until": str(release)})] * 2)
+    for job in long:
+        await cluster.execution(job, "RUNNING")
+    waiting = await cluster.create_many(6)
+    await until(lambda: _all_are(cluster, waiting, "PENDING"))
+
+    other = cluster.work()
+    await cluster.known(other)
+    await cluster.done(waiting)
+    release.touch()
+    await cluster.done(long)
+    # What it still had in hand, it has had the time to begin before this.
+    await cluster.until_it_works(full)
+
+    assert all(len(cluster.lines("start", job)) == 1 for job in waiting)
+    assert {line["pid"] for job in waiting for line in cluster.lines("start", job)} == {other.pid}
+
+
+async def _names_of(cluster: Cluster, worker: Process) -> set[str]:
+    return {name for (name,) in await cluster.store.query("SELECT id FROM workers WHERE pid = $1", worker.pid)}
+
+
+async def _has_another_name(cluster: Cluster, worker: Process, former: set[str]) -> bool:
+    return bool(await _names_of(cluster, worker) - former)
+
+
+async def _all_are(cluster: Cluster, jobs: list[Job], state: str) -> bool:
+    return await cluster.states(jobs) == {state: len(jobs)}
