@@ -122,7 +122,9 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
             overlap = before.end_ms is None or before.end_ms > after.start_ms
             if (same or overlap) and not _was_harmed(before, after, history, world):
                 yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
-            if after.token <= before.token and not _was_harmed(before, after, history, world):
+            # A dispatch that was left behind: whoever ran it first died before it could say that it need not be run again.
+            first = next(effect for effect in effects if effect.dispatch == after.dispatch)
+            if after.token <= before.token and not _was_harmed(first, after, history, world):
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
 
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +31,7 @@ from tests.support.kafka import delete_topics
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
 
 Job = dict[str, Any]
+_PAYLOADS: tuple[Job, ...] = ({}, {}, {}, {"sec": 0.2}, {}, {}, {"failures": 1}, {}, {}, {"snoozes": 1})
 Answered = tuple[int, Any, Mapping[str, str]]
 """Status, body, headers."""
 
@@ -233,10 +236,26 @@ class Cluster:
         return (await self.create_all([job_body(handler, payload, **fields)]))[0]
 
     async def create_many(self, count: int, *, within_sec: float = 0.0, **fields: Any) -> list[Job]:
-        """Create one-shots that are due one after the other, the last one at the end of `within_sec`."""
+        """Create one-shots that are due one after the other, the last one at the end of `within_sec`. Most do nothing; some take
+        their time, fail at first, or snooze. All succeed in the end."""
         steps = [round(within_sec * (place + 1) / count, 3) for place in range(count)]
-        bodies = [job_body("act", type="DELAYED", delaySec=delay, **fields) for delay in steps]
+        bodies = [
+            job_body("act", payload, type="DELAYED", delaySec=delay, **fields)
+            for delay, payload in zip(steps, cycle(_PAYLOADS), strict=False)
+        ]
         return await self.create_all(bodies)
+
+    async def create_rhythm(self, count: int, for_sec: float) -> list[Job]:
+        """Create recurring jobs, one time a second, that end after a while. Each time is decided once, whatever happens."""
+        end = {"endAt": (datetime.now(UTC) + timedelta(seconds=for_sec)).isoformat(), "catchUp": {"policy": "ALL"}}
+        kinds = cycle([{"type": "INTERVAL", "everySec": 1}, {"type": "CRON", "schedule": "* * * * * *"}])
+        overlaps = cycle(["ALLOW", "SKIP", "BUFFER_ONE"])
+        return await self.create_all(
+            [
+                job_body("act", {"sec": 0.1}, overlap=overlap, **kind, **end)
+                for _, kind, overlap in zip(range(count), kinds, overlaps, strict=False)
+            ]
+        )
 
     async def create_all(self, bodies: list[Job]) -> list[Job]:
         status, answer, _ = await self.ask("POST", "/v1/jobs/batch?atomic=true", {"jobs": bodies})
@@ -262,6 +281,15 @@ class Cluster:
         while (states := await self.states(jobs)) != {"SUCCEEDED": len(jobs)}:
             assert time.monotonic() < deadline, f"not within {within_sec:g} s: {states} of {len(jobs)}"
             await asyncio.sleep(0.05)
+
+    async def quiet(self) -> None:
+        """Wait until nothing is open, and nothing will be due."""
+
+        async def look() -> bool:
+            open_ = await self.store.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
+            return not open_ and not await self.store.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
+
+        await until(look)
 
     async def states(self, jobs: Sequence[Job]) -> Counter[str]:
         """How many of these one-shots are in which state; WAITING are those that have not been fired."""
@@ -310,9 +338,9 @@ class Cluster:
         return await until(lambda: len(lines := self.lines("start", job)) >= times and lines[-1])  # type: ignore[no-any-return]
 
     async def lateness(self, jobs: Sequence[Job]) -> float:
-        """By how much the latest of these started after its time, in seconds."""
+        """By how much the latest of these, of those that had to start once only, started after its time, in seconds."""
         rows = await self.store.query(
-            "SELECT max(started_ms - due_ms) FROM executions WHERE job_id = ANY ($1::uuid[])",
+            "SELECT max(started_ms - due_ms) FROM executions WHERE job_id = ANY ($1::uuid[]) AND dispatch = 1",
             [job["jobId"] for job in jobs],
         )
         return float(rows[0][0]) / 1000

@@ -35,6 +35,7 @@ async def no_promise_is_broken(cluster: Cluster, etcd: Etcd) -> AsyncIterator[No
     epochs = await cluster.epochs()
     yield
     assert not [p for p, epoch in (await cluster.epochs()).items() if epoch < epochs[p]]
+    await cluster.quiet()
     assert not await cluster.problems()
 
 

@@ -54,6 +54,7 @@ async def no_promise_is_broken(cluster: Cluster, cutter: Cutter, kafka: Kafka) -
     await cutter.heal()
     kafka.start()
     cluster.release_all()
+    await cluster.quiet()
     assert not await cluster.problems()
 
 
@@ -62,6 +63,7 @@ async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
     running = await cluster.create_all([job_body("stay", {"until": str(release)})] * 10)
     for job in running:
         await cluster.execution(job, "RUNNING")
+    await cluster.create_rhythm(20, for_sec=5)
     jobs = await cluster.create_many(300, within_sec=3)
     await cluster.started(jobs[50])
 

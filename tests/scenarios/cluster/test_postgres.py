@@ -36,6 +36,7 @@ async def no_promise_is_broken(cluster: Cluster, postgres: Postgres) -> AsyncIte
     postgres.resume()
     postgres.start()
     cluster.release_all()
+    await cluster.quiet()
     assert not await cluster.problems()
 
 
@@ -46,6 +47,7 @@ async def test_while_postgres_is_away_handlers_finish_and_their_reports_wait(
     running = await cluster.create_all([job_body("stay", {"until": str(release)})] * 10)
     for job in running:
         await cluster.execution(job, "RUNNING")
+    await cluster.create_rhythm(20, for_sec=5)
     jobs = await cluster.create_many(300, within_sec=3)
     await cluster.started(jobs[50])
 
@@ -101,21 +103,23 @@ async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, po
     async with Cutter(HOST, postgres.port) as cutter:
         servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
         scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
-        with cluster.guest(scheduler), cluster.guest(recorder):
-            await cluster.ready(scheduler, recorder)
-            instance = await cluster.instance_of(scheduler)
-            await cluster.owned_by(count + 1)
+        leaving = cluster.serve("api,scheduler", servers=servers)
+        with cluster.guest(scheduler), cluster.guest(recorder), cluster.guest(leaving):
+            await cluster.ready(scheduler, recorder, leaving)
+            await cluster.owned_by(count + 2)
             await cluster.until_it_records(recorder)
 
             await cutter.cut()
             jobs = await cluster.create_many(200, within_sec=1)
-            took = await cluster.owned_by(count, without=instance)
+            took = await cluster.owned_by(count)
             await cluster.done(jobs)
+            leaving.stop()
+            assert await leaving.exit_code() == 0, leaving.said
             await cutter.heal()
             await cluster.owned_by(count + 1)
             assert recorder.is_alive, recorder.said
 
-    print(f"\nscheduler without PostgreSQL: others own all after {took:.2f} s")
+    print(f"\nschedulers without PostgreSQL: others own all after {took:.2f} s")
 
 
 async def answer_to_create(cluster: Cluster) -> Answered:

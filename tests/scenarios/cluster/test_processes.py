@@ -25,6 +25,7 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
 async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
     yield
     cluster.release_all()
+    await cluster.quiet()
     assert not await cluster.problems()
 
 
@@ -47,6 +48,7 @@ async def test_a_scheduler_killed_in_a_burst_has_an_heir(cluster: Cluster) -> No
     await cluster.have(api=1, scheduler=2, recorder=1, worker=1)
     dying = cluster.one("scheduler")
     instance = await cluster.instance_of(dying)
+    await cluster.create_rhythm(20, for_sec=6)
     jobs = await cluster.create_many(900, within_sec=3)
     await cluster.started(jobs[300])
 
@@ -61,6 +63,7 @@ async def test_a_scheduler_frozen_past_its_lease_is_refused_when_it_wakes(cluste
     await cluster.have(api=1, scheduler=2, recorder=1, worker=1)
     frozen = cluster.one("scheduler")
     instance = await cluster.instance_of(frozen)
+    await cluster.create_rhythm(20, for_sec=6)
     jobs = await cluster.create_many(600, within_sec=6)
     await cluster.started(jobs[200])
 

@@ -41,6 +41,7 @@ async def no_promise_is_broken(cluster: Cluster, redis: Redis) -> AsyncIterator[
     yield
     redis.start()
     cluster.release_all()
+    await cluster.quiet()
     assert not await cluster.problems()
 
 
@@ -48,6 +49,7 @@ async def test_a_flush_in_a_burst_costs_no_more_than_time(cluster: Cluster) -> N
     release = cluster.new_hold()
     long = await cluster.create("stay", {"until": str(release)})
     await cluster.execution(long, "RUNNING")
+    await cluster.create_rhythm(20, for_sec=4)
     jobs = await cluster.create_many(600, within_sec=3)
 
     for place in (100, 300, 500):

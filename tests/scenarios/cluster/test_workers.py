@@ -26,6 +26,7 @@ async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
     await cluster.have(api=1, scheduler=1, recorder=1)
     yield
     cluster.release_all()
+    await cluster.quiet()
     problems = await cluster.problems()
     for worker in cluster.alive("worker"):
         worker.kill()
@@ -35,8 +36,8 @@ async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
 async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(cluster: Cluster) -> None:
     """Both are judged after six ticks of their recorder. What they had claimed and not begun is taken over when the claims
     lapse. The one that stood still gives up what it holds when it wakes, and goes on under another name."""
-    dying, frozen = cluster.work(), cluster.work()
-    await cluster.known(dying, frozen)
+    dying, frozen, idle = cluster.work(), cluster.work(), cluster.work("processes")
+    await cluster.known(dying, frozen, idle)
     release = cluster.new_hold()
     running: list[Job] = []
     while {line["pid"] for job in running for line in cluster.lines("start", job)} < {dying.pid, frozen.pid}:
@@ -47,6 +48,7 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
     await cluster.started(burst[80])
 
     cluster.kill(dying)
+    cluster.kill(idle)
     cluster.freeze(frozen)
     began = time.monotonic()
     heir = cluster.work()
@@ -60,6 +62,7 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
     await cluster.done(running)
 
     assert {line["pid"] for job in running for line in cluster.lines("start", job)[1:]} <= {heir.pid, frozen.pid}
+    assert (await cluster.get("/v1/pools/processes"))["note"] == "no workers"
     for job in running:
         moves = (await cluster.execution(job, "SUCCEEDED"))["moves"]
         assert f"[{State.FAILED_WORKER_LOST.value}," in moves, moves
