@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from servers import Etcd, free_ports
+from tests.scenarios.cluster.chaos import every_cut
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
-from tests.support.tcp_cutter import HOST, Cutter
+from tests.support.tcp_cutter import HOST, Cutter, Side
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -50,7 +51,8 @@ async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> Non
     print(f"\netcd's leader killed: late at most {await cluster.lateness(jobs):.2f} s")
 
 
-async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd) -> None:
+@every_cut
+async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, towards: Side | None) -> None:
     async with Cutter(HOST, etcd.ports[0][0]) as cutter:
         servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
         scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
@@ -60,8 +62,9 @@ async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: 
             await cluster.owned_by(3)
             await cluster.until_it_records(recorder)
 
-            await cutter.cut()
-            jobs = await cluster.create_many(200, within_sec=1)
+            jobs = await cluster.create_many(200, within_sec=2)
+            await cluster.started(jobs[20])
+            await cutter.cut(towards)
             took = await cluster.owned_by(2, without=instance)
             await cluster.done(jobs)
             await cutter.heal()

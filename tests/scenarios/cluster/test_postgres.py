@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from servers import Postgres, free_port
-from tests.scenarios.cluster.chaos import only_in_chaos
+from tests.scenarios.cluster.chaos import every_cut, only_in_chaos
 from tests.scenarios.cluster.cluster import Answered, Cluster, Servers, cluster_on
 from tests.scenarios.process import job_body, until
-from tests.support.tcp_cutter import HOST, Cutter
+from tests.support.tcp_cutter import HOST, Cutter, Side
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -98,7 +98,10 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
     print(f"\nPostgreSQL frozen: answered after {took:.1f} s")
 
 
-async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres) -> None:
+@every_cut
+async def test_whoever_is_cut_off_from_postgres_is_replaced(
+    cluster: Cluster, postgres: Postgres, towards: Side | None
+) -> None:
     count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
         servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
@@ -109,8 +112,9 @@ async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, po
             await cluster.owned_by(count + 2)
             await cluster.until_it_records(recorder)
 
-            await cutter.cut()
-            jobs = await cluster.create_many(200, within_sec=1)
+            jobs = await cluster.create_many(200, within_sec=2)
+            await cluster.started(jobs[20])
+            await cutter.cut(towards)
             took = await cluster.owned_by(count)
             await cluster.done(jobs)
             leaving.stop()

@@ -9,10 +9,10 @@ import pytest_asyncio
 from redis.asyncio import Redis as Client
 
 from servers import Redis, free_port
-from tests.scenarios.cluster.chaos import only_in_chaos
+from tests.scenarios.cluster.chaos import every_cut, only_in_chaos
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
 from tests.scenarios.process import job_body, until
-from tests.support.tcp_cutter import HOST, Cutter
+from tests.support.tcp_cutter import HOST, Cutter, Side
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 SLOTS = 50
@@ -106,7 +106,10 @@ async def test_while_redis_is_away_nothing_starts_and_nothing_is_lost(cluster: C
     assert len(cluster.lines("start", running)) == 1
 
 
-async def test_whoever_is_cut_off_from_redis_holds_nobody_up(cluster: Cluster, redis: Redis) -> None:
+@every_cut
+async def test_whoever_is_cut_off_from_redis_holds_nobody_up(
+    cluster: Cluster, redis: Redis, towards: Side | None
+) -> None:
     """A scheduler goes on, late at most; a worker leaves its share of the pool to others."""
     async with Cutter(HOST, redis.port) as cutter:
         servers = cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0")
@@ -116,9 +119,10 @@ async def test_whoever_is_cut_off_from_redis_holds_nobody_up(cluster: Cluster, r
             await cluster.owned_by(2)
             await cluster.until_it_works(worker)
 
-            await cutter.cut()
+            jobs = await cluster.create_many(200, within_sec=2)
+            await cluster.started(jobs[20])
+            await cutter.cut(towards)
             cluster.note_cut_off(worker)
-            jobs = await cluster.create_many(200, within_sec=1)
             await cluster.done(jobs)
 
     print(f"\ncut off from Redis: late at most {await cluster.lateness(jobs):.2f} s")
