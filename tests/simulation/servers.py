@@ -272,6 +272,10 @@ class SimSignals(Signals):
     async def _call(self, work: Callable[[], T]) -> T:
         return await self._network.call(self._process, self._clock, REDIS, work, SignalsUnavailable)
 
+    @property
+    def lapse_sec(self) -> float:
+        return LAPSE_MS / 1000
+
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
         return await self._call(lambda: [self._claim(dispatch, now_ms) for dispatch in dispatches])
 

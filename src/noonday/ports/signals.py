@@ -22,6 +22,11 @@ class Signals(ABC):
     """A copy of wishes that the store has, kept where workers can look. It may lose its memory: then the era is gone, and
     nothing starts until the flags are set again from the store and the era after them."""
 
+    @property
+    @abstractmethod
+    def lapse_sec(self) -> float:
+        """How long a claim holds if nothing is told. Infinite where none lapses."""
+
     @abstractmethod
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
         """For each dispatch the token of a run that may begin, or why it may not.

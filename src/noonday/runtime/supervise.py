@@ -47,6 +47,7 @@ class Loop:
             except StaleEpoch:
                 raise
             except NoondayError as error:
+                _heed_cancellation()
                 await self._back_off(error)
                 continue
             self.came_round = self.clock.monotonic()
@@ -70,6 +71,13 @@ class Loop:
         if seconds > 0 and not self.wake.is_set():
             await wait_for_event(self.wake, self.clock, seconds)
         self.wake.clear()
+
+
+def _heed_cancellation() -> None:
+    """An error on the way out (a rollback that failed, say) may have taken the place of a cancellation."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def reasons_not_ready(loops: Iterable[Loop]) -> list[str]:
@@ -132,9 +140,12 @@ class Tasks:
 
 
 async def stop(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
+    """Cancel tasks and wait until they have ended. One in which the cancellation was lost is told again."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=1.0)
     for task in tasks:
         with contextlib.suppress(asyncio.CancelledError):
             await task

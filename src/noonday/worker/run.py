@@ -33,6 +33,7 @@ class Run:
     __slots__ = (
         "beat_at",
         "begun_at",
+        "claimed_at",
         "completing",
         "context",
         "dispatch",
@@ -60,6 +61,8 @@ class Run:
         self.token = token
         self.handler = handler
         self.completing = completing
+        self.claimed_at = 0.0
+        """When its claim was asked for, by the monotonic clock."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.timeout_sec = 0.0

@@ -35,6 +35,8 @@ BLOCKS_SEC = 1.0
 """A coroutine that keeps the loop for longer is named."""
 TURN_SEC = 0.02
 """How much work may be handed to the handlers' loop beyond its free slots, in time."""
+FRESH = 0.7
+"""A claim is relied upon for this part of its life."""
 DEAF_SEC = 2.0
 """How long the signals may be away before others shall have what we would take."""
 PARKED_SEC = 1.0
@@ -231,6 +233,7 @@ class Worker:
 
     async def _claim(self, dispatches: Sequence[Dispatch]) -> int:
         """Drop what is told, park what somebody else was given a moment ago, and admit the rest."""
+        asked_at = self._clock.monotonic()
         try:
             tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
         except SignalsUnavailable:
@@ -243,7 +246,9 @@ class Worker:
         for dispatch, token in zip(dispatches, tokens, strict=True):
             if isinstance(token, Token):
                 handler = self._handlers.get((dispatch.pool, dispatch.handler))
-                self._admit(Run(dispatch, token, handler, self._completing))
+                run = Run(dispatch, token, handler, self._completing)
+                run.claimed_at = asked_at
+                self._admit(run)
             elif token is Taken.HELD:
                 self._park([dispatch])
             else:
@@ -317,6 +322,7 @@ class Worker:
             self._ready[pool].extendleft(reversed(runs))
             return False
         now_ms = self._clock.now_ms()
+        runs = self._with_fresh_claims(runs)
         starting, twins = self._apart_from_twins([run for run in runs if self._passes(run, flags, now_ms)])
         self._pace[pool].under_way += len(starting)
         for run in starting:
@@ -324,6 +330,18 @@ class Worker:
         self._hand_to_hosts(starting)
         self._ready[pool].extend(twins)
         return not twins
+
+    def _with_fresh_claims(self, runs: list[Run]) -> list[Run]:
+        """A claim that may have lapsed while its run waited for a slot (or while we stood still) is no claim: somebody else may
+        have taken over. Those are claimed anew."""
+        oldest = self._clock.monotonic() - FRESH * self._signals.lapse_sec
+        old = [run for run in runs if run.claimed_at < oldest]
+        if not old:
+            return runs
+        for run in old:
+            self._held[run.dispatch.pool] -= 1
+        self._park([run.dispatch for run in old])
+        return [run for run in runs if run.claimed_at >= oldest]
 
     def _apart_from_twins(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         """Those that may start, and those whose execution still runs here under an earlier dispatch: they have their turn

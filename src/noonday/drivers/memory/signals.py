@@ -1,5 +1,6 @@
 """Claims and flags inside one process."""
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,10 @@ class MemorySignals(Signals):
         self._flags: dict[str, dict[tuple[ExecutionId, int], str]] = {}
         self._eras: set[str] = set()
         self._pruned_ms = 0
+
+    @property
+    def lapse_sec(self) -> float:
+        return math.inf
 
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
         with self._lock:

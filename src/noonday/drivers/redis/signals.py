@@ -31,6 +31,10 @@ class RedisSignals(Signals):
         self._lapse_ms = lapse_ms
         self._keep_ms = TOLD_MS + lapse_ms
 
+    @property
+    def lapse_sec(self) -> float:
+        return self._lapse_ms / 1000
+
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
         slots = _by_slot(dispatches)
         commands = [
