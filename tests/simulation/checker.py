@@ -253,7 +253,9 @@ def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 
 def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
-    job_of = dict(conn.execute("SELECT id, job_id FROM executions").fetchall())
+    job_of, ended = {}, {}
+    for execution, job, ended_ms in conn.execute("SELECT id, job_id, finished_ms FROM executions"):
+        job_of[execution], ended[execution] = job, ended_ms
     stops: dict[str, int] = {}
     for answer in history.answered("cancel"):
         stops.setdefault(answer.target, answer.at_ms)
@@ -264,7 +266,8 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
             yield f"I10: execution {effect.execution} started without a last look"
             continue
         stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, "")))
-        if stop is not None and stop < looked:
+        over = ended.get(effect.execution)
+        if stop is not None and stop < looked and (over is None or over >= stop):  # no wish concerns what was over
             yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
         yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-import uuid_utils
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -322,7 +321,7 @@ class Desk:
 
     async def trigger(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> ExecutionView:
         now_ms = self._clock.now_ms()
-        key = idem.key if idem else str(uuid_utils.uuid4())
+        key = idem.key if idem else self._new_id()
         audit = self._audit(caller, "job.trigger", job_id)
         made: list[ExecutionId] = []
 

@@ -436,7 +436,14 @@ class Worker:
                 self._untold = dispatches + self._untold
                 self._lost_signals()
             else:
+                self._drop_twins(dispatches)
                 await self._bus.done_with(self.id, dispatches)
+
+    def _drop_twins(self, told: Sequence[Dispatch]) -> None:
+        """Second deliveries that are parked here need no claim to be known as such."""
+        if self._parked:
+            names = {(dispatch.execution_id, dispatch.number) for dispatch in told}
+            self._parked = [twin for twin in self._parked if (twin.execution_id, twin.number) not in names]
 
     def _let_go(self, runs: Sequence[Run]) -> None:
         now = self._clock.monotonic()

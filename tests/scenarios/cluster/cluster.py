@@ -90,7 +90,7 @@ class Cluster:
             "NOONDAY_CLUSTER_NAME": self.name,
             "NOONDAY_POSTGRES_SCHEMA": schema,
             "NOONDAY_KAFKA_POOL_PARTITIONS": "4",
-            "NOONDAY_KAFKA_LOG_PARTITIONS": "4",
+            "NOONDAY_KAFKA_LOG_PARTITIONS": "8",
             "NOONDAY_KEYS": new_env_value(),
             "NOONDAY_AUTH_SECRET": SECRET,
             "NOONDAY_LOG_LEVEL": "INFO",
@@ -155,16 +155,20 @@ class Cluster:
     async def until_it_works(self, worker: Process) -> None:
         """Wait until it has a share of the pool, which others have to give up first."""
         await self.known(worker)
-        seen = len(self.lines("start"))
+        deadline, seen = time.monotonic() + PATIENCE_SEC, len(self.lines("start"))
         while not any(line["pid"] == worker.pid for line in self.lines("start")[seen:]):
+            assert time.monotonic() < deadline, f"{worker.name} gets no work"
             await self.done(await self.create_many(20))
 
-    async def until_it_records(self, recorder: Process) -> None:
-        """Wait until reports of a worker come to this recorder, if need be of another one."""
-        await recorder.ready()
-        while not await self.metric(recorder, "noonday_executions_total"):
-            await self.known(self.work())
-            await self.done(await self.create_many(50))
+    async def all_recorded(self) -> None:
+        """Wait until each partition of the log was recorded at a later time than now."""
+        since_ms = now_ms()
+        behind = "SELECT 1 FROM places WHERE tick_ms <= $1"
+
+        async def look() -> bool:
+            return not await self.store.query(behind, since_ms)
+
+        await until(look)
 
     async def instance_of(self, scheduler: Process) -> str:
         """The name under which a scheduler owns partitions. It says so itself when it joins."""

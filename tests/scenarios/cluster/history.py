@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from tests.scenarios.life import LOOK_MS, effects_of, now_ms
@@ -50,17 +49,21 @@ def _without_skew(effect: Effect) -> Effect:
 
 
 def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[str]:
-    """I8: a second run of a dispatch, or one beside another, only if a fault met the first one; tokens grow with time."""
+    """I8: a second run of a dispatch, or one beside another, only if a fault met the first one; else tokens grow with time."""
     runs: dict[str, list[Effect]] = {}
     for effect in sorted(effects, key=lambda effect: effect.start_ms):
         runs.setdefault(effect.execution, []).append(effect)
     for execution, of_one in runs.items():
-        for before, after in pairwise(of_one):
-            together = before.end_ms is None or before.end_ms > after.start_ms
-            if (together or before.dispatch == after.dispatch) and not _excuse(before, faults):
-                yield f"I8: {execution} ran twice, and no fault explains it: {before}, then {after}"
-            if after.token <= before.token:
-                yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+        for place, run in enumerate(of_one[1:], 1):
+            rivals = [before for before in of_one[:place] if before.dispatch == run.dispatch or _overlap(before, run)]
+            if not all(_excuse(rival, faults) for rival in rivals):
+                yield f"I8: {execution} ran twice, and no fault explains it: {rivals}, then {run}"
+            if not rivals and run.token <= of_one[place - 1].token:
+                yield f"I8: the token of {execution} fell from {of_one[place - 1].token} to {run.token}"
+
+
+def _overlap(before: Effect, after: Effect) -> bool:
+    return before.end_ms is None or before.end_ms > after.start_ms
 
 
 def _excuse(run: Effect, faults: Sequence[Fault]) -> bool:

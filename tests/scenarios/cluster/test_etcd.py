@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from servers import Etcd, free_ports
-from tests.scenarios.cluster.chaos import every_cut
+from tests.scenarios.cluster.chaos import Cut, every_cut
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
-from tests.support.tcp_cutter import HOST, Cutter, Side
+from tests.support.tcp_cutter import HOST, Cutter
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,7 +52,7 @@ async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> Non
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, towards: Side | None) -> None:
+async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, cut: Cut) -> None:
     async with Cutter(HOST, etcd.ports[0][0]) as cutter:
         servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
         scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
@@ -60,13 +60,12 @@ async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: 
             await cluster.ready(scheduler, recorder)
             instance = await cluster.instance_of(scheduler)
             await cluster.owned_by(3)
-            await cluster.until_it_records(recorder)
+            await cluster.all_recorded()
 
-            jobs = await cluster.create_many(200, within_sec=2)
-            await cluster.started(jobs[20])
-            await cutter.cut(towards)
+            jobs = await cut.happen(cluster, cutter)
             took = await cluster.owned_by(2, without=instance)
             await cluster.done(jobs)
+            await cluster.all_recorded()
             await cutter.heal()
             await cluster.owned_by(3)
             assert recorder.is_alive, recorder.said

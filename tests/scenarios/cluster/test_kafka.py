@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 
 from servers import Kafka, free_ports
-from tests.scenarios.cluster.chaos import every_cut
+from tests.scenarios.cluster.chaos import Cut, every_cut
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
 from tests.scenarios.process import job_body, until
-from tests.support.tcp_cutter import HOST, Cutter, Side
+from tests.support.tcp_cutter import HOST, Cutter
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -79,9 +79,7 @@ async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_kafka_is_replaced(
-    cluster: Cluster, cutter: Cutter, towards: Side | None
-) -> None:
+async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter, cut: Cut) -> None:
     servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
     scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
     worker = cluster.work(servers=servers)
@@ -89,12 +87,10 @@ async def test_whoever_is_cut_off_from_kafka_is_replaced(
         await cluster.ready(scheduler, recorder, worker)
         await cluster.owned_by(2)
         await cluster.until_it_works(worker)
-        await cluster.until_it_records(recorder)
+        await cluster.all_recorded()
 
-        jobs = await cluster.create_many(200, within_sec=2)
-        await cluster.started(jobs[20])
-        await cutter.cut(towards)
-        cluster.note_cut_off(worker)
+        jobs = await cut.happen(cluster, cutter, worker)
         await cluster.done(jobs)
+        await cluster.all_recorded()
 
     print(f"\ncut off from Kafka: late at most {await cluster.lateness(jobs):.2f} s")

@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from servers import Postgres, free_port
-from tests.scenarios.cluster.chaos import every_cut, only_in_chaos
+from tests.scenarios.cluster.chaos import Cut, every_cut, only_in_chaos
 from tests.scenarios.cluster.cluster import Answered, Cluster, Servers, cluster_on
 from tests.scenarios.process import job_body, until
-from tests.support.tcp_cutter import HOST, Cutter, Side
+from tests.support.tcp_cutter import HOST, Cutter
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -99,9 +99,7 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_postgres_is_replaced(
-    cluster: Cluster, postgres: Postgres, towards: Side | None
-) -> None:
+async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres, cut: Cut) -> None:
     count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
         servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
@@ -110,13 +108,12 @@ async def test_whoever_is_cut_off_from_postgres_is_replaced(
         with cluster.guest(scheduler), cluster.guest(recorder), cluster.guest(leaving):
             await cluster.ready(scheduler, recorder, leaving)
             await cluster.owned_by(count + 2)
-            await cluster.until_it_records(recorder)
+            await cluster.all_recorded()
 
-            jobs = await cluster.create_many(200, within_sec=2)
-            await cluster.started(jobs[20])
-            await cutter.cut(towards)
+            jobs = await cut.happen(cluster, cutter)
             took = await cluster.owned_by(count)
             await cluster.done(jobs)
+            await cluster.all_recorded()
             leaving.stop()
             assert await leaving.exit_code() == 0, leaving.said
             await cutter.heal()

@@ -9,10 +9,10 @@ import pytest_asyncio
 from redis.asyncio import Redis as Client
 
 from servers import Redis, free_port
-from tests.scenarios.cluster.chaos import every_cut, only_in_chaos
+from tests.scenarios.cluster.chaos import Cut, every_cut, only_in_chaos
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
 from tests.scenarios.process import job_body, until
-from tests.support.tcp_cutter import HOST, Cutter, Side
+from tests.support.tcp_cutter import HOST, Cutter
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 SLOTS = 50
@@ -107,9 +107,7 @@ async def test_while_redis_is_away_nothing_starts_and_nothing_is_lost(cluster: C
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_redis_holds_nobody_up(
-    cluster: Cluster, redis: Redis, towards: Side | None
-) -> None:
+async def test_whoever_is_cut_off_from_redis_holds_nobody_up(cluster: Cluster, redis: Redis, cut: Cut) -> None:
     """A scheduler goes on, late at most; a worker leaves its share of the pool to others."""
     async with Cutter(HOST, redis.port) as cutter:
         servers = cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0")
@@ -119,10 +117,7 @@ async def test_whoever_is_cut_off_from_redis_holds_nobody_up(
             await cluster.owned_by(2)
             await cluster.until_it_works(worker)
 
-            jobs = await cluster.create_many(200, within_sec=2)
-            await cluster.started(jobs[20])
-            await cutter.cut(towards)
-            cluster.note_cut_off(worker)
+            jobs = await cut.happen(cluster, cutter, worker)
             await cluster.done(jobs)
 
     print(f"\ncut off from Redis: late at most {await cluster.lateness(jobs):.2f} s")
