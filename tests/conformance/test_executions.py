@@ -660,24 +660,29 @@ async def test_progress_of_another_dispatch_or_worker_is_not_believed(crank: Cra
     assert (await crank.look(dispatch)).progress is None
 
 
-async def test_whom_to_judge_is_whoever_has_something_running(crank: Crank, executions: Executions) -> None:
+async def test_whom_to_judge_is_whoever_is_taken_for_alive_or_has_something_running(
+    crank: Crank, executions: Executions
+) -> None:
     await crank.add(job(PLAIN), job(PLAIN), job(PLAIN))
-    running, unheard, ended = (await crank.fire()).dispatches
+    running, unheard, judged = (await crank.fire()).dispatches
+    idle, gone, lost = WorkerId("w-3"), WorkerId("w-4"), WorkerId("w-5")
     await crank.settle(
         report(running, Outcome.STARTED),
         report(unheard, Outcome.STARTED, worker_id=OTHER),
-        report(ended, worker_id=WorkerId("w-3")),
-        signs=[hello(WORKER), hello("w-3")],
+        signs=[hello(WORKER), hello(idle), hello(gone), Bye(gone, NOW_MS), hello(lost)],
     )
-    assert sorted(await executions.running_workers(0)) == [WORKER, OTHER]
+    await executions.lose_workers([lost], NOW_MS)
+    assert sorted(await executions.workers_to_judge(0)) == sorted([WORKER, OTHER, idle])
+    await crank.settle(report(judged, Outcome.STARTED, worker_id=lost))
+    assert sorted(await executions.workers_to_judge(0)) == sorted([WORKER, OTHER, idle, lost])
 
 
 async def test_a_worker_is_judged_by_the_recorder_of_its_partition(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
     there = Place(5, ERA, 1, 0)
     await executions.settle([report(dispatch, Outcome.STARTED)], [hello(WORKER)], was=None, now=there, now_ms=NOW_MS)
-    assert await executions.running_workers(5) == [WORKER]
-    assert await executions.running_workers(0) == []
+    assert await executions.workers_to_judge(5) == [WORKER]
+    assert await executions.workers_to_judge(0) == []
 
 
 async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
@@ -752,7 +757,7 @@ async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_com
     assert (back.attempt, back.dispatch, back.fired_ms) == (1, 2, None)
     assert (await crank.look(ended)).state is State.SUCCEEDED
     assert (await crank.look(waits)).dispatch == 2
-    assert await executions.running_workers(0) == []
+    assert await executions.workers_to_judge(0) == []
     assert await firing.unsealed(NOW_MS + HOUR, 10) == []
 
 

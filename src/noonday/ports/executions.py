@@ -58,8 +58,9 @@ class Executions(ABC):
         """
 
     @abstractmethod
-    async def running_workers(self, partition: int) -> list[WorkerId]:
-        """Workers of this partition of the log that have RUNNING rows, also those judged before."""
+    async def workers_to_judge(self, partition: int) -> list[WorkerId]:
+        """Workers of this partition of the log that are taken for alive, and those that have RUNNING rows although they were
+        judged before or never heard of."""
 
     @abstractmethod
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:

@@ -183,12 +183,12 @@ class Recorder:
         return reports, signs, tick_ms
 
     async def _judge(self) -> None:
-        """Whom to judge we learn from the store: whoever has RUNNING rows, also those never heard of."""
+        """Whom to judge we learn from the store: whoever is taken for alive or has RUNNING rows, also those never heard of."""
         if self._ticks < TICKS_TO_JUDGE or self._judged_at == self._ticks:
             return
         self._judged_at = self._ticks
-        running = await self._executions.running_workers(self._partition)
-        lost = [worker for worker in running if self._ticks - self._silent_since.get(worker, 0) >= TICKS_TO_JUDGE]
+        known = await self._executions.workers_to_judge(self._partition)
+        lost = [worker for worker in known if self._ticks - self._silent_since.get(worker, 0) >= TICKS_TO_JUDGE]
         if lost:
             log.warning("workers are lost", workers=lost)
             self._metrics.workers_lost.inc(len(lost))

@@ -59,8 +59,8 @@ class PostgresExecutions(Executions):
         settlement = _Settle(self._database, was, now, now_ms, reports, signs)
         return await until_unchanged(settlement.attempt)
 
-    async def running_workers(self, partition: int) -> list[WorkerId]:
-        return [WorkerId(row[0]) for row in await self._database.fetch(SQL.running_workers, partition)]
+    async def workers_to_judge(self, partition: int) -> list[WorkerId]:
+        return [WorkerId(row[0]) for row in await self._database.fetch(SQL.workers_to_judge, partition)]
 
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
         async def read() -> Sequence[Versioned]:

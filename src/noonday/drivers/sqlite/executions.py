@@ -50,8 +50,8 @@ class SqliteExecutions(Executions):
 
         return await self._database.write(work)
 
-    async def running_workers(self, partition: int) -> list[WorkerId]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.running_workers, partition))
+    async def workers_to_judge(self, partition: int) -> list[WorkerId]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.workers_to_judge, partition))
         return [WorkerId(row[0]) for row in rows]
 
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:

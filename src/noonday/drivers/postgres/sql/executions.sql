@@ -47,9 +47,11 @@ UPDATE workers SET seen_ms = greatest(seen_ms, $2), stuck = $3, state = 'ALIVE' 
 -- A worker left, or is lost.
 UPDATE workers SET state = $2, seen_ms = greatest(seen_ms, $3) WHERE id = $1;
 
--- name: running_workers
--- Workers of a partition of the log that have RUNNING rows.
-SELECT DISTINCT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
+-- name: workers_to_judge
+-- Workers of a partition of the log that are taken for alive or have RUNNING rows.
+SELECT id FROM workers WHERE state = 'ALIVE' AND partition = $1
+UNION
+SELECT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
 WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
 
 -- name: running_of_workers

@@ -70,10 +70,12 @@ UPDATE workers SET seen_ms = max(seen_ms, ?2), stuck = ?3, state = 'ALIVE' WHERE
 -- A worker left, or is lost.
 UPDATE workers SET state = ?2, seen_ms = max(seen_ms, ?3) WHERE id = ?1;
 
--- name: running_workers
--- Workers of a partition of the log that have RUNNING rows.
+-- name: workers_to_judge
+-- Workers of a partition of the log that are taken for alive or have RUNNING rows.
 SELECT json_group_array(json_array(id))
-FROM (SELECT DISTINCT x.worker_id AS id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
+FROM (SELECT id FROM workers WHERE state = 'ALIVE' AND partition = ?1
+      UNION
+      SELECT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
       WHERE x.state = 1 AND coalesce(w.partition, ?1) = ?1);
 
 -- name: running_of_workers
