@@ -507,6 +507,47 @@ async def test_a_paused_one_shot_that_did_not_start_is_held_until_it_is_released
     assert (await crank.fire_one(at_ms=NOW_MS + MINUTE)).number == 2
 
 
+@pytest.mark.parametrize("marked", ["before it was known to run", "while it was known to run"])
+async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: str) -> None:
+    one = job(every(retry_policy=RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=HOUR)))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    pause = wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    start = crank.settle(report(dispatch, Outcome.STARTED))
+    for step in (pause, start) if marked.startswith("before") else (start, pause):
+        await step
+    settled = await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
+    assert settled.entries == ()
+    assert [entry for entry in await crank.timeline() if entry.key == dispatch.execution_id] == []
+    held = (await crank.change(one, Change())).after.executions[0]
+    assert (held.state, held.cancel, held.attempt, held.waits_until_ms) == (State.PENDING, None, 2, None)
+    assert NOW_MS <= (held.held_until_ms or 0) <= NOW_MS + SECOND + HOUR
+
+
+async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank) -> None:
+    one = job()
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=MINUTE))
+    (waiting,) = await crank.timeline()
+    await crank.change(one, Change(hold=(dispatch.execution_id,)))
+    assert await crank.timeline() == []
+    held = (await crank.change(one, Change())).after.executions[0]
+    assert (held.waits_until_ms, held.held_until_ms) == (None, waiting.due_ms)
+    await crank.change(one, Change(release=((held.id, waiting.due_ms),)))
+    assert await crank.timeline() == [waiting]
+    assert (await crank.fire_one(at_ms=waiting.due_ms)).number == 2
+
+
+async def test_the_turn_of_one_that_waited_for_another_comes_and_is_held_while_the_job_is_paused(crank: Crank) -> None:
+    one, dispatch = await buffered(crank)
+    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    settled = await crank.settle(report(dispatch, Outcome.SUCCEEDED))
+    assert settled.entries == ()
+    after = (await crank.change(one, Change())).after
+    assert [(e.nominal_ms, e.buffered, e.waits_until_ms) for e in after.open] == [(NOW_MS + MINUTE, 0, None)]
+
+
 async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> None:
     one = job(every())
     await crank.add(one)

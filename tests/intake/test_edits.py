@@ -223,10 +223,13 @@ def test_an_upsert_replaces_what_differs_and_leaves_a_pause(change: dict[str, ob
 def test_a_pause_takes_the_time_and_asks_back_what_is_staged() -> None:
     one = job(every())
     staged, running = execution(one), execution(one, NOW_MS - MINUTE, state=State.RUNNING)
-    change = edits.pause(seen(one, waiting(one, NOW_MS + MINUTE, 4), running, staged), NOW_MS + 1, BY)
+    retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR, dispatch=2)
+    behind = execution(one, NOW_MS - 3 * MINUTE, fired_ms=None, buffered=1)
+    change = edits.pause(seen(one, waiting(one, NOW_MS + MINUTE, 4), behind, retry, running, staged), NOW_MS + 1, BY)
     assert change.job == msgspec.structs.replace(one, state=JobState.PAUSED, updated_ms=NOW_MS + 1)
     assert change.fire == Fire(NOW_MS + MINUTE, None, 4)
-    assert change.cancel == ((staged.id, "PAUSED"),)
+    assert change.cancel == ((running.id, "PAUSED"), (staged.id, "PAUSED"))
+    assert change.hold == (retry.id,)
     assert change.decisions == ()
 
 
@@ -304,8 +307,9 @@ def test_what_was_held_is_released_but_never_before_its_instant() -> None:
     early = execution(one, NOW_MS + 200, **held)
     waits = execution(one, NOW_MS - MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR)
     behind = execution(one, NOW_MS - SECOND, buffered=1, **held)
-    change = edits.resume(seen(one, None, late, waits, behind, early), NOW_MS + 1, BY)
-    assert change.release == ((late.id, NOW_MS + 1), (early.id, NOW_MS + 200))
+    retry = execution(one, NOW_MS - 2 * MINUTE, held_until_ms=NOW_MS + 300, dispatch=2, **held)
+    change = edits.resume(seen(one, None, late, retry, waits, behind, early), NOW_MS + 1, BY)
+    assert change.release == ((late.id, NOW_MS + 1), (retry.id, NOW_MS + 300), (early.id, NOW_MS + 200))
 
 
 def test_resuming_what_is_not_paused_is_nothing() -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import msgspec
 
-from noonday.model.execution import FINAL, MOVES, State, is_path
+from noonday.model.execution import FINAL, MOVES, Cause, State, is_path
 from noonday.model.firing import Decided
 from noonday.model.ids import JobId, execution_id
 from noonday.model.job import JobSpec, JobState, rule_of
@@ -48,6 +48,11 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
            WHERE t.kind = 1 AND (x.id IS NULL OR x.state >= 2)"""
     ):
         yield f"I3: the timeline has a dispatch of {key}, which is not open"
+    for (key,) in conn.execute(
+        """SELECT t.key FROM timeline t JOIN executions x ON x.id = t.key JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+           WHERE t.kind = 1 AND t.due_ms IS NULL AND j.state <> 1"""
+    ):
+        yield f"I4: the dispatch of {key} is held, and its job is not paused"
 
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:
@@ -93,6 +98,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems += _one_run(history)
     problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
+    problems += _paused(conn, history)
     return problems
 
 
@@ -105,6 +111,7 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _legal(conn)
     problems += _named_runs(history, world)
     problems += _wishes(conn, history)
+    problems += _paused(conn, history)
     return problems
 
 
@@ -270,6 +277,33 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
         if stop is not None and stop < looked and (over is None or over >= stop):  # no wish concerns what was over
             yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
         yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)
+
+
+def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+    """I10: nothing of a paused job starts, but what was asked for while it was."""
+    rows = conn.execute("SELECT id, job_id, cause, nominal_ms FROM executions").fetchall()
+    made = {execution: (job, nominal_ms if cause == Cause.TRIGGER else 0) for execution, job, cause, nominal_ms in rows}
+    pauses = _pauses(history)
+    for effect in history.effects:
+        job, triggered_ms = made.get(effect.execution, ("", 0))
+        looked = history.looks.get((effect.execution, effect.dispatch), 0)
+        for paused_ms, resumed_ms in pauses.get(job, ()):
+            if paused_ms < looked < resumed_ms and triggered_ms < paused_ms:
+                yield f"I10: {effect.execution} started after a look at {looked}; its job was paused at {paused_ms}"
+
+
+def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
+    """For each job (when a pause was answered, when it may have been resumed at the earliest)."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    since: dict[str, int] = {}
+    before_ms = 0
+    for answer in history.answers:
+        if answer.action == "pause":
+            since.setdefault(answer.target, answer.at_ms)
+        elif answer.action.rstrip("?") == "resume" and answer.target in since:
+            found.setdefault(answer.target, []).append((since.pop(answer.target), before_ms))
+        before_ms = answer.at_ms
+    return found
 
 
 def _newest_payload(history: History, effect, job: str, looked: int) -> Iterator[str]:  # type: ignore[no-untyped-def]

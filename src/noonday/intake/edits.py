@@ -123,6 +123,8 @@ def upsert(
 
 
 def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
+    """Nothing fires, and what waits on the timeline (a retry, a trigger) is held. What was handed out is asked back; whatever of
+    it runs goes on, and its retry is held."""
     _refuse_if_cancelled(before.job)
     if before.job.state is JobState.PAUSED:
         return Change()
@@ -130,8 +132,9 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         raise Conflict("the job is COMPLETED: nothing of it is to come")
     job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_moment(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
-    staged = tuple((e.id, PAUSED) for e in before.open if e.staged and e.cancel is None)
-    return Change(job=job, fire=fire, cancel=staged, audit=audit)
+    handed_out = tuple((e.id, PAUSED) for e in before.open if e.fired_ms is not None and e.cancel is None)
+    waiting = tuple(e.id for e in before.open if e.waits_until_ms is not None)
+    return Change(job=job, fire=fire, cancel=handed_out, hold=waiting, audit=audit)
 
 
 def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
@@ -141,7 +144,7 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         return Change()
     now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms)
-    release = tuple((e.id, max(now_ms, e.due_ms)) for e in before.open if _is_held(e))
+    release = tuple((e.id, max(now_ms, e.due_ms, e.held_until_ms or 0)) for e in before.open if _is_held(e))
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 

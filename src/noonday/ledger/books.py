@@ -51,8 +51,10 @@ class Books:
         limits: dict[JobId, Limit] | None = None,
         policies: dict[ExecutionId, RetryPolicy] | None = None,
         jobs: Iterable[Job] = (),
+        paused: Iterable[JobId] = (),
     ) -> None:
-        """`open_`: all open executions of each job whose overlap may matter, oldest first."""
+        """`open_`: all open executions of each job whose overlap may matter, oldest first; `paused`: which jobs are, of those
+        that something of may wait again."""
         self.open: dict[JobId, list[Execution]] = {}
         for execution in open_:
             self.open.setdefault(execution.job_id, []).append(execution)
@@ -60,6 +62,7 @@ class Books:
         self.limits = limits or {}
         self.policies = policies or {}
         self.jobs = {job.id: job for job in jobs}
+        self.paused = frozenset(paused)
 
     def limit_of(self, job_id: JobId) -> Limit:
         return self.limits.get(job_id, NO_LIMIT)

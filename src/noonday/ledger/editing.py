@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from noonday.ledger.books import Books
-from noonday.ledger.ledger import Ledger, dispatch_entry, watch_of
+from noonday.ledger.ledger import Ledger, watch_of
 from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
-from noonday.model.job import Job
+from noonday.model.job import Job, JobState
 from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Snapshot
 
 
@@ -21,7 +21,8 @@ class Edit:
         self.before = before
         self.change = change
         self.job = change.job or before.job
-        self.ledger = Ledger(Books(open_=before.open), _moment(before, change))
+        paused = [self.job.id] if self.job.state is JobState.PAUSED else []
+        self.ledger = Ledger(Books(open_=before.open, paused=paused), _moment(before, change))
         self._existing = existing
         if change.fire:
             put_fire(self.ledger, self.job, change.fire)
@@ -29,8 +30,9 @@ class Edit:
         self._end(change.cancel)
         self._rebase(change.rebase)
         self._start(change.executions)
+        self._hold(change.hold)
+        self._release(change.release)
         self.ledger.finish()
-        self._release()
 
     @property
     def new_revision(self) -> bool:
@@ -59,7 +61,9 @@ class Edit:
             row = rows[execution]
             now = self.ledger.rebase(row, self.job)
             self.ledger.settle(row, now, "")
-            if not row.buffered:
+            if not row.buffered and row.waits_until_ms is None:
+                self.ledger.hold(now, row.held_until_ms or row.due_ms)
+            elif row.waits_until_ms is not None:
                 self.ledger.wait(now, row.waits_until_ms)
 
     def _start(self, wanted: Sequence[NewExecution]) -> None:
@@ -83,9 +87,16 @@ class Edit:
             if not new.buffered:
                 self.ledger.wait(row, new.due_ms)
 
-    def _release(self) -> None:
-        held = {e.id: e for e in self.before.executions}
-        self.ledger.entries += [dispatch_entry(held[x], due_ms) for x, due_ms in self.change.release]
+    def _hold(self, waiting: Sequence[ExecutionId]) -> None:
+        rows = {e.id: e for e in self.before.executions}
+        for execution in waiting:
+            row = rows[execution]
+            self.ledger.hold(row, row.waits_until_ms or row.due_ms)
+
+    def _release(self, held: Sequence[tuple[ExecutionId, int]]) -> None:
+        rows = {e.id: e for e in self.before.executions}
+        for execution, due_ms in held:
+            self.ledger.wait(rows[execution], due_ms)
 
 
 def put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:

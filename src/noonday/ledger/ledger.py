@@ -168,10 +168,19 @@ class Ledger:
             progress=None,
         )
 
-    def wait(self, execution: Execution, due_ms: int | None) -> None:
-        """Give an execution a dispatch row; without a due time it is held until it is released."""
-        entry = dispatch_entry(execution, due_ms or 0)
-        self.put(entry, due_ms)
+    def wait(self, execution: Execution, due_ms: int) -> None:
+        """Give an execution a dispatch row."""
+        self.put(dispatch_entry(execution, due_ms), due_ms)
+
+    def wait_unless_paused(self, execution: Execution, due_ms: int) -> None:
+        if execution.job_id in self.books.paused:
+            self.hold(execution, due_ms)
+        else:
+            self.wait(execution, due_ms)
+
+    def hold(self, execution: Execution, until_ms: int) -> None:
+        """A dispatch row without a due time: it waits to be released, and then for the time it would have waited for."""
+        self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
 
     def put(self, entry: Entry, due_ms: int | None, runs_left: int | None = None) -> None:
         _, *rest = msgspec.structs.astuple(entry)
@@ -203,4 +212,4 @@ class Ledger:
             self.books.note(turn, is_open=True)
         else:
             self.settle(was, turn, "")
-        self.wait(turn, max(self.now_ms, turn.due_ms))
+        self.wait_unless_paused(turn, max(self.now_ms, turn.due_ms))

@@ -9,7 +9,7 @@ from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.model.execution import ASKED_BACK_REASONS, FINAL, Outcome, State, Verdict, is_cancel, judge
 from noonday.model.firing import still_wanted
 from noonday.model.ids import ExecutionId, JobId
-from noonday.model.job import Job, JobState
+from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.ports.executions import Settled
@@ -40,6 +40,13 @@ class Settlement:
     def asked_back(self) -> list[tuple[str, JobId]]:
         """(tenant, job) of those that go on under the job as it is now."""
         return sorted({(e.tenant, e.job_id) for e, outcome, _ in self.cases if outcome is Outcome.ASKED_BACK})
+
+    @property
+    def decided_by(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) of those whose state decides what becomes of executions. Whatever was handed out when its job was paused
+        is marked by that, or by an edit after it."""
+        marked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in ASKED_BACK_REASONS}
+        return sorted(marked.union(self.asked_back, self.watched))
 
     @property
     def watched(self) -> list[tuple[str, JobId]]:
@@ -143,14 +150,14 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
         worker_id=None if returns else (report.worker_id if report else was.worker_id),
         started_ms=_start_of(report) if report and began else was.started_ms,
         finished_ms=at_ms if rest in FINAL else None,
-        cancel=was.cancel if is_cancel(was.cancel) else None,
+        cancel=was.cancel if is_cancel(was.cancel) or rest is State.RUNNING else None,
         failure=_failure_text(was, report, outcome),
         progress=report.progress if report else None,
         result=report.result if report else None,
     )
     ledger.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
     if returns:
-        ledger.wait(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
+        ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
         ledger.bury(now.id)
 
@@ -199,5 +206,4 @@ def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
         return
     now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel))
-    held = job.state is JobState.PAUSED
-    ledger.wait(now, None if held else max(was.due_ms, ledger.now_ms))
+    ledger.wait_unless_paused(now, max(was.due_ms, ledger.now_ms))

@@ -59,6 +59,8 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     retry_of: ExecutionId | None = None
     moves: str = ""
     """Each move a JSON array [state, at_ms, worker or null, reason or null], comma separated, only ever appended to."""
+    held_until_ms: int | None = None
+    """If its dispatch row has no due time: the time it would have waited for."""
 
     @property
     def staged(self) -> bool:
@@ -121,6 +123,8 @@ class Change(msgspec.Struct, frozen=True):
     """Those that exist already are left alone."""
     rebase: tuple[ExecutionId, ...] = ()
     """Executions that wait and have not started: they go on under the new definition."""
+    hold: tuple[ExecutionId, ...] = ()
+    """Executions whose dispatch rows shall wait without a due time."""
     release: tuple[tuple[ExecutionId, int], ...] = ()
     """Dispatch rows that were held without a due time, and the time they get."""
     cancel: tuple[tuple[ExecutionId, str], ...] = ()

@@ -198,8 +198,6 @@ async def _set_job(session: Session, edit: Edit) -> None:
 
 
 async def _finish(session: Session, change: Change) -> None:
-    if change.release:
-        await session.execute(SQL.release, [x for x, _ in change.release], [due_ms for _, due_ms in change.release])
     if change.dead:
         await session.execute(SQL.resolve_dead, [x for x, _ in change.dead], [again for _, again in change.dead])
     if change.audit:

@@ -26,9 +26,9 @@ TRIES = 8
 Versioned = tuple[Execution, str]
 """An execution as it was read, and the version of its row."""
 _versioned = msgspec.json.Decoder(list[Versioned])
-_books = msgspec.json.Decoder(
-    tuple[list[tuple[str, JobId, int]], list[Execution], list[tuple[ExecutionId, Said]], list[Job]]
-)
+Touched = tuple[str, JobId, int, bool]
+"""(tenant, job, how often it was touched, whether it is paused)."""
+_books = msgspec.json.Decoder(tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job]])
 
 
 def payload_of(ledger: Ledger, limits: dict[tuple[str, str], int] | None = None) -> dict[str, Any]:
@@ -54,22 +54,27 @@ def versioned(text: str) -> list[Versioned]:
     return _versioned.decode(text)
 
 
-async def books_for(database: Database, settlement: Settlement) -> tuple[Books, list[tuple[str, JobId, int]]]:
+async def books_for(database: Database, settlement: Settlement) -> tuple[Books, list[Touched]]:
     """What a settlement looks at, and the jobs by which it decides, as they were touched."""
-    failed, asked_back, watched = settlement.failed, settlement.asked_back, settlement.watched
-    if not (failed or asked_back or watched):
+    failed, asked_back, decided_by = settlement.failed, settlement.asked_back, settlement.decided_by
+    if not (failed or decided_by):
         return Books(), []
     text = await database.value(
         SQL.books,
         failed,
         [tenant for tenant, _ in asked_back],
         [job for _, job in asked_back],
-        [tenant for tenant, _ in watched],
-        [job for _, job in watched],
+        [tenant for tenant, _ in decided_by],
+        [job for _, job in decided_by],
+        [job for _, job in settlement.watched],
     )
     touched, open_, said, jobs = _books.decode(text)
     policies = {execution: each.policy for execution, each in said}
-    return Books(open_=open_, policies=policies, jobs=jobs), touched
+    return Books(open_=open_, policies=policies, jobs=jobs, paused=paused_of(touched)), touched
+
+
+def paused_of(touched: Iterable[Touched]) -> list[JobId]:
+    return [job for _, job, _, is_paused in touched if is_paused]
 
 
 async def settle_found(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.postgres.jobs import job_columns
-from noonday.drivers.postgres.ledger import TRIES, Versioned, payload_of
+from noonday.drivers.postgres.ledger import TRIES, Touched, Versioned, paused_of, payload_of
 from noonday.drivers.postgres.queries import load
 from noonday.ledger.books import Books
 from noonday.ledger.editing import fire_columns
@@ -27,7 +27,7 @@ from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, New
 SQL = load("transactional")
 Ask = Callable[..., Awaitable[Any]]
 _taken = msgspec.json.Decoder(list[tuple[str, str]])
-_looked = msgspec.json.Decoder(tuple[list[Versioned], list[tuple[str, JobId, int]], list[Execution]])
+_looked = msgspec.json.Decoder(tuple[list[Versioned], list[Touched], list[Execution]])
 
 
 class CallersConnection:
@@ -112,7 +112,7 @@ def _decide(looked: str | None, report: Report, now_ms: int) -> str:
     """What `callers_settle` takes. Raises Conflict if the fence refuses the report."""
     rows, touched, open_ = _looked.decode(looked) if looked is not None else ([], [], [])
     settlement = sort_out((row for row, _ in rows), [report])
-    ledger, settled = settlement.settle(Books(open_=open_), now_ms)
+    ledger, settled = settlement.settle(Books(open_=open_, paused=paused_of(touched)), now_ms)
     if settled.refused or not ledger.settled:
         raise _superseded(report, rows[0][0] if rows else None)
     checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}

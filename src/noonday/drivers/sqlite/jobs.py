@@ -128,8 +128,6 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
     if change.job:
         _set_job(conn, edit)
     created = write(conn, edit.ledger)
-    if change.release:
-        conn.execute(SQL.release, (as_json(change.release),))
     if change.dead:
         conn.execute(SQL.resolve_dead, (as_json(change.dead),))
     if change.audit:

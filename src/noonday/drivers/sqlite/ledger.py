@@ -68,10 +68,13 @@ def _books_for(conn: sqlite3.Connection, settlement: Settlement) -> Books:
     failed, asked_back, watched = settlement.failed, settlement.asked_back, settlement.watched
     said = _said.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
     jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(asked_back))) if asked_back else []
+    decided_by = settlement.decided_by
+    paused = rows_of(conn, SQL.paused, as_json(decided_by)) if decided_by else []
     return Books(
         open_=open_executions(conn, [job for _, job in watched]),
         policies={execution: each.policy for execution, each in said},
         jobs=jobs,
+        paused=[JobId(job) for (job,) in paused],
     )
 
 

@@ -42,13 +42,13 @@ EXCEPTION WHEN unique_violation THEN
             FROM jsonb_array_elements(w -> 'jobs') e JOIN jobs j ON j.tenant = e ->> 0 AND j.unique_key = e ->> 9);
 END $$;
 
--- What settling one execution looks at: [[execution, version]], and of a watched job [[tenant, job, touched]] and its open
--- executions.
+-- What settling one execution looks at: [[execution, version]], and of a watched job [[tenant, job, touched, whether it is
+-- paused]] and its open executions.
 CREATE FUNCTION callers_look(execution text) RETURNS text LANGUAGE sql
 SET search_path FROM CURRENT SET enable_seqscan = off AS $$
     SELECT jsonb_build_array(
         jsonb_build_array(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)),
-        (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched)), '[]')
+        (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched, j.state = 1)), '[]')
          FROM jobs j WHERE x.watch <> 0 AND j.tenant = x.tenant AND j.id = x.job_id),
         (SELECT coalesce(jsonb_agg(execution_json(o, NULL, false) ORDER BY o.id), '[]')
          FROM executions o WHERE x.watch <> 0 AND o.job_id = x.job_id AND o.state < 2))::text

@@ -57,7 +57,7 @@ SELECT count(*) FROM (
 SELECT jsonb_build_array(
     job_json(j, true),
     (SELECT jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
-    (SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) ORDER BY x.id), '[]')
+    (SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) || jsonb_build_array(t.nominal_ms) ORDER BY x.id), '[]')
      FROM executions x LEFT JOIN timeline t ON t.key = x.id
      WHERE x.id IN (SELECT id FROM executions WHERE job_id = j.id AND state < 2
                     UNION SELECT id FROM executions WHERE job_id = j.id AND id >= $3::uuid))
@@ -67,11 +67,6 @@ FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 -- name: existing
 -- Which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
-
--- name: release
--- Give held dispatch rows their time.
-UPDATE timeline t SET due_ms = e.due_ms FROM unnest($1::uuid[], $2::bigint[]) e (key, due_ms)
-WHERE t.key = e.key AND t.due_ms IS NULL;
 
 -- name: resolve_dead
 -- Dead letters that somebody dealt with.

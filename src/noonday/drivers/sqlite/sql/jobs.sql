@@ -46,7 +46,7 @@ SELECT json_array(nominal_ms, due_ms, runs_left) FROM timeline WHERE key = ?1;
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
                                    x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL,
-                                   x.retry_of))
+                                   x.retry_of, '', t.nominal_ms))
 FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2
       UNION
       SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2
@@ -55,10 +55,6 @@ FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND 
 -- name: existing
 -- Which of some executions exist.
 SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
-
--- name: release
--- Give held dispatch rows their time.
-UPDATE timeline SET due_ms = e.value ->> 1 FROM json_each(?1) e WHERE timeline.key = e.value ->> 0 AND timeline.due_ms IS NULL;
 
 -- name: resolve_dead
 -- Dead letters that somebody dealt with.

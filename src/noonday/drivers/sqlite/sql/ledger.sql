@@ -101,6 +101,11 @@ SELECT json_group_array(json_array(x.id, json_array(
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id;
 
+-- name: paused
+-- Which of some jobs are paused.
+SELECT json_group_array(json_array(j.id))
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1 WHERE j.state = 1;
+
 -- name: jobs
 -- Some jobs as they are now, without their payloads.
 SELECT json_group_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, NULL, j.created_ms,
