@@ -73,9 +73,10 @@ class Life:
     async def _resume_all(self) -> None:
         """Nothing stays paused for ever."""
         for (job,) in self.server.query("SELECT id FROM jobs WHERE state = 1"):
+            asked_ms = now_ms()
             status, answer = await self.server.ask("POST", f"/v1/jobs/{job}/resume")
             assert status == 200, answer
-            self.answers.append(Answer("resume", job, now_ms()))
+            self.answers.append(Answer("resume", job, now_ms(), asked_ms=asked_ms))
 
     async def _be_quiet(self) -> None:
         """If it never is, the checker says what is still open."""
@@ -174,19 +175,20 @@ class _User:
         *,
         value: Any = None,
     ) -> Any:
+        asked_ms = now_ms()
         try:
             status, answer = await self.life.server.ask(method, path, body)
         except (OSError, aiohttp.ClientError):
-            self._note(f"{action}?", target, value)
+            self._note(f"{action}?", target, value, asked_ms)
             return None
         if status < 300:
-            self._note(action, named(answer) if named else target, value)
+            self._note(action, named(answer) if named else target, value, asked_ms)
             return answer
         assert status in (409, 404), (action, status, answer)
         return None
 
-    def _note(self, action: str, target: str, value: Any) -> None:
-        self.life.answers.append(Answer(action, target, now_ms(), value))
+    def _note(self, action: str, target: str, value: Any, asked_ms: int) -> None:
+        self.life.answers.append(Answer(action, target, now_ms(), value, asked_ms))
 
     def _any_job(self) -> dict[str, Any]:
         """A job of any kind the seed likes. Each comes to an end."""

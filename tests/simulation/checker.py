@@ -5,6 +5,7 @@ invariants in docs/invariants.md.
 """
 
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -288,21 +289,21 @@ def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
         job, triggered_ms = made.get(effect.execution, ("", 0))
         looked = history.looks.get((effect.execution, effect.dispatch), 0)
         for paused_ms, resumed_ms in pauses.get(job, ()):
-            if paused_ms < looked < resumed_ms and triggered_ms < paused_ms:
+            if paused_ms < looked and effect.start_ms < resumed_ms and triggered_ms < paused_ms:
                 yield f"I10: {effect.execution} started after a look at {looked}; its job was paused at {paused_ms}"
 
 
 def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
-    """For each job (when a pause was answered, when it may have been resumed at the earliest)."""
+    """For each job (when a pause was answered, when it was asked to be resumed)."""
     found: dict[str, list[tuple[int, int]]] = {}
     since: dict[str, int] = {}
-    before_ms = 0
     for answer in history.answers:
         if answer.action == "pause":
             since.setdefault(answer.target, answer.at_ms)
         elif answer.action.rstrip("?") == "resume" and answer.target in since:
-            found.setdefault(answer.target, []).append((since.pop(answer.target), before_ms))
-        before_ms = answer.at_ms
+            found.setdefault(answer.target, []).append((since.pop(answer.target), answer.asked_ms))
+    for job, paused_ms in since.items():
+        found.setdefault(job, []).append((paused_ms, sys.maxsize))
     return found
 
 

@@ -251,6 +251,7 @@ class Simulation:
         if engine is None or process is None or not process.alive:
             return None
         outcome: list[Any] = []
+        asked_ms = self.world.now_ms()
 
         async def call() -> None:
             try:
@@ -264,9 +265,9 @@ class Simulation:
         if outcome and not isinstance(outcome[0], Exception):
             answer = outcome[0]
             name = answer.job_id if isinstance(answer, JobView) and action == "create" else target
-            self.history.answers.append(Answer(action, name, self.world.now_ms(), value))
+            self.history.answers.append(Answer(action, name, self.world.now_ms(), value, asked_ms))
             return answer  # type: ignore[no-any-return]
-        self.history.answers.append(Answer(f"{action}?", target, self.world.now_ms(), value))
+        self.history.answers.append(Answer(f"{action}?", target, self.world.now_ms(), value, asked_ms))
         return None
 
     async def create(self, spec: JobSpec) -> JobView | None:

@@ -26,6 +26,7 @@ class Answer:
     target: str
     at_ms: int
     value: Any = None
+    asked_ms: int = 0
 
 
 @dataclass

@@ -106,9 +106,11 @@ class Desk:
             now_ms = self._clock.now_ms()
             with self._tracing.creating(1, traceparent) as trace:
                 draft = await self._draft(caller, spec, now_ms, trace)
-            if isinstance(draft, NoondayError):
-                raise draft
-            answers = await self._add(caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0]))
+                if isinstance(draft, NoondayError):
+                    raise draft
+                answers = await self._add(
+                    caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0])
+                )
             return self._view_of(draft, answers[0])
 
     async def create_many(
@@ -125,27 +127,28 @@ class Desk:
             now_ms = self._clock.now_ms()
             with self._tracing.creating(len(specs), traceparent) as trace:
                 drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
-            good = [draft for draft in drafts if isinstance(draft, _Draft)]
-            if atomic and len(good) < len(drafts):
-                raise _all_flaws(drafts)
+                good = [draft for draft in drafts if isinstance(draft, _Draft)]
+                if atomic and len(good) < len(drafts):
+                    raise _all_flaws(drafts)
 
-            def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
-                stored = iter(answers)
-                return [
-                    draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored)) for draft in drafts
-                ]
+                def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
+                    stored = iter(answers)
+                    return [
+                        draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored))
+                        for draft in drafts
+                    ]
 
-            return views(await self._add(caller, good, now_ms, idem, views))
+                return views(await self._add(caller, good, now_ms, idem, views))
 
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
         """Store many jobs in one transaction, all or none, and answer just their ids."""
         now_ms = self._clock.now_ms()
         with self._tracing.creating(len(specs), None) as trace:
             drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
-        good = [draft for draft in drafts if isinstance(draft, _Draft)]
-        if len(good) < len(drafts):
-            raise _all_flaws(drafts)
-        answers = await self._add(caller, good, now_ms)
+            good = [draft for draft in drafts if isinstance(draft, _Draft)]
+            if len(good) < len(drafts):
+                raise _all_flaws(drafts)
+            answers = await self._add(caller, good, now_ms)
         return [
             draft.new.job.id if answer is None else answer.after.job.id
             for draft, answer in zip(good, answers, strict=True)

@@ -31,12 +31,12 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     progress: bytes | None
     """Ciphertext: what the last attempt said."""
     trace: str | None
-    """The `traceparent` under which the job was created."""
+    """The `traceparent` under which the job was created; of the dispatch itself, if that is traced (`created_trace`)."""
     name: str | None = None
     pool_timeout_sec: float | None = None
     """What the pool says, for a handler that says nothing."""
     created_trace: str | None = None
-    """The `traceparent` of the creation, once `trace` is that of the dispatch."""
+    """The `traceparent` of the creation, once `trace` is that of the dispatch; empty, if it had none."""
     lane: int = 1
     """Index into LANES."""
 
@@ -57,6 +57,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     snooze_ms: int = 0
     pool: str = ""
     job_id: JobId = JobId("")
+    trace: str | None = None
+    """The `traceparent` of a run that was traced, at its end."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

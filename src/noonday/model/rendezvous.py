@@ -14,6 +14,7 @@ from noonday.model.errors import InvalidInput
 from noonday.model.ids import InstanceId
 
 LIGHTEST, HEAVIEST, WEIGHT_STEP = 0.5, 1.5, 0.25
+_NO_WEIGHT = 1e-12
 SETTLED_SEC = 30.0
 """How long a weight stays as it is, at least."""
 
@@ -49,8 +50,8 @@ def weight_of(load: float, former: float, since_sec: float) -> float:
 
 
 def _weights(members: Mapping[InstanceId, float]) -> dict[InstanceId, float]:
-    """In the order of names, so that a tie is broken alike everywhere. What is no weight counts as none."""
-    sound = {member: members[member] if 0.0 <= members[member] < inf else 0.0 for member in sorted(members)}
+    """In the order of names, so that a tie is broken alike everywhere. What is no weight, or next to none, counts as none."""
+    sound = {member: members[member] if _NO_WEIGHT < members[member] < inf else 0.0 for member in sorted(members)}
     return sound if any(sound.values()) else dict.fromkeys(sound, 1.0)
 
 

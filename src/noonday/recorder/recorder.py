@@ -16,6 +16,7 @@ from noonday.ports.executions import Executions, Place, Settled
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
+from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.recorder")
 TICK_SEC = 5.0
@@ -41,6 +42,7 @@ class Recorder:
         signals: Signals,
         clock: Clock,
         metrics: Metrics,
+        tracing: Tracing,
         hint_ahead_ms: int,
     ) -> None:
         self._instance = instance
@@ -51,6 +53,7 @@ class Recorder:
         self._signals = signals
         self._clock = clock
         self._metrics = metrics
+        self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
         self._place: Place | None = None
         self._ticks = 0
@@ -127,6 +130,7 @@ class Recorder:
         assert self._place is not None
         reports, signs, tick_ms = self._sort(batch.entries)
         now = Place(self._partition, self._place.era, batch.next_offset, tick_ms or self._place.tick_ms)
+        spans = self._tracing.settling(reports)
         try:
             settled = await self._executions.settle(
                 reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms()
@@ -137,6 +141,7 @@ class Recorder:
             await self._isolate(batch, error)
             return
         self._place = now
+        self._tracing.settled(spans, settled.refused)
         await self._follow_up(settled)
 
     async def _isolate(self, batch: LogBatch, error: Exception) -> None:

@@ -1,7 +1,8 @@
-"""Traces: creation, dispatch and run of an execution, linked. Without an OpenTelemetry SDK all of it costs nothing.
+"""Traces: creation, dispatch, run and settling of an execution, linked. Without an OpenTelemetry SDK all of it costs nothing.
 
 Work may be due next week, so a run is not part of the trace that created its job: it has a trace of its own, whose id is the
-execution's id, and links to the creation. Dispatch and run of every attempt are in that one trace.
+execution's id, and links to the creation. Dispatch, run and settling of every attempt are in that one trace: a dispatch begins
+at its root, the run is below its dispatch, and the settling below the run that it settles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, Tracer
 
 from noonday.model.execution import Outcome
-from noonday.model.message import Dispatch
+from noonday.model.message import Dispatch, Report
 
 next_trace_id: ContextVar[int | None] = ContextVar("next_trace_id", default=None)
 """The id that a trace begun now should have; heeded by the generator that `wiring/telemetry.py` installs."""
@@ -24,6 +25,11 @@ _FINE = frozenset({Outcome.SUCCEEDED, Outcome.SNOOZED, Outcome.INTERRUPTED})
 
 def trace_id_of(execution_id: str) -> str:
     return execution_id.replace("-", "")
+
+
+def trace_to_tell(span: Span | None) -> str | None:
+    """The `traceparent` of a span, if it is kept."""
+    return _traceparent(span) if span is not None and span.get_span_context().trace_flags.sampled else None
 
 
 class Tracing:
@@ -43,9 +49,10 @@ class Tracing:
         if self._tracer is None:
             yield traceparent
             return
-        parent = _context_of(traceparent)
-        with self._tracer.start_as_current_span("create jobs", parent, kind=SpanKind.PRODUCER) as span:
-            span.set_attributes(_attributes("create", "jobs") | {"messaging.batch.message_count": jobs})
+        # Without a word from the caller, whatever is going on where we are called: a request, or the run of a handler.
+        parent = _context_of(traceparent) if traceparent else None
+        about = _attributes("create", "create", "jobs") | {"messaging.batch.message_count": jobs}
+        with self._tracer.start_as_current_span("create jobs", parent, SpanKind.PRODUCER, about) as span:
             yield _traceparent(span)
 
     def dispatched(self, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
@@ -55,28 +62,26 @@ class Tracing:
         return [self._dispatched(self._tracer, dispatch) for dispatch in dispatches]
 
     def _dispatched(self, tracer: Tracer, dispatch: Dispatch) -> Dispatch:
-        token = next_trace_id.set(int(trace_id_of(dispatch.execution_id), 16))
-        try:
+        about = _attributes("dispatch", "send", dispatch.pool) | _about(dispatch)
+        with _trace_of(dispatch):
             span = tracer.start_span(
-                f"dispatch {dispatch.pool}", context.Context(), SpanKind.PRODUCER, links=_links(dispatch.trace)
+                f"dispatch {dispatch.pool}", context.Context(), SpanKind.PRODUCER, about, _links(dispatch.trace)
             )
-        finally:
-            next_trace_id.reset(token)
-        span.set_attributes(_attributes("send", dispatch.pool) | _about(dispatch))
         span.end()
-        return msgspec.structs.replace(dispatch, trace=_traceparent(span), created_trace=dispatch.trace)
+        return msgspec.structs.replace(dispatch, trace=_traceparent(span), created_trace=dispatch.trace or "")
 
     def begin(self, dispatch: Dispatch) -> Span | None:
         """The span of a run."""
         if self._tracer is None:
             return None
-        span = self._tracer.start_span(
-            f"process {dispatch.handler}",
-            _context_of(dispatch.trace),
-            SpanKind.CONSUMER,
-            links=_links(dispatch.created_trace),
-        )
-        span.set_attributes(_attributes("process", dispatch.pool) | _about(dispatch))
+        traced = dispatch.created_trace is not None
+        created = dispatch.created_trace if traced else dispatch.trace
+        parent = _context_of(dispatch.trace) if traced else context.Context()
+        about = _attributes("process", "process", dispatch.pool) | _about(dispatch)
+        with _trace_of(dispatch):
+            span = self._tracer.start_span(
+                f"process {dispatch.handler}", parent, SpanKind.CONSUMER, about, _links(created)
+            )
         return span
 
     def activate(self, span: Span | None) -> None:
@@ -93,11 +98,47 @@ class Tracing:
             span.set_attribute("error.type", error or outcome.name)
         span.end()
 
+    def settling(self, reports: Sequence[Report]) -> Sequence[tuple[Report, Span]]:
+        """Begin a span for the end of each run that was traced."""
+        if self._tracer is None:
+            return ()
+        return [(report, self._settling(self._tracer, report)) for report in reports if report.trace]
 
-def _attributes(operation: str, destination: str) -> dict[str, Any]:
+    def _settling(self, tracer: Tracer, report: Report) -> Span:
+        about = _attributes("settle", "settle", report.pool) | {
+            "messaging.message.id": report.execution_id,
+            "noonday.job.id": report.job_id,
+            "noonday.dispatch": report.dispatch,
+            "noonday.outcome": Outcome(report.outcome).name,
+        }
+        return tracer.start_span(f"settle {report.pool}", _context_of(report.trace), SpanKind.CLIENT, about)
+
+    def settled(self, spans: Sequence[tuple[Report, Span]], refused: Sequence[Report]) -> None:
+        """The store has them, but for those that a fence refused."""
+        if not spans:
+            return
+        fenced = {(report.execution_id, report.dispatch, report.worker_id) for report in refused}
+        for report, span in spans:
+            if (report.execution_id, report.dispatch, report.worker_id) in fenced:
+                span.set_attribute("noonday.refused", True)
+            span.end()
+
+
+@contextmanager
+def _trace_of(dispatch: Dispatch) -> Iterator[None]:
+    """A trace that is begun in here is the execution's."""
+    token = next_trace_id.set(int(trace_id_of(dispatch.execution_id), 16))
+    try:
+        yield
+    finally:
+        next_trace_id.reset(token)
+
+
+def _attributes(operation: str, kind: str, destination: str) -> dict[str, Any]:
     return {
         "messaging.system": "noonday",
         "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
         "messaging.destination.name": destination,
     }
 
@@ -106,6 +147,8 @@ def _about(dispatch: Dispatch) -> dict[str, Any]:
     return {
         "messaging.message.id": dispatch.execution_id,
         "noonday.job.id": dispatch.job_id,
+        "noonday.tenant": dispatch.tenant,
+        "noonday.handler": dispatch.handler,
         "noonday.attempt": dispatch.attempt,
         "noonday.dispatch": dispatch.number,
     }

@@ -7,6 +7,7 @@ from noonday.ports.bus import Bus
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
+from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
 
 PAGE = 5_000
@@ -27,6 +28,7 @@ class Sweeper:
         executions: Executions,
         index: HotIndex,
         bus: Bus,
+        tracing: Tracing,
         ownership: Ownership,
         has_in_hand: Callable[[Entry], bool],
         grace_ms: int,
@@ -36,6 +38,7 @@ class Sweeper:
         self._executions = executions
         self._index = index
         self._bus = bus
+        self._tracing = tracing
         self._has_in_hand = has_in_hand
         self._grace_ms = grace_ms
         self._ownership = ownership
@@ -65,7 +68,7 @@ class Sweeper:
         batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms)]
         for batch in batches:
             dispatches = await self._firing.dispatches_of(batch)
-            await self._bus.publish(dispatches)
+            await self._bus.publish(self._tracing.dispatched(dispatches))
             await self._firing.seal([batch.id])
         return len(batches)
 

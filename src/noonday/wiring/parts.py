@@ -126,6 +126,7 @@ class SchedulerPart:
             executions=drivers.executions,
             index=drivers.index,
             bus=drivers.bus,
+            tracing=around.tracing,
             ownership=self.ownership,
             has_in_hand=self.dispatcher.has_in_hand,
             grace_ms=scheduler.grace_ms,
@@ -191,6 +192,7 @@ def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recor
         signals=drivers.signals,
         clock=drivers.clock,
         metrics=around.metrics,
+        tracing=around.tracing,
         hint_ahead_ms=around.hint_ahead_ms,
     )
 

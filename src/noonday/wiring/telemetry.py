@@ -1,11 +1,14 @@
 """Logs and traces, set up once per process."""
 
 import logging
+import os
+import socket
 import sys
 from typing import Any
 
 import structlog
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 from noonday.model.errors import BadSettings
 from noonday.runtime.tracing import Tracing, next_trace_id
@@ -48,6 +51,7 @@ def _exporting(endpoint: str, service: str) -> Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+        from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
     except ImportError:
         raise BadSettings(
             "telemetry.otlp_endpoint is set, but the extra is not installed: pip install 'noonday[otlp]'"
@@ -59,6 +63,27 @@ def _exporting(endpoint: str, service: str) -> Tracing:
         def generate_trace_id(self) -> int:
             return next_trace_id.get() or super().generate_trace_id()
 
-    provider = TracerProvider(resource=Resource.create({"service.name": service}), id_generator=ExecutionIds())
+    class Evenly(Sampler):
+        """Samplers that keep a share compare the lower half of the id with it. There an execution's id begins with four bits
+        that are the same in all of them, and either all or none would be kept."""
+
+        def __init__(self, chosen: Sampler) -> None:
+            self._chosen = chosen
+
+        def should_sample(
+            self, parent_context: Context | None, trace_id: int, *others: Any, **more: Any
+        ) -> SamplingResult:
+            return self._chosen.should_sample(parent_context, trace_id << 4, *others, **more)
+
+        def get_description(self) -> str:
+            return self._chosen.get_description()
+
+    about: dict[str, str | int] = {
+        "service.name": service,
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+    }
+    provider = TracerProvider(resource=Resource.create({**about}), id_generator=ExecutionIds())
+    provider.sampler = Evenly(provider.sampler)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
     return Tracing(provider.get_tracer("noonday"), provider.force_flush)

@@ -13,6 +13,7 @@ from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, Report, Token
+from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.completing import Completing
 from noonday.worker.context import Cancelled, Context, Snooze
 from noonday.worker.handler import Handler, Mode
@@ -182,6 +183,7 @@ class Run:
             self.snooze_ms,
             self.dispatch.pool,
             self.dispatch.job_id,
+            trace_to_tell(self.span),
         )
 
     def start_report(self, worker: WorkerId) -> Report:
