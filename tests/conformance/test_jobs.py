@@ -476,6 +476,23 @@ async def test_what_waits_and_has_not_started_can_go_on_under_the_new_definition
     assert (dispatch.pool, dispatch.handler, dispatch.payload, dispatch.revision) == ("mail", "send", b"new", 2)
 
 
+async def test_a_job_that_forgets_about_overlap_lets_go_what_waits(crank: Crank) -> None:
+    one = job(every(overlap=Overlap.BUFFER_ALL))
+    await crank.add(one)
+    await crank.fire_one()
+    for minutes in (1, 2):
+        await crank.fire(at_ms=NOW_MS + minutes * MINUTE)
+    before = (await crank.change(one, Change())).after
+    waiting = [e.id for e in before.open if e.buffered]
+    assert len(waiting) == 2
+    edited = msgspec.structs.replace(one, revision=2, spec=every(overlap=Overlap.ALLOW))
+    applied = await crank.change(one, Change(job=edited, rebase=tuple(waiting)))
+    assert {e.key for e in applied.entries} == set(waiting)
+    assert [(e.revision, e.buffered) for e in applied.after.open if e.id in waiting] == [(2, 0), (2, 0)]
+    fired = [await crank.fire(at_ms=NOW_MS + 2 * MINUTE + turn) for turn in range(3)]
+    assert set(waiting) <= {dispatch.execution_id for each in fired for dispatch in each.dispatches}
+
+
 async def test_a_job_that_learns_of_overlap_looks_after_what_is_open(crank: Crank) -> None:
     one = job(every(overlap=Overlap.ALLOW))
     await crank.add(one)

@@ -9,7 +9,7 @@ from noonday.ledger.ledger import Ledger, watch_of
 from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
-from noonday.model.job import Job, JobState
+from noonday.model.job import Job, JobState, Overlap
 from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Snapshot
 
 
@@ -29,6 +29,8 @@ class Edit:
         self.ledger.decide(change.decisions)
         self._end(change.cancel)
         self._rebase(change.rebase)
+        if self.job.spec.overlap is Overlap.ALLOW:
+            self.ledger.end_waiting(self.job.id)
         self._start(change.executions)
         self._hold(change.hold)
         self._release(change.release)

@@ -62,7 +62,7 @@ class Ledger:
         """How many executions ended in each state."""
         self.new: list[tuple[Any, ...]] = []
         """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slot)."""
-        self.settled: list[tuple[Any, ...]] = []
+        self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
         """Columns of the timeline: due or None, the rest of an entry, runs left."""
         self.dropped: list[str] = []
@@ -112,35 +112,39 @@ class Ledger:
             self.slots[was.tenant, was.slot] -= 1
             self.freed.add((was.tenant, was.slot))
             now = msgspec.structs.replace(now, slot=None)
-        self.settled.append(
-            (
-                now.id,
-                int(now.state),
-                now.attempt,
-                now.dispatch,
-                now.revision,
-                now.fired_ms,
-                now.buffered,
-                now.worker_id,
-                now.started_ms,
-                now.finished_ms,
-                now.cancel,
-                now.failure,
-                now.progress,
-                now.result,
-                now.slot,
-                now.pool,
-                now.handler,
-                now.lane,
-                now.watch,
-                moves,
-            )
+        before = self._settled.get(now.id)
+        self._settled[now.id] = (
+            now.id,
+            int(now.state),
+            now.attempt,
+            now.dispatch,
+            now.revision,
+            now.fired_ms,
+            now.buffered,
+            now.worker_id,
+            now.started_ms,
+            now.finished_ms,
+            now.cancel,
+            now.failure,
+            now.progress,
+            now.result,
+            now.slot,
+            now.pool,
+            now.handler,
+            now.lane,
+            now.watch,
+            before[-1] + moves if before else moves,
         )
         self.books.note(now, is_open=not closed)
         if was.watch & WATCH_OVERLAP:
             self.touched.add((was.tenant, was.job_id))
             if closed:
                 self._closed.add(was.job_id)
+
+    @property
+    def settled(self) -> list[tuple[Any, ...]]:
+        """What executions are now, each once, and what is to be added to their moves."""
+        return list(self._settled.values())
 
     def close(self, was: Execution, state: State, reason: str) -> None:
         """End an execution that nobody holds."""
@@ -198,11 +202,21 @@ class Ledger:
         self.buried.append(execution)
 
     def finish(self) -> None:
-        """The last open execution of a job was closed: the oldest one that waited for it has its turn."""
+        """The last open execution of a job was closed: the oldest one that waited for it has its turn.
+
+        Nobody waits for one that is not watched, such as one made since the job allows overlap: its end would not be seen.
+        """
         while self._closed:
-            waiting = self.books.open.get(self._closed.pop(), [])
-            if waiting and all(e.buffered for e in waiting):
+            open_ = self.books.open.get(self._closed.pop(), [])
+            waiting = [e for e in open_ if e.buffered]
+            if waiting and not any(e.watch & WATCH_OVERLAP for e in open_ if not e.buffered):
                 self._give_turn(waiting[0])
+
+    def end_waiting(self, job_id: JobId) -> None:
+        """Executions of this job do not wait for each other any more."""
+        for execution in list(self.books.open.get(job_id, ())):
+            if execution.buffered:
+                self._give_turn(execution)
 
     def _give_turn(self, was: Execution) -> None:
         turn = msgspec.structs.replace(was, buffered=0)
