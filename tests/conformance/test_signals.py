@@ -40,7 +40,7 @@ async def test_claims_are_answered_in_order(signals: Signals) -> None:
 async def test_a_batch_of_thousands_is_claimed_and_told(signals: Signals) -> None:
     batch = [dispatch(number=number) for number in range(1, 5_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
-    await signals.told(batch)
+    await signals.told([(each.execution_id, each.number) for each in batch])
     assert set(await signals.claim(OTHER, batch, NOW_MS + 1)) == {Taken.TOLD}
 
 
@@ -63,7 +63,7 @@ async def test_the_next_dispatch_of_an_execution_has_a_greater_token(signals: Si
 async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
-    await signals.told([one])
+    await signals.told([(one.execution_id, one.number)])
     assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [Taken.TOLD]
 
 
@@ -71,7 +71,7 @@ async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals)
 async def test_what_was_told_without_a_claim_is_told(signals: Signals) -> None:
     """The claim was forgotten while it ran."""
     one = dispatch()
-    await signals.told([one])
+    await signals.told([(one.execution_id, one.number)])
     assert await signals.claim(OTHER, [one], NOW_MS) == [Taken.TOLD]
 
 
@@ -127,7 +127,7 @@ async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> 
         return isinstance(answer, Token)
 
     await lapsing.claim(WORKER, [told, untold], NOW_MS)
-    await lapsing.told([told])
+    await lapsing.told([(told.execution_id, told.number)])
     await eventually(lapsed)
     assert await lapsing.claim(OTHER, [told], NOW_MS) == [Taken.TOLD]
 

@@ -126,9 +126,9 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
         runs.setdefault(effect.execution, []).append(effect)
     for execution, effects in runs.items():
         for before, after in pairwise(effects):
-            same = before.dispatch == after.dispatch
             overlap = before.end_ms is None or before.end_ms > after.start_ms
-            if (same or overlap) and not _was_harmed(before, after, history, world):
+            again = before.dispatch == after.dispatch and not overlap
+            if (again or overlap) and not _was_harmed(before, after, history, world, told=again):
                 yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
             # A dispatch that was left behind: whoever ran it first died before it could say that it need not be run again.
             first = next(effect for effect in effects if effect.dispatch == after.dispatch)
@@ -136,15 +136,19 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
 
 
-def _was_harmed(before: Effect, after: Effect, history: History, world: World) -> bool:
-    """Whether the process of the earlier run was killed, frozen or cut off since a moment before it began, or Redis was lost."""
+def _was_harmed(before: Effect, after: Effect, history: History, world: World, *, told: bool = False) -> bool:
+    """Whether the process of the earlier run was killed, frozen or cut off since a moment before it began (`told`: and before
+    its first report was acknowledged), or Redis was lost, or everyone was cut off from a server."""
     since = before.start_ms - 1_000
     name = before.process.split("#")[0]
-    harmed = any(
-        fault.process == before.process and since <= fault.now_ms <= after.start_ms for fault in world.fault_log
-    )
+    by = after.start_ms
+    if told:
+        by = min(by, history.acks.get((before.execution, before.dispatch, before.process), by))
+    harmed = any(fault.process == before.process and since <= fault.now_ms <= by for fault in world.fault_log)
     cut = any(
-        who in (name, "*") and since <= until and from_ <= after.start_ms for who, _, from_, until in history.cuts
+        since <= until and from_ <= (after.start_ms if who == "*" else by)
+        for who, _, from_, until in history.cuts
+        if who in (name, "*")
     )
     return harmed or cut or any(since - 30_000 <= at <= after.start_ms for at in history.flushes)
 

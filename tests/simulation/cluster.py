@@ -87,7 +87,7 @@ class ClusterSimulation(Simulation):
             executions=store.executions,
             archive=store.archive,
             index=SimIndex(self.redis, self.network, process, clock, lead_ms),
-            bus=SimBus(self.broker, self.network, process, clock),
+            bus=SimBus(self.broker, self.network, process, clock, self.history),
             signals=SimSignals(self.redis, self.network, process, clock, self.history),
             leases=SimLeases(self.registrar, "scheduler", self.network, process, clock),
             keyring=self.keyring,

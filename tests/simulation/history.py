@@ -39,6 +39,8 @@ class History:
     """(process, when it was killed)."""
     cuts: list[tuple[str, str, int, int]] = field(default_factory=list)
     """(process, server, from, until): who could not reach whom."""
+    acks: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """(execution, dispatch, process) -> when the first report of it was acknowledged to its worker."""
     flushes: list[int] = field(default_factory=list)
     """When Redis forgot everything."""
     problems: list[str] = field(default_factory=list)

@@ -18,10 +18,10 @@ from noonday.model.errors import (
 )
 from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, InstanceId, WorkerId
-from noonday.model.message import Dispatch, LogEntry, Token
+from noonday.model.message import Dispatch, LogEntry, Report, Token
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.leases import Leases
-from noonday.ports.signals import Flag, Signals, Taken
+from noonday.ports.signals import Flag, Named, Signals, Taken
 from tests.simulation.embedded import Disk
 from tests.simulation.history import History
 from tests.simulation.kernel import Process, SimClock, World
@@ -140,8 +140,9 @@ class Broker:
 class SimBus(Bus):
     """What one process sees of the broker."""
 
-    def __init__(self, broker: Broker, network: Network, process: Process, clock: SimClock) -> None:
+    def __init__(self, broker: Broker, network: Network, process: Process, clock: SimClock, history: History) -> None:
         self._broker = broker
+        self._history = history
         self._network = network
         self._process = process
         self._clock = clock
@@ -223,6 +224,10 @@ class SimBus(Bus):
 
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
         await self._call(lambda: self._broker.log[partition].extend(entries))
+        for entry in entries:
+            if isinstance(entry, Report):
+                name = (entry.execution_id, entry.dispatch, str(self._process))
+                self._history.acks.setdefault(name, self._broker.world.now_ms())
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         waited = 0.0
@@ -288,17 +293,16 @@ class SimSignals(Signals):
         self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
         return Token(dispatch.number, claimed_ms)
 
-    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+    async def told(self, names: Sequence[Named]) -> None:
         def work() -> None:
             until = self._redis.world.now_ms() + 300_000
-            for dispatch in dispatches:
-                name = (dispatch.execution_id, dispatch.number)
+            for name in names:
                 _, claimed_ms, _ = self._redis.claims.get(name, (0, 0, False))
                 self._redis.claims[name] = (until, claimed_ms, True)
 
         await self._call(work)
 
-    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
         def work() -> Mapping[ExecutionId, str] | None:
             if pool not in self._redis.eras:
                 return None
@@ -319,7 +323,7 @@ class SimSignals(Signals):
 
         await self._call(work)
 
-    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         flags = await self._call(lambda: self._redis.flags.get(pool, {}))
         return {name[0]: flags[name] for name in executions if name in flags}
 

@@ -7,6 +7,8 @@ from enum import Enum
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, Token
 
+Named = tuple[ExecutionId, int]
+"""(execution, dispatch)."""
 Flag = tuple[ExecutionId, int, str]
 """(execution, dispatch, reason)."""
 
@@ -36,11 +38,11 @@ class Signals(ABC):
         """
 
     @abstractmethod
-    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+    async def told(self, names: Sequence[Named]) -> None:
         """Their start or end is on the log: whoever gets them again within five minutes may drop them."""
 
     @abstractmethod
-    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
         """The last look before a start: the reasons not to start, by execution. None: the era is gone, start nothing."""
 
     @abstractmethod
@@ -48,7 +50,7 @@ class Signals(ABC):
         """Raises SignalsUnavailable if they could not be set."""
 
     @abstractmethod
-    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         """Those among running executions that are asked to end, with the reason."""
 
     @abstractmethod

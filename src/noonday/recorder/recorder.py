@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -130,6 +131,7 @@ class Recorder:
         assert self._place is not None
         reports, signs, tick_ms = self._sort(batch.entries)
         now = Place(self._partition, self._place.era, batch.next_offset, tick_ms or self._place.tick_ms)
+        await self._note_told(reports)
         spans = self._tracing.settling(reports)
         try:
             settled = await self._executions.settle(
@@ -143,6 +145,13 @@ class Recorder:
         self._place = now
         self._tracing.settled(spans, settled.refused)
         await self._follow_up(settled)
+
+    async def _note_told(self, reports: Sequence[Report]) -> None:
+        """Whoever gets these dispatches again need not run them. Their worker says so too, unless it died before it could. Where
+        no claim lapses, nobody has to know."""
+        if reports and self._signals.lapse_sec < math.inf:
+            with contextlib.suppress(SignalsUnavailable):
+                await self._signals.told([(report.execution_id, report.dispatch) for report in reports])
 
     async def _isolate(self, batch: LogBatch, error: Exception) -> None:
         """The store refuses something in this batch: halve it until the culprit is alone."""

@@ -431,7 +431,7 @@ class Worker:
         dispatches, self._untold = self._untold, []
         if dispatches:
             try:
-                await self._signals.told(dispatches)
+                await self._signals.told([(dispatch.execution_id, dispatch.number) for dispatch in dispatches])
             except SignalsUnavailable:
                 self._untold = dispatches + self._untold
                 self._lost_signals()

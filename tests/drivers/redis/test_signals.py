@@ -34,7 +34,7 @@ async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_
 ) -> None:
     claimed, told = dispatch(), dispatch()
     await signals.claim(WORKER, [claimed], NOW_MS)
-    await signals.told([told])
+    await signals.told([(told.execution_id, told.number)])
     names = await keys(connection, f"{prefix}:{{c:*")
     assert names
     for name in names:
@@ -110,7 +110,7 @@ Call = Callable[[RedisSignals], Awaitable[object]]
     "call",
     [
         pytest.param(lambda signals: signals.claim(WORKER, [dispatch()], NOW_MS), id="claim"),
-        pytest.param(lambda signals: signals.told([dispatch()]), id="told"),
+        pytest.param(lambda signals: signals.told([(dispatch().execution_id, 1)]), id="told"),
         pytest.param(lambda signals: signals.look(POOL, [(A, 1)]), id="look"),
         pytest.param(lambda signals: signals.wanted(POOL, [(A, 1)]), id="wanted"),
         pytest.param(lambda signals: signals.raise_flags(POOL, [(A, 1, "EDITED")]), id="raise_flags"),

@@ -77,7 +77,7 @@ async def test_claims_and_flags_stay_within_slots(node: Connection, prefix: str)
     signals = RedisSignals(node, prefix)
     batch = [dispatch(number=n) for n in range(1, 1_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
-    await signals.told(batch)
+    await signals.told([(each.execution_id, each.number) for each in batch])
     assert set(await signals.claim(WORKER, batch, NOW_MS)) == {Taken.TOLD}
     one = ExecutionId("a")
     assert await signals.look(POOL, [(one, 1)]) is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import Flag, Signals, Taken
+from noonday.ports.signals import Flag, Named, Signals, Taken
 
 _KEEP_MS = 300_000
 
@@ -28,10 +28,10 @@ class MemorySignals(Signals):
             self._prune(now_ms)
             return [self._claim(dispatch, now_ms) for dispatch in dispatches]
 
-    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+    async def told(self, names: Sequence[Named]) -> None:
         """A claim is kept long enough for that here."""
 
-    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
         with self._lock:
             if pool not in self._eras:
                 return None
@@ -48,7 +48,7 @@ class MemorySignals(Signals):
             while len(raised) > 100_000:
                 del raised[next(iter(raised))]
 
-    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         with self._lock:
             flags = self._flags.get(pool)
             return {name[0]: flags[name] for name in executions if name in flags} if flags else {}

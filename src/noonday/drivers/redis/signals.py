@@ -7,7 +7,7 @@ from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import Flag, Signals, Taken
+from noonday.ports.signals import Flag, Named, Signals, Taken
 
 _CLAIM, _TOLD, _FLAG, _LOOK = Script("claim"), Script("told"), Script("flag"), Script("look")
 LAPSE_MS = 30_000
@@ -17,7 +17,7 @@ _AT_ONCE = 1_000
 _FEW = 64
 """As many flags are answered whole, without naming what is asked about: mostly there are none."""
 
-_Named = dict[str, dict[str, list[int]]]
+_Placed = dict[str, dict[str, list[int]]]
 """The places of dispatches in a batch, by slot and by hash."""
 
 
@@ -36,9 +36,10 @@ class RedisSignals(Signals):
         return self._lapse_ms / 1000
 
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
-        slots = _by_slot(dispatches)
+        names = [(dispatch.execution_id, dispatch.number) for dispatch in dispatches]
+        slots = _by_slot(names)
         commands = [
-            _CLAIM(f"{self._prefix}:{{c:{slot}}}", now_ms, self._lapse_ms, self._keep_ms, *_fields(hashes, dispatches))
+            _CLAIM(f"{self._prefix}:{{c:{slot}}}", now_ms, self._lapse_ms, self._keep_ms, *_fields(hashes, names))
             for slot, hashes in slots.items()
         ]
         answers = await self._run(commands)
@@ -50,15 +51,15 @@ class RedisSignals(Signals):
                     tokens[at] = Token(dispatches[at].number, claimed_ms) if claimed_ms > 0 else Taken.TOLD
         return tokens
 
-    async def told(self, dispatches: Sequence[Dispatch]) -> None:
+    async def told(self, names: Sequence[Named]) -> None:
         await self._run(
             [
-                _TOLD(f"{self._prefix}:{{c:{slot}}}", self._keep_ms, *_fields(hashes, dispatches))
-                for slot, hashes in _by_slot(dispatches).items()
+                _TOLD(f"{self._prefix}:{{c:{slot}}}", self._keep_ms, *_fields(hashes, names))
+                for slot, hashes in _by_slot(names).items()
             ]
         )
 
-    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
         era, flags = await self._flags(pool, executions)
         return flags if era else None
 
@@ -66,7 +67,7 @@ class RedisSignals(Signals):
         pieces = [flags[start : start + _AT_ONCE] for start in range(0, len(flags), _AT_ONCE)]
         await self._run([_FLAG(self._of(pool), *_words(piece)) for piece in pieces])
 
-    async def wanted(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str]:
+    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         if not executions:
             return {}
         _, flags = await self._flags(pool, executions)
@@ -82,7 +83,7 @@ class RedisSignals(Signals):
         return f"{self._prefix}:{{f:{pool}}}"
 
     async def _flags(
-        self, pool: str, executions: Sequence[tuple[ExecutionId, int]]
+        self, pool: str, executions: Sequence[Named]
     ) -> tuple[bool, Mapping[ExecutionId, str]]:
         """Whether there is an era, and the flags of these executions, both as of one moment."""
         unasked = max(_FEW, len(executions))
@@ -103,12 +104,11 @@ class RedisSignals(Signals):
         return await self._connection.ask(*command, failing=SignalsUnavailable)
 
 
-def _by_slot(dispatches: Sequence[Dispatch]) -> _Named:
+def _by_slot(names: Sequence[Named]) -> _Placed:
     """An execution's id begins with its time and ends with random digits: the last one chooses the slot, the first ten, which
     change every 4 s, the hash in it. So hashes are neither many nor large, and die whole."""
-    slots: _Named = {}
-    for at, dispatch in enumerate(dispatches):
-        execution = dispatch.execution_id
+    slots: _Placed = {}
+    for at, (execution, _) in enumerate(names):
         hashes = slots.get(execution[-1])
         if hashes is None:
             hashes = slots[execution[-1]] = {}
@@ -120,14 +120,14 @@ def _by_slot(dispatches: Sequence[Dispatch]) -> _Named:
     return slots
 
 
-def _fields(hashes: Mapping[str, Sequence[int]], dispatches: Sequence[Dispatch]) -> Iterator[str | int]:
+def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[Named]) -> Iterator[str | int]:
     for time, places in hashes.items():
         for start in range(0, len(places), _AT_ONCE):
             piece = places[start : start + _AT_ONCE]
             yield time
             yield len(piece)
             for at in piece:
-                yield f"{dispatches[at].execution_id}:{dispatches[at].number}"
+                yield f"{names[at][0]}:{names[at][1]}"
 
 
 def _words(flags: Sequence[Flag]) -> Iterator[str]:
