@@ -109,4 +109,4 @@ class Backstage:
 
 
 def _no_figures() -> dict[str, object]:
-    return {"ratePerSec": 0.0, "latenessMs": {"p50": None, "p95": None, "p99": None}, "tickAgeMs": 0}
+    return {"tickAgeMs": 0}

@@ -111,7 +111,9 @@ class Desk:
                 answers = await self._add(
                     caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0])
                 )
-            return self._view_of(draft, answers[0])
+                view = self._view_of(draft, answers[0])
+                self._tracing.created([view.job_id])
+            return view
 
     async def create_many(
         self,
@@ -149,10 +151,12 @@ class Desk:
             if len(good) < len(drafts):
                 raise _all_flaws(drafts)
             answers = await self._add(caller, good, now_ms)
-        return [
-            draft.new.job.id if answer is None else answer.after.job.id
-            for draft, answer in zip(good, answers, strict=True)
-        ]
+            ids = [
+                draft.new.job.id if answer is None else answer.after.job.id
+                for draft, answer in zip(good, answers, strict=True)
+            ]
+            self._tracing.created(ids)
+        return ids
 
     async def _draft(
         self, caller: Caller, spec: JobSpec | NoondayError, now_ms: int, traceparent: str | None

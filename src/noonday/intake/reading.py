@@ -12,6 +12,7 @@ from noonday.model.execution import State
 from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
+from noonday.model.recent import overview_of
 from noonday.model.schedule import CronRule, IntervalRule, Rule, describe, local_text, zone
 from noonday.model.view import (
     AuditPage,
@@ -256,6 +257,8 @@ class Reading:
             "deadLetters": counts["dead"],
             "workers": counts["workers"],
             "oldestDueAgeMs": max(0, now_ms - oldest) if oldest else 0,
+            **overview_of(await self._archive.figures(), now_ms),
+            "tickAgeMs": None,
             **self._live(),
         }
 

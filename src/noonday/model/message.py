@@ -59,6 +59,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     job_id: JobId = JobId("")
     trace: str | None = None
     """The `traceparent` of a run that was traced, at its end."""
+    late_ms: int = 0
+    """How long after its instant the handler was entered."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

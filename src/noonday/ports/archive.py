@@ -8,6 +8,7 @@ from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
+from noonday.model.recent import Figures
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
@@ -141,6 +142,10 @@ class Archive(ABC):
     @abstractmethod
     async def counts(self, now_ms: int) -> dict[str, int]:
         """Totals for the overview: running, queued, due, dead, workers, oldest_due_ms."""
+
+    @abstractmethod
+    async def figures(self) -> list[Figures]:
+        """What each recorder said last."""
 
     @abstractmethod
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:

@@ -18,6 +18,8 @@ class Place(msgspec.Struct, frozen=True):
     offset: int
     tick_ms: int
     """The store's time in the last tick applied."""
+    recent: str = ""
+    """`Figures` of the last seconds, as JSON."""
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -5,12 +5,14 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
 from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
+from noonday.model.recent import Recent
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions, Place, Settled
@@ -62,6 +64,7 @@ class Recorder:
         self._silent_since: dict[WorkerId, int] = {}
         """For each worker how many of our ticks we had read when it last spoke."""
         self._judged_at = 0
+        self._recent = Recent()
         self._under_way: asyncio.Future[None] | None = None
         self.on_settled: Callable[[Settled], None] = lambda settled: None
 
@@ -130,7 +133,13 @@ class Recorder:
     async def _apply(self, batch: LogBatch) -> None:
         assert self._place is not None
         reports, signs, tick_ms = self._sort(batch.entries)
-        now = Place(self._partition, self._place.era, batch.next_offset, tick_ms or self._place.tick_ms)
+        now = Place(
+            self._partition,
+            self._place.era,
+            batch.next_offset,
+            tick_ms or self._place.tick_ms,
+            self._figures(reports),
+        )
         await self._note_told(reports)
         spans = self._tracing.settling(reports)
         try:
@@ -145,6 +154,12 @@ class Recorder:
         self._place = now
         self._tracing.settled(spans, settled.refused)
         await self._follow_up(settled)
+
+    def _figures(self, reports: Sequence[Report]) -> str:
+        now_ms = self._clock.now_ms()
+        ends = (report for report in reports if report.outcome != Outcome.STARTED)
+        self._recent.note((report.late_ms if report.started_ms else None for report in ends), now_ms)
+        return msgspec.json.encode(self._recent.figures(now_ms)).decode()
 
     async def _note_told(self, reports: Sequence[Report]) -> None:
         """Whoever gets these dispatches again need not run them. Their worker says so too, unless it died before it could. Where

@@ -52,23 +52,43 @@ class Tracing:
         # Without a word from the caller, whatever is going on where we are called: a request, or the run of a handler.
         parent = _context_of(traceparent) if traceparent else None
         about = _attributes("create", "create", "jobs") | {"messaging.batch.message_count": jobs}
-        with self._tracer.start_as_current_span("create jobs", parent, SpanKind.PRODUCER, about) as span:
-            yield _traceparent(span)
+        span = self._tracer.start_span("create jobs", parent, SpanKind.PRODUCER, about)
+        # Not by its message: that may quote the payload.
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            try:
+                yield _traceparent(span)
+            except Exception as error:
+                _blame(span, type(error).__name__)
+                raise
 
-    def dispatched(self, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
-        """A span for each dispatch, which the dispatch then carries to its worker."""
+    def created(self, job_ids: Sequence[str]) -> None:
+        """Said inside of `creating`: what became of it. Only one job has a name that can be looked for."""
+        if self._tracer is not None and len(job_ids) == 1:
+            trace.get_current_span().set_attribute("noonday.job.id", job_ids[0])
+
+    @contextmanager
+    def dispatching(self, dispatches: Sequence[Dispatch]) -> Iterator[Sequence[Dispatch]]:
+        """While they are published, each has a span, which it carries to its worker."""
         if self._tracer is None:
-            return dispatches
-        return [self._dispatched(self._tracer, dispatch) for dispatch in dispatches]
+            yield dispatches
+            return
+        spans = [self._dispatching(self._tracer, dispatch) for dispatch in dispatches]
+        try:
+            yield [_carrying(dispatch, span) for dispatch, span in zip(dispatches, spans, strict=True)]
+        except Exception as error:
+            for span in spans:
+                _blame(span, type(error).__name__)
+            raise
+        finally:
+            for span in spans:
+                span.end()
 
-    def _dispatched(self, tracer: Tracer, dispatch: Dispatch) -> Dispatch:
+    def _dispatching(self, tracer: Tracer, dispatch: Dispatch) -> Span:
         about = _attributes("dispatch", "send", dispatch.pool) | _about(dispatch)
         with _trace_of(dispatch):
-            span = tracer.start_span(
+            return tracer.start_span(
                 f"dispatch {dispatch.pool}", context.Context(), SpanKind.PRODUCER, about, _links(dispatch.trace)
             )
-        span.end()
-        return msgspec.structs.replace(dispatch, trace=_traceparent(span), created_trace=dispatch.trace or "")
 
     def begin(self, dispatch: Dispatch) -> Span | None:
         """The span of a run."""
@@ -79,10 +99,9 @@ class Tracing:
         parent = _context_of(dispatch.trace) if traced else context.Context()
         about = _attributes("process", "process", dispatch.pool) | _about(dispatch)
         with _trace_of(dispatch):
-            span = self._tracer.start_span(
+            return self._tracer.start_span(
                 f"process {dispatch.handler}", parent, SpanKind.CONSUMER, about, _links(created)
             )
-        return span
 
     def activate(self, span: Span | None) -> None:
         """Make the span the current one, in the context this is called in."""
@@ -94,8 +113,7 @@ class Tracing:
             return
         span.set_attribute("noonday.outcome", outcome.name)
         if outcome not in _FINE:
-            span.set_status(StatusCode.ERROR, error)
-            span.set_attribute("error.type", error or outcome.name)
+            _blame(span, error or outcome.name)
         span.end()
 
     def settling(self, reports: Sequence[Report]) -> Sequence[tuple[Report, Span]]:
@@ -132,6 +150,15 @@ def _trace_of(dispatch: Dispatch) -> Iterator[None]:
         yield
     finally:
         next_trace_id.reset(token)
+
+
+def _carrying(dispatch: Dispatch, span: Span) -> Dispatch:
+    return msgspec.structs.replace(dispatch, trace=_traceparent(span), created_trace=dispatch.trace or "")
+
+
+def _blame(span: Span, error: str) -> None:
+    span.set_status(StatusCode.ERROR, error)
+    span.set_attribute("error.type", error)
 
 
 def _attributes(operation: str, kind: str, destination: str) -> dict[str, Any]:

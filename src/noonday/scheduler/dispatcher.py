@@ -185,7 +185,8 @@ class Dispatcher:
     async def _follow_up(self, fired: Fired) -> None:
         try:
             if fired.dispatches:
-                await self._bus.publish(self._tracing.dispatched(fired.dispatches))
+                with self._tracing.dispatching(fired.dispatches) as dispatches:
+                    await self._bus.publish(dispatches)
                 self.on_published()
             self._to_seal += fired.batches
         finally:

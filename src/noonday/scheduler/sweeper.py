@@ -67,8 +67,8 @@ class Sweeper:
         batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES)
         batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms)]
         for batch in batches:
-            dispatches = await self._firing.dispatches_of(batch)
-            await self._bus.publish(self._tracing.dispatched(dispatches))
+            with self._tracing.dispatching(await self._firing.dispatches_of(batch)) as dispatches:
+                await self._bus.publish(dispatches)
             await self._firing.seal([batch.id])
         return len(batches)
 

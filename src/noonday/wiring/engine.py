@@ -112,15 +112,8 @@ class Engine:
         return reasons + reasons_not_ready(self.loops.values())
 
     def live(self) -> dict[str, Any]:
-        """Figures of the last seconds that only the running engine knows."""
-        now = self.drivers.clock.monotonic()
-        recent = [late for at, late in list(self.worker.recent) if now - at <= 10]
-        recent.sort()
-        return {
-            "ratePerSec": round(sum(now - at <= 5 for at, _ in list(self.worker.recent)) / 5, 1),
-            "latenessMs": {f"p{p}": _percentile(recent, p) for p in (50, 95, 99)},
-            "tickAgeMs": round(self.loops["dispatcher"].age_sec() * 1000),
-        }
+        """What only the running engine knows."""
+        return {"tickAgeMs": round(self.loops["dispatcher"].age_sec() * 1000)}
 
     def _other_loops(self) -> dict[str, Loop]:
         drivers = self.drivers
@@ -141,7 +134,3 @@ def _let_others_in(scheduler: SchedulerPart, settled: Settled) -> None:
         scheduler.release_held()
     elif settled.entries:
         scheduler.wake()
-
-
-def _percentile(values: list[int], percent: int) -> int | None:
-    return values[min(len(values) - 1, len(values) * percent // 100)] if values else None

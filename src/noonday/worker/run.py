@@ -184,6 +184,7 @@ class Run:
             self.dispatch.pool,
             self.dispatch.job_id,
             trace_to_tell(self.span),
+            self.started_ms - self.dispatch.due_ms if self.started_ms else 0,
         )
 
     def start_report(self, worker: WorkerId) -> Report:

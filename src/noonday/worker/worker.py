@@ -122,8 +122,6 @@ class Worker:
         self._pace = {pool: _Pace() for pool in options.concurrency}
         self._last_beat = 0.0
         self._last_round = 0.0
-        self.recent: deque[tuple[float, int]] = deque(maxlen=2_000)
-        """(when it was reported, lateness in ms) of the last runs."""
 
     async def open(self) -> None:
         if self._completions:
@@ -454,7 +452,6 @@ class Worker:
                 self._pace[pool].ended(now)
             if run.started_ms:
                 late_ms = run.started_ms - run.dispatch.due_ms
-                self.recent.append((now, late_ms))
                 self._metrics.lateness.observe(late_ms / 1000)
                 self._metrics.duration.labels(pool).observe((run.ended_ms - run.started_ms) / 1000)
             self._metrics.attempts.labels(run.outcome.name).inc()

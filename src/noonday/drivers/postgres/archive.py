@@ -12,6 +12,7 @@ from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
+from noonday.model.recent import Figures
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
 from noonday.ports.jobs import AuditEntry, Execution, Fire
@@ -154,6 +155,9 @@ class PostgresArchive(Archive):
     async def counts(self, now_ms: int) -> dict[str, int]:
         found: dict[str, int] = await self._decode(dict[str, int], SQL.counts, now_ms)
         return found
+
+    async def figures(self) -> list[Figures]:
+        return [msgspec.json.decode(row[0], type=Figures) for row in await self._database.fetch(SQL.figures)]
 
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         rows = await self._database.fetch(SQL.declared, tenant, prefix)

@@ -212,6 +212,7 @@ class _Settle:
             now.era,
             now.offset,
             now.tick_ms,
+            now.recent,
             [report.execution_id for report in plain],
             [report.dispatch for report in plain],
             [report.worker_id for report in plain],

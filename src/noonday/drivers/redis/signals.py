@@ -82,9 +82,7 @@ class RedisSignals(Signals):
     def _of(self, pool: str) -> str:
         return f"{self._prefix}:{{f:{pool}}}"
 
-    async def _flags(
-        self, pool: str, executions: Sequence[Named]
-    ) -> tuple[bool, Mapping[ExecutionId, str]]:
+    async def _flags(self, pool: str, executions: Sequence[Named]) -> tuple[bool, Mapping[ExecutionId, str]]:
         """Whether there is an era, and the flags of these executions, both as of one moment."""
         unasked = max(_FEW, len(executions))
         (era, complete, *pairs), = await self._run([_LOOK(self._of(pool), unasked)])  # fmt: skip

@@ -15,6 +15,7 @@ from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
+from noonday.model.recent import Figures
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
 from noonday.ports.jobs import AuditEntry, Execution, Fire
@@ -157,6 +158,10 @@ class SqliteArchive(Archive):
             lambda conn: _decode(conn, dict[str, int], SQL.counts, now_ms)
         )
         return found
+
+    async def figures(self) -> list[Figures]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.figures))
+        return [msgspec.json.decode(text, type=Figures) for (text,) in rows]
 
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.declared, tenant, prefix))

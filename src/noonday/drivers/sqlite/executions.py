@@ -111,9 +111,9 @@ def _fate(execution: Execution) -> Outcome:
 
 def _move_place(conn: sqlite3.Connection, was: Place | None, now: Place) -> None:
     if was is None:
-        moved = conn.execute(SQL.add_place, (now.partition, now.era, now.offset, now.tick_ms)).rowcount
+        moved = conn.execute(SQL.add_place, (now.partition, now.era, now.offset, now.tick_ms, now.recent)).rowcount
     else:
-        target = (now.era, now.offset, now.tick_ms)
+        target = (now.era, now.offset, now.tick_ms, now.recent)
         moved = conn.execute(SQL.move_place, (was.partition, was.era, was.offset, *target)).rowcount
     if moved != 1:
         raise StaleEpoch(f"partition {now.partition} of the log is recorded by somebody else")

@@ -150,7 +150,8 @@ CREATE TABLE places (
     partition integer PRIMARY KEY,
     era       text NOT NULL,
     next      bigint NOT NULL,
-    tick_ms   bigint NOT NULL
+    tick_ms   bigint NOT NULL,
+    recent    text NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE TABLE workers (

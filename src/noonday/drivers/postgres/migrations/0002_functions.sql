@@ -176,17 +176,18 @@ BEGIN
 END $$;
 
 -- Settle a batch of the log: move the place, settle plain successes, write what was decided of the rest.
-CREATE FUNCTION settle(log_partition integer, was_era text, was_next bigint, now_era text, now_next bigint, now_tick_ms bigint,
+CREATE FUNCTION settle(log_partition integer, was_era text, was_next bigint, now_era text, now_next bigint, now_tick_ms bigint, now_recent text,
                        ids uuid[], dispatches integer[], workers_ text[], started bigint[], ended bigint[],
                        results bytea[], said bytea[], w jsonb, now_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     done uuid[];
 BEGIN
     IF was_era IS NULL THEN
-        INSERT INTO places (partition, era, next, tick_ms) VALUES (log_partition, now_era, now_next, now_tick_ms)
+        INSERT INTO places (partition, era, next, tick_ms, recent)
+        VALUES (log_partition, now_era, now_next, now_tick_ms, now_recent)
         ON CONFLICT DO NOTHING;
     ELSE
-        UPDATE places SET era = now_era, next = now_next, tick_ms = now_tick_ms
+        UPDATE places SET era = now_era, next = now_next, tick_ms = now_tick_ms, recent = now_recent
         WHERE partition = log_partition AND era = was_era AND next = was_next;
     END IF;
     IF NOT FOUND THEN

@@ -164,6 +164,10 @@ SELECT json_build_object(
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
     'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text;
 
+-- name: figures
+-- What recorders said of the last seconds.
+SELECT recent FROM places WHERE recent <> '';
+
 -- name: declared
 -- Live jobs whose unique key begins with a prefix.
 SELECT unique_key, id::text

@@ -8,8 +8,8 @@ SELECT min(tick_ms) FROM places;
 
 -- name: settle
 -- A batch of the log: the place moved, plain successes settled, what was decided of the rest.
-SELECT settle($1, $2, $3, $4, $5, $6, $7::uuid[], $8::integer[], $9::text[], $10::bigint[], $11::bigint[], $12::bytea[],
-              $13::bytea[], $14::jsonb, $15);
+SELECT settle($1, $2, $3, $4, $5, $6, $7, $8::uuid[], $9::integer[], $10::text[], $11::bigint[], $12::bigint[], $13::bytea[],
+              $14::bytea[], $15::jsonb, $16);
 
 -- name: find
 -- Some executions as they are, with the version of their rows.

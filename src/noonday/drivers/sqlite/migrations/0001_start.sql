@@ -141,7 +141,8 @@ CREATE TABLE places (
     partition INTEGER PRIMARY KEY,
     era       TEXT NOT NULL,
     next      INTEGER NOT NULL,
-    tick_ms   INTEGER NOT NULL
+    tick_ms   INTEGER NOT NULL,
+    recent    TEXT NOT NULL
 );
 
 CREATE TABLE workers (

@@ -141,6 +141,10 @@ SELECT json_object(
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
     'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'));
 
+-- name: figures
+-- What recorders said of the last seconds.
+SELECT json_group_array(json_array(recent)) FROM places WHERE recent <> '';
+
 -- name: declared
 -- Live jobs whose unique key begins with a prefix.
 SELECT json_group_array(json_array(unique_key, id))

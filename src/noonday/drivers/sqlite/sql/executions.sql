@@ -8,11 +8,11 @@ SELECT min(tick_ms) FROM places;
 
 -- name: add_place
 -- The first recorder of a partition.
-INSERT INTO places (partition, era, next, tick_ms) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING;
+INSERT INTO places (partition, era, next, tick_ms, recent) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
 
 -- name: move_place
 -- Compare and set: nobody else has recorded in between.
-UPDATE places SET era = ?4, next = ?5, tick_ms = ?6 WHERE partition = ?1 AND era = ?2 AND next = ?3;
+UPDATE places SET era = ?4, next = ?5, tick_ms = ?6, recent = ?7 WHERE partition = ?1 AND era = ?2 AND next = ?3;
 
 -- name: succeed_without_result
 -- The plainest case, of one worker: nothing was returned, nothing was said.

@@ -1,0 +1,69 @@
+"""Figures of the last seconds, small enough to be kept beside the place of a recorder, and such that they add up."""
+
+from collections import Counter
+from collections.abc import Iterable
+from math import log2
+
+import msgspec
+
+WINDOW_SEC = 5
+_STEPS = 16
+"""Classes of lateness an octave: a figure is right to about 4 %."""
+
+
+class Figures(msgspec.Struct, frozen=True, rename="camel"):
+    """As of an instant: how many runs ended in the last window, and how late those that had begun were, by class."""
+
+    at_ms: int
+    ended: int
+    late: dict[int, int] = {}
+
+
+class Recent:
+    """What one recorder has read lately."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, tuple[int, Counter[int]]] = {}
+
+    def note(self, latenesses: Iterable[int | None], now_ms: int) -> None:
+        """Runs that ended: by how many ms each began too late, None if it did not begin."""
+        second = now_ms // 1000
+        ended, late = self._seconds.get(second, (0, Counter()))
+        for each in latenesses:
+            ended += 1
+            if each is not None:
+                late[_class_of(each)] += 1
+        self._seconds[second] = (ended, late)
+
+    def figures(self, now_ms: int) -> Figures:
+        oldest = now_ms // 1000 - WINDOW_SEC + 1
+        self._seconds = {second: each for second, each in self._seconds.items() if second >= oldest}
+        late: Counter[int] = Counter()
+        for _, each in self._seconds.values():
+            late.update(each)
+        return Figures(now_ms, sum(ended for ended, _ in self._seconds.values()), dict(late))
+
+
+def overview_of(all_figures: Iterable[Figures], now_ms: int) -> dict[str, object]:
+    """Rate and lateness of all recorders together. What was said longer ago than a window says nothing any more."""
+    fresh = [figures for figures in all_figures if figures.at_ms > now_ms - WINDOW_SEC * 1000]
+    late: Counter[int] = Counter()
+    for figures in fresh:
+        late.update(figures.late)
+    return {
+        "ratePerSec": round(sum(figures.ended for figures in fresh) / WINDOW_SEC, 1),
+        "latenessMs": {f"p{percent}": _percentile(late, percent) for percent in (50, 95, 99)},
+    }
+
+
+def _percentile(late: Counter[int], percent: int) -> int | None:
+    total, seen = late.total(), 0
+    for each in sorted(late):
+        seen += late[each]
+        if seen * 100 > total * percent or seen == total:
+            return round(2 ** (each / _STEPS)) - 1
+    return None
+
+
+def _class_of(late_ms: int) -> int:
+    return round(log2(1 + max(0, late_ms)) * _STEPS)
