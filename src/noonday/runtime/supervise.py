@@ -21,6 +21,11 @@ class Service(Protocol):
         ...
 
 
+def worth_saying(failures: int) -> bool:
+    """Of the same failure over and over, a few are said."""
+    return failures in (1, 10) or failures % 100 == 0
+
+
 @dataclass
 class Loop:
     """A service and its rhythm.
@@ -63,7 +68,7 @@ class Loop:
     async def _back_off(self, error: NoondayError) -> None:
         self.failures += 1
         self.last_error = f"{error.code}: {error.detail}"
-        if self.failures in (1, 10) or self.failures % 100 == 0:
+        if worth_saying(self.failures):
             log.warning("round failed", loop=self.name, error=error.detail, failures=self.failures)
         await self.clock.sleep(min(_LONGEST_BACKOFF_SEC, 0.05 * 2 ** min(self.failures, 10)))
 

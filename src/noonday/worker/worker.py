@@ -22,7 +22,7 @@ from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.signals import Signals, Taken
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import wait_for_event
+from noonday.runtime.supervise import wait_for_event, worth_saying
 from noonday.runtime.tracing import Tracing
 from noonday.worker.completing import Completing
 from noonday.worker.handler import Handler, Mode
@@ -189,11 +189,15 @@ class Worker:
         }
 
     async def _take_forever(self) -> None:
+        failures = 0
         while self._taking:
             try:
                 await self.take_once(wait_sec=0.5)
+                failures = 0
             except NoondayError as error:
-                log.warning("cannot take", error=error.detail)
+                failures += 1
+                if worth_saying(failures):
+                    log.warning("cannot take", error=error.detail, failures=failures)
                 await self._clock.sleep(0.5)
 
     async def _start_forever(self) -> None:

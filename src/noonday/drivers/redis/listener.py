@@ -9,6 +9,7 @@ import structlog
 from noonday.drivers.redis.connection import Connection
 from noonday.model.errors import Unavailable
 from noonday.ports.clock import Clock
+from noonday.runtime.supervise import worth_saying
 
 log = structlog.get_logger("noonday.redis")
 _PAUSE_SEC = 0.5
@@ -33,6 +34,7 @@ class Listener:
         self._joined = joined
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0
 
     def begin(self) -> None:
         """From the first call on. Raises what ended it, if anything did."""
@@ -57,10 +59,13 @@ class Listener:
             try:
                 await self._connection.listen(self._channel, self._on_joined, self._heard)
             except Unavailable as error:
-                log.warning("cannot hear", channel=self._channel, error=error.detail)
+                self._failures += 1
+                if worth_saying(self._failures):
+                    log.warning("cannot hear", channel=self._channel, error=error.detail, failures=self._failures)
             self._tried.set()
             await self._clock.sleep(_PAUSE_SEC)
 
     def _on_joined(self) -> None:
+        self._failures = 0
         self._tried.set()
         self._joined()
