@@ -14,9 +14,10 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.signals import Signals
+from noonday.ports.tokens import Tokens
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
-from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, Driver, Store
+from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, TOKENS, Driver, Store
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,6 +74,12 @@ async def index(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClo
 
 @each(BUSES)
 async def bus(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Bus]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@each(TOKENS)
+async def tokens(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Tokens]:
     async with chosen(request).open(tmp_path, clock) as opened:
         yield opened
 

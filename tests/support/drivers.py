@@ -17,11 +17,13 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.signals import RedisSignals
+from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import open_store
 from noonday.ports.archive import Archive
@@ -32,6 +34,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.signals import Signals
+from noonday.ports.tokens import Tokens
 from tests.support.clock import ManualClock
 from tests.support.kafka import options_for_a_test
 from tests.support.postgres import postgres_store
@@ -162,6 +165,12 @@ def redis_signals(lapse_ms: int) -> Callable[[Path, ManualClock], AbstractAsyncC
 
 
 @asynccontextmanager
+async def redis_tokens(folder: Path, clock: ManualClock) -> AsyncIterator[Tokens]:
+    async with redis_connection() as (connection, prefix):
+        yield RedisTokens(connection, prefix)
+
+
+@asynccontextmanager
 async def kafka_bus(folder: Path, clock: ManualClock) -> AsyncIterator[Bus]:
     async with options_for_a_test() as options:
         bus = KafkaBus(options, Keyring.generate(), clock)
@@ -196,6 +205,10 @@ SIGNALS: list[Driver[Signals]] = [
 ]
 SIGNALS_THAT_LAPSE_SOON: list[Driver[Signals]] = [
     Driver("redis", redis_signals(lapse_ms=50)),
+]
+TOKENS: list[Driver[Tokens]] = [
+    Driver("memory", plain(lambda folder, clock: MemoryTokens())),
+    Driver("redis", redis_tokens),
 ]
 LEASES: list[Driver[Callable[[], Leases]]] = [
     Driver(

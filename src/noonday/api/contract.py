@@ -10,6 +10,7 @@ from typing import Any
 
 from noonday.api.cron_pattern import CRON
 from noonday.model.job import YEAR_SEC, JobType
+from noonday.model.rate import MAX_RATE, MIN_RATE
 from noonday.model.retry import MAX_DELAY_MS
 
 Schema = dict[str, Any]
@@ -44,8 +45,8 @@ _BOUNDS: dict[str, dict[str, tuple[float, float | None]]] = {
     "PreviewRequest": {"everySec": (1, 10**9), "phaseSec": (0, 10**9)},
     "TenantSettings": {
         "weight": (1, 1000),
-        "ratePerSec": _NOT_NEGATIVE,
-        "burst": _NOT_NEGATIVE,
+        "ratePerSec": (MIN_RATE, MAX_RATE),
+        "burst": (1, int(MAX_RATE)),
         "maxRunning": _NOT_NEGATIVE,
         "maxJobs": _NOT_NEGATIVE,
         "maxPayloadBytes": _NOT_NEGATIVE,

@@ -110,6 +110,7 @@ OURS = frozenset(
         model.Unavailable,
         model.IndexUnavailable,
         model.BusUnavailable,
+        model.TokensUnavailable,
         model.LeasesUnavailable,
         model.BadKey,
         model.BadSettings,

@@ -31,6 +31,7 @@ from noonday.model.execution import State
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of
+from noonday.model.rate import MAX_RATE, MIN_RATE
 from noonday.model.retry import flaws_of
 from noonday.model.view import (
     BackfillView,
@@ -619,8 +620,12 @@ def _check_tenant(tenant: str, settings: TenantSettings) -> None:
         flaws.append(Flaw("", "a tenant's name has 1 to 100 printable characters", tenant))
     if not 1 <= settings.weight <= 1000:
         flaws.append(Flaw("/weight", "must be from 1 to 1000", settings.weight))
+    if settings.rate_per_sec is not None and not MIN_RATE <= settings.rate_per_sec <= MAX_RATE:
+        flaws.append(Flaw("/ratePerSec", f"must be from {MIN_RATE:g} to {MAX_RATE:g}", settings.rate_per_sec))
+    if settings.burst is not None and not 1 <= settings.burst <= MAX_RATE:
+        flaws.append(Flaw("/burst", f"must be from 1 to {MAX_RATE:g}", settings.burst))
     for name, value in msgspec.to_builtins(settings).items():
-        if name != "weight" and value is not None and value < 0:
+        if name not in ("weight", "ratePerSec", "burst") and value is not None and value < 0:
             flaws.append(Flaw(f"/{name}", "must not be negative", value))
     if flaws:
         raise InvalidInput(flaws[0].detail, flaws)

@@ -123,6 +123,12 @@ class LeasesUnavailable(Unavailable):
     code = "leases-unavailable"
 
 
+class TokensUnavailable(Unavailable):
+    """What tenants may start a second cannot be counted at present."""
+
+    code = "tokens-unavailable"
+
+
 class SignalsUnavailable(Unavailable):
     """The wish is stored, but the flag that makes it win at once could not be set."""
 

@@ -1,11 +1,11 @@
 """Whose turn it is: what waits for its time, and in which order it is handed out once it is ready."""
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from noonday.model.firing import Entry
 from noonday.model.ids import PARTITIONS
+from noonday.model.shares import EQUAL, Shares
 
 SHARES = (16, 4, 1)
 """HIGH, NORMAL, LOW within a tenant, when all have work that is ready."""
@@ -17,12 +17,49 @@ _Member = tuple[str, int, int]
 _MANY = 10_000
 
 
+class _Order:
+    """Who is next. Each tenant has a clock, which what it takes moves on the slower the more it weighs; whose clock is furthest
+    behind is next. Whoever was away has no claim on what others took meanwhile."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, str]] = []
+        self._clocks: dict[str, float] = {}
+        self._now = 0.0
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def tenants(self) -> Iterator[str]:
+        return (tenant for _, _, tenant in self._waiting)
+
+    def join(self, tenant: str) -> None:
+        now = self._waiting[0][0] if self._waiting else self._now
+        self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), now)
+        self.enter(tenant)
+
+    def enter(self, tenant: str) -> None:
+        """After its turn."""
+        self._serial += 1
+        heappush(self._waiting, (self._clocks[tenant], self._serial, tenant))
+
+    def take_next(self) -> str:
+        self._now, _, tenant = heappop(self._waiting)
+        return tenant
+
+    def move_on(self, tenant: str, measure: float) -> None:
+        self._clocks[tenant] += measure
+        if len(self._clocks) > 2 * len(self._waiting) + _MANY:
+            self._clocks = {name: clock for name, clock in self._clocks.items() if clock > self._now}
+            self._clocks.setdefault(tenant, self._now)
+
+
 class Turns:
     """A heap for each (pool, tenant, lane), and a heap of those heaps by when their first entry is ready.
 
-    What waits costs nothing: a claim touches only the heaps that have something ready. Tenants take turns; within a tenant
-    the lanes share 16:4:1; then by time. Neither does it cost anything to drop partitions: what is in a heap and no member any
-    more is passed over when its time comes.
+    What waits costs nothing: a claim touches only the heaps that have something ready. Tenants take turns by weight; within a
+    tenant the lanes share 16:4:1; then by time. Neither does it cost anything to drop partitions: what is in a heap and no
+    member any more is passed over when its time comes.
     """
 
     def __init__(self, lead_ms: int) -> None:
@@ -32,8 +69,8 @@ class Turns:
         self._queues: dict[QueueName, list[_Waiting]] = {}
         self._asleep: list[tuple[int, QueueName]] = []
         """Heads of queues that had nothing ready when last looked at. May name a queue twice, or too early."""
-        self._awake: dict[str, deque[str]] = {}
-        """For each pool the tenants that have something ready, in turn."""
+        self._awake: dict[str, _Order] = {}
+        """For each pool the tenants that have something ready."""
         self._ready: dict[tuple[str, str], set[int]] = {}
         self._left: dict[tuple[str, str], list[int]] = {}
         """What is left of each lane's share in a round that may take many claims."""
@@ -63,28 +100,40 @@ class Turns:
                 for entry in self._aside.pop(partition):
                     self._push(entry)
 
-    def claim(self, now_ms: int, credit: Mapping[str, int], limit: int) -> list[Entry]:
+    def claim(self, now_ms: int, credit: Mapping[str, int], limit: int, shares: Shares = EQUAL) -> list[Entry]:
         """Take what is ready, no more for a pool than its credit; a pool that is not named has none."""
         self._wake(now_ms)
         claimed: list[Entry] = []
         for pool in list(self._awake):
             room = min(credit.get(pool, 0), limit - len(claimed))
             if room > 0:
-                self._claim_pool(pool, now_ms, room, claimed)
+                self._claim_pool(pool, now_ms, room, claimed, shares)
         return claimed
+
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> dict[str, int]:
+        """Which of some tenants have something ready for pools with credit, and at most how much."""
+        self._wake(now_ms)
+        found: dict[str, int] = {}
+        for (pool, tenant), lanes in self._ready.items():
+            if tenant in tenants and credit.get(pool, 0) > 0:
+                found[tenant] = found.get(tenant, 0) + sum(len(self._queues[pool, tenant, lane]) for lane in lanes)
+        return found
 
     def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         members = self._members
         return [e for e in entries if (e.key, e.number, e.nominal_ms) not in members.get(e.partition, ())]
 
-    def next_ready_ms(self, credit: Mapping[str, int], patience_ms: int = 0) -> int | None:
-        """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one."""
+    def next_ready_ms(
+        self, credit: Mapping[str, int], patience_ms: int = 0, blocked: Container[str] = ()
+    ) -> int | None:
+        """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one. What is ready of
+        tenants that are blocked does not count."""
         if self._foreign and len(self._foreign) == len(self._members):
             return None
         heads = [
             self._queues[pool, tenant, lane][0][0]
             for (pool, tenant), lanes in self._ready.items()
-            if credit.get(pool, 0) > 0
+            if credit.get(pool, 0) > 0 and tenant not in blocked
             for lane in lanes
         ]
         if self._asleep:
@@ -146,22 +195,31 @@ class Turns:
                 continue
             lanes = self._ready.setdefault((pool, tenant), set())
             if not lanes:
-                self._awake.setdefault(pool, deque()).append(tenant)
+                self._awake.setdefault(pool, _Order()).join(tenant)
             lanes.add(lane)
 
-    def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry]) -> None:
-        """Tenants take turns of equal size until the room is used up or nothing is ready."""
-        turns = self._awake[pool]
-        while room > 0 and turns:
-            share = max(1, room // len(turns))
-            for _ in range(min(len(turns), room)):
-                tenant = turns.popleft()
-                room -= self._claim_tenant(pool, tenant, now_ms, share, claimed)
-                if self._ready[pool, tenant]:
-                    turns.append(tenant)
-                else:
-                    del self._ready[pool, tenant], self._left[pool, tenant]
-        if not turns:
+    def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry], shares: Shares) -> None:
+        """Tenants take turns until the room is used up or nothing is ready that may be taken."""
+        order, blocked = self._awake[pool], []
+        quantum = max(1, room // sum(map(shares.weight, order.tenants())))
+        while room > 0 and order:
+            tenant = order.take_next()
+            weight = shares.weight(tenant)
+            may_take = min(room, shares.room(tenant), quantum * weight)
+            if may_take <= 0:
+                blocked.append(tenant)
+                continue
+            taken = self._claim_tenant(pool, tenant, now_ms, may_take, claimed)
+            room -= taken
+            shares.took(tenant, taken)
+            order.move_on(tenant, taken / weight)
+            if self._ready[pool, tenant]:
+                order.enter(tenant)
+            else:
+                del self._ready[pool, tenant], self._left[pool, tenant]
+        for tenant in blocked:
+            order.join(tenant)
+        if not order:
             del self._awake[pool]
 
     def _claim_tenant(self, pool: str, tenant: str, now_ms: int, room: int, claimed: list[Entry]) -> int:

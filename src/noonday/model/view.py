@@ -222,7 +222,7 @@ class AuditPage(Page, frozen=True, kw_only=True):
 class TenantSettings(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What `PUT /v1/tenants/{id}` can say. Stored; enforcement comes with fairness."""
+    """What `PUT /v1/tenants/{id}` can say. `weight`, `ratePerSec` and `burst` are in effect within seconds; the rest is kept."""
 
     weight: int = 1
     rate_per_sec: float | None = None

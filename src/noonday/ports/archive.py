@@ -132,6 +132,10 @@ class Archive(ABC):
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None: ...
 
     @abstractmethod
+    async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
+        """Settings that were put at this instant or later, and when."""
+
+    @abstractmethod
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None: ...
 
     @abstractmethod

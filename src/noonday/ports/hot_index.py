@@ -2,10 +2,11 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
+from noonday.model.shares import EQUAL, Shares
 
 
 class HotIndex(ABC):
@@ -27,13 +28,23 @@ class HotIndex(ABC):
 
     @abstractmethod
     async def claim(
-        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+        self,
+        now_ms: int,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        limit: int,
+        shares: Shares = EQUAL,
     ) -> list[Entry]:
         """Take entries of these partitions that are ready: staged ones up to the lead before their due time, others at it.
 
-        No more for a pool than its credit; a pool that is not named has none. Tenants take turns across all partitions; within
-        a tenant HIGH, NORMAL and LOW share 16:4:1; then by due time.
+        No more for a pool than its credit; a pool that is not named has none. Tenants take turns by weight across all partitions,
+        none more than its share has room for, which is less afterwards; within a tenant HIGH, NORMAL and LOW share 16:4:1;
+        then by due time.
         """
+
+    @abstractmethod
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+        """Which of some tenants have something ready here for pools with credit, and at most how much."""
 
     @abstractmethod
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -41,9 +52,14 @@ class HotIndex(ABC):
 
     @abstractmethod
     async def next_ready_ms(
-        self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int = 0
+        self,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        patience_ms: int = 0,
+        blocked: Container[str] = (),
     ) -> int | None:
-        """When the earliest entry of these partitions, of a pool with credit, is ready. It may lie in the past.
+        """When the earliest entry of these partitions, of a pool with credit, is ready. It may lie in the past. What is ready of
+        tenants that are blocked does not count.
 
         Staged entries have time until they are due: whoever has patience is told to come for them that much later, and
         finds more of them ready.

@@ -17,6 +17,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
+from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.ownership import Ownership
 
 log = structlog.get_logger("noonday.dispatcher")
@@ -38,6 +39,7 @@ class Dispatcher:
         self,
         *,
         ownership: Ownership,
+        allowances: Allowances,
         firing: Firing,
         index: HotIndex,
         bus: Bus,
@@ -49,6 +51,7 @@ class Dispatcher:
         hint_ahead_ms: int,
     ) -> None:
         self._ownership = ownership
+        self._allowances = allowances
         self._firing = firing
         self._index = index
         self._bus = bus
@@ -76,7 +79,10 @@ class Dispatcher:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
         credit = await self._bus.credit()
-        claimed = await self._index.claim(self._clock.now_ms(), self._ownership.partitions, credit, self._batch)
+        shares = await self._allowances.shares(credit, self._batch)
+        now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
+        claimed = await self._index.claim(now_ms, partitions, credit, self._batch, shares)
+        await self._allowances.give_back(shares)
         if claimed:
             self._metrics.due.inc(len(claimed))
             self._in_hand.update(entry.key for entry in claimed)
@@ -91,7 +97,9 @@ class Dispatcher:
         """How long until something may be ready."""
         self._raise_what_failed()
         credit = await self._bus.credit()
-        ready_ms = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS)
+        blocked = self._allowances.blocked
+        ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
+        ready_ms = min((at_ms for at_ms in (ready, *blocked.values()) if at_ms is not None), default=None)
         longest = 0.05 if self._held or self._flights else 0.5
         if any(room <= 0 for room in credit.values()):
             longest = NO_CREDIT_SEC

@@ -29,6 +29,7 @@ from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
+from noonday.drivers.redis.tokens import RedisTokens
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.leases import Leases
@@ -198,6 +199,7 @@ class Node:
             index=index,
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
+            tokens=RedisTokens(servers.redis, settings.cluster.name),
             leases=self._make_leases("scheduler"),
             keyring=servers.keyring,
         )

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from noonday.crypto.keyring import Keyring
+from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
@@ -21,10 +22,12 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.signals import Signals
+from noonday.ports.tokens import Tokens
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, every
 from noonday.runtime.tracing import Tracing
+from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
 from noonday.scheduler.hydrator import Hydrator
 from noonday.scheduler.ownership import Ownership
@@ -48,6 +51,7 @@ class Drivers:
     signals: Signals
     leases: Leases
     keyring: Keyring
+    tokens: Tokens = field(default_factory=MemoryTokens)
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,10 @@ class SchedulerPart:
         self.ownership = Ownership(
             around.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
         )
+        allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock)
         self.dispatcher = Dispatcher(
             ownership=self.ownership,
+            allowances=allowances,
             firing=drivers.firing,
             index=drivers.index,
             bus=drivers.bus,
@@ -137,6 +143,7 @@ class SchedulerPart:
             Loop(
                 "sweeper", _Following(sweeper, self), clock, every(scheduler.sweep_every_ms / 1000), stuck_after_sec=30
             ),
+            Loop("tenants", allowances, clock, every(1.0), stuck_after_sec=30),
             Loop("bus", _Looking(self.ownership), clock, every(1.0), stuck_after_sec=60),
             Loop("ownership", self.ownership, clock, self.ownership.next_wait, stuck_after_sec=10),
         )

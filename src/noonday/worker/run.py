@@ -41,6 +41,7 @@ class Run:
         "ended_ms",
         "failure",
         "handler",
+        "is_known",
         "outcome",
         "result",
         "snooze_ms",
@@ -72,6 +73,8 @@ class Run:
         self.begun_at = 0.0
         self.beat_at = 0.0
         self.told_start = False
+        self.is_known = False
+        """Its start is on the log."""
         self.stop: str | None = None
         """Why it was asked to end."""
         self.stop_at = 0.0

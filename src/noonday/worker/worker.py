@@ -16,7 +16,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
-from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
+from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
@@ -246,19 +246,25 @@ class Worker:
         self._deaf_since = None
         told = []
         for dispatch, token in zip(dispatches, tokens, strict=True):
-            if isinstance(token, Token):
+            twin = self._twin_of(dispatch)
+            if token is Taken.TOLD or (twin is not None and twin.is_known):
+                told.append(dispatch)
+            elif token is Taken.HELD or twin is not None:
+                self._park([dispatch])
+            else:
                 handler = self._handlers.get((dispatch.pool, dispatch.handler))
                 run = Run(dispatch, token, handler, self._completing)
                 run.claimed_at = asked_at
                 self._admit(run)
-            elif token is Taken.HELD:
-                self._park([dispatch])
-            else:
-                told.append(dispatch)
         if told:
             await self._bus.done_with(self.id, told)
         self._wake.set()
         return len(dispatches)
+
+    def _twin_of(self, dispatch: Dispatch) -> Run | None:
+        """What another delivery of the same dispatch began here and still runs, perhaps for longer than claims last."""
+        run = self._active.get(dispatch.execution_id)
+        return run if run is not None and run.dispatch.number == dispatch.number else None
 
     def _park(self, dispatches: Sequence[Dispatch]) -> None:
         if not self._parked:
@@ -340,10 +346,14 @@ class Worker:
         old = [run for run in runs if run.claimed_at < oldest]
         if not old:
             return runs
-        for run in old:
-            self._held[run.dispatch.pool] -= 1
-        self._park([run.dispatch for run in old])
+        self._put_off(old)
         return [run for run in runs if run.claimed_at >= oldest]
+
+    def _put_off(self, runs: Sequence[Run]) -> None:
+        """They have to be claimed once more."""
+        for run in runs:
+            self._held[run.dispatch.pool] -= 1
+        self._park([run.dispatch for run in runs])
 
     def _apart_from_twins(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         """Those that may start, and those whose execution still runs here under an earlier dispatch: they have their turn
@@ -353,6 +363,8 @@ class Worker:
             other = self._active.setdefault(run.dispatch.execution_id, run)
             if other is run:
                 starting.append(run)
+            elif other.dispatch.number == run.dispatch.number:
+                self._put_off([run])
             elif other.dispatch.number > run.dispatch.number:
                 self._turn_away(run, INTERRUPTED)
             else:
@@ -424,8 +436,10 @@ class Worker:
             self._let_go(runs)
             reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
             await self._send([*(entry for entry, _ in said), *reports])
-            self._untold += [run.dispatch for _, run in said if run is not None]
-            self._untold += [run.dispatch for run in runs]
+            started = [run for _, run in said if run is not None]
+            for run in started:
+                run.is_known = True
+            self._untold += [run.dispatch for run in (*started, *runs)]
             await self._note_told()
 
     async def _note_told(self) -> None:
@@ -452,7 +466,8 @@ class Worker:
         for run in runs:
             pool = run.dispatch.pool
             self._held[pool] -= 1
-            if self._active.pop(run.dispatch.execution_id, None) is run:
+            if self._active.get(run.dispatch.execution_id) is run:
+                del self._active[run.dispatch.execution_id]
                 self._pace[pool].ended(now)
             if run.started_ms:
                 late_ms = run.started_ms - run.dispatch.due_ms

@@ -1,10 +1,11 @@
 """The hot index in the owner's process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import uuid_utils
 
 from noonday.model.firing import Entry
+from noonday.model.shares import EQUAL, Shares
 from noonday.model.turns import Turns
 from noonday.ports.hot_index import HotIndex
 
@@ -18,19 +19,31 @@ class MemoryHotIndex(HotIndex):
         self._queue.place(entries)
 
     async def claim(
-        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+        self,
+        now_ms: int,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        limit: int,
+        shares: Shares = EQUAL,
     ) -> list[Entry]:
         self._queue.own(partitions)
-        return self._queue.claim(now_ms, credit, limit)
+        return self._queue.claim(now_ms, credit, limit, shares)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)
 
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+        return self._queue.waiting(now_ms, credit, tenants)
+
     async def next_ready_ms(
-        self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int = 0
+        self,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        patience_ms: int = 0,
+        blocked: Container[str] = (),
     ) -> int | None:
         self._queue.own(partitions)
-        return self._queue.next_ready_ms(credit, patience_ms)
+        return self._queue.next_ready_ms(credit, patience_ms, blocked)
 
     async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
         for partition in partitions:

@@ -138,6 +138,10 @@ class PostgresArchive(Archive):
         row = await self._database.row(SQL.tenant, tenant)
         return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
 
+    async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
+        rows = await self._database.fetch(SQL.tenants_since, since_ms)
+        return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
+
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
         async with self._database.transaction() as session:
             await session.execute(SQL.put_tenant, tenant, as_json(settings), audit.at_ms)

@@ -1,6 +1,6 @@
 """The hot index in the owner's process; others tell it through Redis what they placed."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -10,6 +10,7 @@ from noonday.drivers.redis.connection import Command, Connection
 from noonday.drivers.redis.listener import Listener
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
+from noonday.model.shares import EQUAL, Shares
 from noonday.model.turns import Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
@@ -48,19 +49,31 @@ class HintedHotIndex(HotIndex):
         await self._connection.run(commands, IndexUnavailable)
 
     async def claim(
-        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+        self,
+        now_ms: int,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        limit: int,
+        shares: Shares = EQUAL,
     ) -> list[Entry]:
         await self._own(partitions)
-        return self._queue.claim(now_ms, credit, limit)
+        return self._queue.claim(now_ms, credit, limit, shares)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)
 
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+        return self._queue.waiting(now_ms, credit, tenants)
+
     async def next_ready_ms(
-        self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int = 0
+        self,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        patience_ms: int = 0,
+        blocked: Container[str] = (),
     ) -> int | None:
         await self._own(partitions)
-        return self._queue.next_ready_ms(credit, patience_ms)
+        return self._queue.next_ready_ms(credit, patience_ms, blocked)
 
     async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
         await self._own(partitions)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -15,6 +15,7 @@ from noonday.drivers.redis.heads import Head, Heads, score_of
 from noonday.drivers.redis.listener import Listener
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
+from noonday.model.shares import EQUAL, Shares
 from noonday.model.turns import QueueName, Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
@@ -72,12 +73,17 @@ class RedisHotIndex(HotIndex):
         self._heads.note(heads)
 
     async def claim(
-        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+        self,
+        now_ms: int,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        limit: int,
+        shares: Shares = EQUAL,
     ) -> list[Entry]:
         self._queue.own(partitions)
         await self._know(partitions)
         await self._pull(now_ms, partitions, credit, limit)
-        return self._queue.claim(now_ms, credit, limit)
+        return self._queue.claim(now_ms, credit, limit, shares)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         elsewhere = self._queue.missing(entries)
@@ -91,12 +97,19 @@ class RedisHotIndex(HotIndex):
         async with self._asking:
             return self._queue.missing([entry for entry in elsewhere if id(entry) in absent])
 
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+        return self._queue.waiting(now_ms, credit, tenants)
+
     async def next_ready_ms(
-        self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int = 0
+        self,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        patience_ms: int = 0,
+        blocked: Container[str] = (),
     ) -> int | None:
         self._queue.own(partitions)
         await self._know(partitions)
-        here = self._queue.next_ready_ms(credit, patience_ms)
+        here = self._queue.next_ready_ms(credit, patience_ms, blocked)
         there = self._heads.next_ready_ms(partitions, credit, patience_ms)
         return min((ready_ms for ready_ms in (here, there) if ready_ms is not None), default=None)
 

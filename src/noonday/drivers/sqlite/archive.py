@@ -137,6 +137,10 @@ class SqliteArchive(Archive):
         row = await self._database.read(lambda conn: conn.execute(SQL.tenant, (tenant,)).fetchone())
         return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
 
+    async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_since, since_ms))
+        return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
+
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
         def work(conn: sqlite3.Connection) -> None:
             conn.execute(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms))

@@ -184,6 +184,7 @@ CREATE TABLE tenants (
     settings   text NOT NULL,
     updated_ms bigint NOT NULL
 );
+CREATE INDEX tenants_updated ON tenants (updated_ms);
 
 CREATE TABLE audit (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

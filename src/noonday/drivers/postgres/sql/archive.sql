@@ -135,6 +135,10 @@ FROM (SELECT execution_json(x, NULL, false) AS execution FROM executions x WHERE
 -- A tenant's settings.
 SELECT settings, updated_ms FROM tenants WHERE id = $1;
 
+-- name: tenants_since
+-- Settings that were put since an instant.
+SELECT id, settings, updated_ms FROM tenants WHERE updated_ms >= $1;
+
 -- name: put_tenant
 -- A tenant's settings.
 INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)

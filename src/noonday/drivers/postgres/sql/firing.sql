@@ -13,17 +13,19 @@ SELECT partition, epoch FROM partitions;
 
 -- name: walk
 -- Rows of some partitions in order of time, from a mark on.
+-- Differs: here and below, ordered by the key of the table. `key` alone would be its text, and all that is due at one instant
+-- be read and sorted for every page.
 SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid) AND partition = ANY ($5::smallint[])
-ORDER BY due_ms, key LIMIT $4;
+ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: walk_all
 -- Rows of all partitions in order of time, from a mark on.
 SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid)
-ORDER BY due_ms, key LIMIT $4;
+ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: present
 -- The rows of the timeline that some keys have now.

@@ -175,6 +175,7 @@ CREATE TABLE tenants (
     settings   TEXT NOT NULL,
     updated_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX tenants_updated ON tenants (updated_ms);
 
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,

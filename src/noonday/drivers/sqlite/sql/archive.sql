@@ -119,6 +119,10 @@ FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 -- A tenant's settings.
 SELECT settings, updated_ms FROM tenants WHERE id = ?1;
 
+-- name: tenants_since
+-- Settings that were put since an instant.
+SELECT json_group_array(json_array(id, settings, updated_ms)) FROM tenants WHERE updated_ms >= ?1;
+
 -- name: put_tenant
 -- A tenant's settings.
 INSERT INTO tenants (id, settings, updated_ms) VALUES (?1, ?2, ?3)

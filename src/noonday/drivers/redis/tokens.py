@@ -1,0 +1,32 @@
+"""Rates of tenants in Redis, shared by all schedulers."""
+
+from collections.abc import Sequence
+
+from noonday.drivers.redis.connection import Connection, Script
+from noonday.model.errors import TokensUnavailable
+from noonday.model.rate import Granted
+from noonday.ports.tokens import Ask, Tokens
+
+_TAKE = Script("tokens")
+
+
+class RedisTokens(Tokens):
+    """One key a tenant, in a slot of its own, which dies when its rate is unspent."""
+
+    def __init__(self, connection: Connection, prefix: str = "noonday") -> None:
+        self._connection = connection
+        self._prefix = prefix
+
+    async def take(self, asks: Sequence[Ask], now_ms: int) -> list[Granted]:
+        commands = [
+            _TAKE(
+                f"{self._prefix}:{{t:{ask.tenant}}}:spent",
+                now_ms,
+                repr(ask.rate.interval_ms),
+                ask.rate.burst,
+                ask.count,
+            )
+            for ask in asks
+        ]
+        answers = await self._connection.run(commands, TokensUnavailable)
+        return [Granted(count, more_ms) for count, more_ms in answers]

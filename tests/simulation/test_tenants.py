@@ -1,0 +1,92 @@
+"""Tenants that share one engine: by weight, and no faster than their rates."""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+from noonday.model.caller import Caller
+from noonday.model.ids import TenantId
+from noonday.model.job import JobType
+from noonday.model.view import TenantSettings
+from tests.simulation.embedded import USER, Simulation
+from tests.simulation.test_named_seeds import kill, play
+
+
+def as_tenant(name: str) -> Caller:
+    return Caller(TenantId(name), "user", frozenset({"admin"}))
+
+
+async def settle_for(simulation: Simulation, tenant: str, settings: TenantSettings) -> None:
+    assert simulation.engine is not None
+    await simulation.engine.desk.put_tenant(USER, tenant, settings)
+    await asyncio.sleep(1.5)
+
+
+async def create_due_together(simulation: Simulation, in_sec: float, **counts: int) -> None:
+    """One-shots of each tenant, all due at one instant."""
+    assert simulation.engine is not None
+    at = simulation.instant() + timedelta(seconds=in_sec)
+    for tenant, count in counts.items():
+        specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at) for _ in range(count)]
+        await simulation.engine.desk.create_many(as_tenant(tenant), specs)
+
+
+def tenant_of(simulation: Simulation) -> dict[str, str]:
+    return dict(simulation.disk.conn.execute("SELECT id, tenant FROM executions").fetchall())
+
+
+def most_within(simulation: Simulation, tenant: str, window_ms: int) -> int:
+    """The most starts of a tenant in any window of this length."""
+    tenants = tenant_of(simulation)
+    starts = sorted(e.start_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
+    return max(sum(start <= other < start + window_ms for other in starts) for start in starts)
+
+
+def test_a_tenant_starts_no_faster_than_its_rate() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
+        await create_due_together(simulation, 1, slow=60, free=60)
+
+    simulation = play(story)
+    assert len(simulation.history.effects) == 120
+    assert most_within(simulation, "slow", 1_000) <= 17  # what is staged for one instant starts together
+    assert most_within(simulation, "free", 1_000) == 60
+
+
+def test_a_crash_costs_no_more_than_another_burst() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
+        await create_due_together(simulation, 1, slow=60)
+        await asyncio.sleep(3)
+        await kill(simulation)
+
+    simulation = play(story)
+    assert most_within(simulation, "slow", 1_000) <= 22
+
+
+def test_a_rate_is_in_effect_within_seconds() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "slow", TenantSettings(rate_per_sec=1, burst=1))
+        await create_due_together(simulation, 0, slow=120)
+        await asyncio.sleep(3)
+        before = len(simulation.history.effects)
+        await settle_for(simulation, "slow", TenantSettings())
+        await asyncio.sleep(5)
+        assert before <= 6
+        assert len(simulation.history.effects) == 120
+
+    play(story)
+
+
+def test_weights_share_what_there_is() -> None:
+    async def story(simulation: Simulation) -> None:
+        for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
+            await settle_for(simulation, tenant, TenantSettings(weight=weight))
+        await create_due_together(simulation, 1, one=700, two=700, four=700)
+
+    simulation = play(story, concurrency=4)
+    tenants = tenant_of(simulation)
+    got = Counter(tenants[effect.execution] for effect in simulation.history.effects[:700])
+    assert abs(got["one"] - 100) <= 10
+    assert abs(got["two"] - 200) <= 20
+    assert abs(got["four"] - 400) <= 40
