@@ -38,9 +38,13 @@ async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route
     assert f'error="insufficient_scope", scope="{route.scope}"' in response.headers["www-authenticate"]
 
 
+ACTIONS = ("pause", "resume")
+
+
 def test_changes_need_write_and_what_concerns_everybody_needs_admin():
     needs = {label(route): route.scope for route in PROTECTED}
     admin = {"GET /v1/audit", "PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
+    admin |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/", "tenants/{tenantId}/") for action in ACTIONS}
     previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill"}
     for name, scope in needs.items():
         reads = name.startswith("GET") or name in previews

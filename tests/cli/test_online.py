@@ -321,6 +321,19 @@ def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
     assert "/retryPolicy/maxAttempts (--max-attempts)" in result.stderr
 
 
+def test_a_pool_that_is_held_says_so_and_goes_on_when_it_is_let_go(ask_json: Answer, ask: Run, name: str) -> None:
+    assert "pool mail is held since" in ask("pause", "--pool", "mail").stdout
+    assert [each["name"] for each in ask_json("pause", "--json")["pauses"]] == ["mail"]
+    create(ask_json, name, "--pool", "mail")
+    assert "pool 'mail' is paused since" in ask("why", name).stdout
+    assert "nothing is held" in ask("resume", "--pool", "mail").stdout
+
+
+def test_what_to_hold_is_said_once(ask: Run) -> None:
+    assert "say one of --tenant, --pool and --all" in ask("pause", "--all", "--pool", "mail").stderr
+    assert "say one of --tenant, --pool and --all" in ask("resume").stderr
+
+
 def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
     (worker,) = ask_json("workers", "--json")["workers"]
     assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop"})

@@ -8,7 +8,7 @@ from noonday.model.job import Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Bye, Dispatch, HandlerInfo
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter
+from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, Pause
 from noonday.ports.jobs import Change, Fire, NewExecution
 from tests.support.crank import Crank
 from tests.support.factories import (
@@ -318,6 +318,31 @@ async def test_a_tenants_settings_are_kept_with_the_time_they_were_set(archive: 
     await archive.put_tenant(TENANT, settings, audit("tenant.put", NOW_MS + 1))
     assert await archive.find_tenant(TENANT) == (settings, NOW_MS + 1)
     assert len(await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)) == 2
+
+
+async def test_what_was_set_since_an_instant_is_found(archive: Archive) -> None:
+    settings = TenantSettings(weight=2)
+    await archive.put_tenant(TENANT, settings, audit("tenant.put", NOW_MS))
+    await archive.put_tenant(OTHER, settings, audit("tenant.put", NOW_MS + 5))
+    assert sorted(await archive.tenants_since(0)) == sorted([(TENANT, settings, NOW_MS), (OTHER, settings, NOW_MS + 5)])
+    assert await archive.tenants_since(NOW_MS + 5) == [(OTHER, settings, NOW_MS + 5)]
+    assert await archive.tenants_since(NOW_MS + 6) == []
+
+
+async def test_what_is_held_is_held_once_since_it_was_first_and_until_it_is_let_go(archive: Archive) -> None:
+    assert await archive.pauses() == []
+    first = Pause("POOL", "mail", NOW_MS, "ann")
+    await archive.hold(first, audit("pool.pause"))
+    await archive.hold(Pause("POOL", "mail", NOW_MS + 9, "bob"), audit("pool.pause"))
+    await archive.hold(Pause("ALL", "", NOW_MS + 1, "bob"), audit("all.pause"))
+    assert sorted(await archive.pauses()) == [("ALL", "", NOW_MS + 1, "bob"), first]
+    await archive.let_go("POOL", "mail", audit("pool.resume"))
+    await archive.let_go("TENANT", "mail", audit("tenant.resume"))
+    assert await archive.pauses() == [("ALL", "", NOW_MS + 1, "bob")]
+    actions = [
+        entry.action for _, entry in await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=9)
+    ]
+    assert actions == ["tenant.resume", "pool.resume", "all.pause", "pool.pause", "pool.pause"]
 
 
 async def test_the_audit_is_listed_newest_first_filtered_and_in_pages(archive: Archive) -> None:

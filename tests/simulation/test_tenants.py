@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
+import pytest
+
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
@@ -76,6 +78,39 @@ def test_a_rate_is_in_effect_within_seconds() -> None:
         assert len(simulation.history.effects) == 120
 
     play(story)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
+def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
+    async def story(simulation: Simulation) -> None:
+        assert simulation.engine is not None
+        desk = simulation.engine.desk
+        await desk.hold(USER, kind, name)
+        await asyncio.sleep(1.5)
+        await create_due_together(simulation, 0, held=50, free=50)
+        await asyncio.sleep(30)
+        tenants = tenant_of(simulation)
+        before = Counter(tenants[effect.execution] for effect in simulation.history.effects)
+        assert before == ({"free": 50} if kind == "TENANT" else {})
+        assert (await desk.let_go(USER, kind, name)).pauses == ()
+        await asyncio.sleep(5)
+        assert len(simulation.history.effects) == 100
+
+    play(story)
+
+
+def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
+    async def story(simulation: Simulation) -> None:
+        assert simulation.engine is not None
+        await simulation.engine.desk.hold(USER, "TENANT", "held")
+        await create_due_together(simulation, 3, held=20)
+        await kill(simulation)
+        await asyncio.sleep(40)
+        assert simulation.history.effects == []
+        assert simulation.engine is not None
+        await simulation.engine.desk.let_go(USER, "TENANT", "held")
+
+    assert len(play(story).history.effects) == 20
 
 
 def test_weights_share_what_there_is() -> None:

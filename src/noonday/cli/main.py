@@ -23,6 +23,8 @@ COMMANDS = {
     "dead": "noonday.cli.dead:dead",
     "replay": "noonday.cli.replay:replay",
     "pool": "noonday.cli.pools:pool",
+    "pause": "noonday.cli.pauses:pause",
+    "resume": "noonday.cli.pauses:resume",
     "workers": "noonday.cli.workers:workers",
     "top": "noonday.cli.top:top",
     "audit": "noonday.cli.audit:audit",

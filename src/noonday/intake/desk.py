@@ -39,12 +39,13 @@ from noonday.model.view import (
     DeadLetterView,
     ExecutionView,
     JobView,
+    PauseList,
     PoolSettings,
     PoolView,
     TenantSettings,
     TenantView,
 )
-from noonday.ports.archive import Archive, JobRow
+from noonday.ports.archive import Archive, JobRow, Pause
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Receipt, Snapshot
@@ -495,6 +496,18 @@ class Desk:
             self._catalogue.forget()
             view = await self._reading.get_pool(caller, name)
             return await self._kept(caller, idem, self._clock.now_ms(), view)
+
+    async def hold(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
+        """Hand out nothing of a TENANT, for a POOL, or at all (ALL)."""
+        pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
+        async with self._once(caller, idem):
+            await self._archive.hold(pause, self._audit(caller, f"{kind.lower()}.pause", name))
+            return await self._kept(caller, idem, self._clock.now_ms(), await self._reading.pauses(caller))
+
+    async def let_go(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
+        async with self._once(caller, idem):
+            await self._archive.let_go(kind, name, self._audit(caller, f"{kind.lower()}.resume", name))
+            return await self._kept(caller, idem, self._clock.now_ms(), await self._reading.pauses(caller))
 
     async def put_tenant(
         self, caller: Caller, tenant: str, settings: TenantSettings, idem: Idempotency | None = None

@@ -25,6 +25,8 @@ from noonday.model.view import (
     JobView,
     OccurrencePage,
     OccurrenceView,
+    PauseList,
+    PauseView,
     PoolView,
     Preview,
     PreviewTime,
@@ -148,7 +150,7 @@ class Reading:
         return views
 
     async def _why_due(self, job: Job, row: JobRow) -> str:
-        held = self._why_held(job.id)
+        held = self._why_held(job.id) or await self._why_paused(job.tenant, job.spec.target.pool)
         if held:
             return held
         pool = job.spec.target.pool
@@ -163,7 +165,7 @@ class Reading:
         if row.buffered:
             return "an earlier execution of the job that is still open (overlap)"
         if row.fired_ms is None:
-            held = self._why_held(row.id)
+            held = self._why_held(row.id) or await self._why_paused(row.tenant, row.pool)
             if held:
                 return held
             if row.waits_until_ms is None:
@@ -245,6 +247,22 @@ class Reading:
         found = await self._archive.find_tenant(TenantId(tenant))
         settings, updated_ms = found or (TenantSettings(), None)
         return TenantView(tenant=tenant, settings=settings, updated_at=instant_of(updated_ms))
+
+    async def pauses(self, caller: Caller) -> PauseList:
+        """Another tenant's are for admins."""
+        pauses = (
+            PauseView(kind=pause.kind, name=pause.name, since=instant_of(pause.since_ms), by=pause.subject)
+            for pause in await self._archive.pauses()
+            if pause.kind != "TENANT" or pause.name == caller.tenant or caller.may("admin")
+        )
+        return PauseList(pauses=tuple(pauses))
+
+    async def _why_paused(self, tenant: str, pool: str) -> str | None:
+        for pause in await self._archive.pauses():
+            if (pause.kind, pause.name) in (("ALL", ""), ("TENANT", tenant), ("POOL", pool)):
+                what = f"{pause.kind.lower()} {pause.name!r}" if pause.name else "everything"
+                return f"{what} is paused since {instant_of(pause.since_ms):%Y-%m-%dT%H:%M:%SZ} by {pause.subject}"
+        return None
 
     async def overview(self, caller: Caller) -> dict[str, Any]:
         now_ms = self._clock.now_ms()

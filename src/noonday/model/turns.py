@@ -10,6 +10,9 @@ from noonday.model.shares import EQUAL, Shares
 SHARES = (16, 4, 1)
 """HIGH, NORMAL, LOW within a tenant, when all have work that is ready."""
 
+MOST_AT_ONCE = 16
+"""What a tenant of weight 1 takes before the next one has its turn: whoever has little does not wait behind a long turn."""
+
 QueueName = tuple[str, str, int]
 """(pool, tenant, lane)."""
 _Waiting = tuple[int, int, Entry]
@@ -201,7 +204,7 @@ class Turns:
     def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry], shares: Shares) -> None:
         """Tenants take turns until the room is used up or nothing is ready that may be taken."""
         order, blocked = self._awake[pool], []
-        quantum = max(1, room // sum(map(shares.weight, order.tenants())))
+        quantum = min(MOST_AT_ONCE, max(1, room // sum(map(shares.weight, order.tenants()))))
         while room > 0 and order:
             tenant = order.take_next()
             weight = shares.weight(tenant)

@@ -207,6 +207,19 @@ class WorkerView(_View, frozen=True, kw_only=True):
     stuck: tuple[str, ...] = ()
 
 
+class PauseView(_View, frozen=True, kw_only=True):
+    """What is held: a tenant, a pool, or everything (`kind` ALL, without a name)."""
+
+    kind: str
+    name: str
+    since: datetime
+    by: str
+
+
+class PauseList(_View, frozen=True, kw_only=True):
+    pauses: tuple[PauseView, ...]
+
+
 class AuditView(_View, frozen=True, kw_only=True):
     at: datetime
     subject: str

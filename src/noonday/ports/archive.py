@@ -1,6 +1,7 @@
 """Everything that is only looked up: the read side of the store, and the small tables people set."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +23,15 @@ class JobFilter(msgspec.Struct, frozen=True):
     name: str | None = None
     tag: str | None = None
     unique_key: str | None = None
+
+
+class Pause(NamedTuple):
+    """Nothing of a TENANT, for a POOL, or at all (ALL) is handed out."""
+
+    kind: str
+    name: str
+    since_ms: int
+    subject: str
 
 
 class DeadFilterQuery(msgspec.Struct, frozen=True):
@@ -130,6 +140,18 @@ class Archive(ABC):
 
     @abstractmethod
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None: ...
+
+    @abstractmethod
+    async def pauses(self) -> list[Pause]:
+        """What is held at present."""
+
+    @abstractmethod
+    async def hold(self, pause: Pause, audit: AuditEntry) -> None:
+        """From now on. What is held already stays so, since the time it was."""
+
+    @abstractmethod
+    async def let_go(self, kind: str, name: str, audit: AuditEntry) -> None:
+        """Whether it was held or not."""
 
     @abstractmethod
     async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:

@@ -1,5 +1,6 @@
-"""What tenants may take of what is ready: their weights and rates, as they are set at present."""
+"""What tenants may take of what is ready: their weights and rates as they are set at present, and what is held."""
 
+import sys
 from collections.abc import Mapping
 
 from noonday.model.errors import TokensUnavailable
@@ -25,6 +26,7 @@ class Allowances:
         self._tokens = tokens
         self._index = index
         self._clock = clock
+        self._pauses: frozenset[tuple[str, str]] = frozenset()
         self._weights: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}
         self._seen_ms: int | None = None
@@ -33,7 +35,8 @@ class Allowances:
         """Tenants that have something ready and no token, and when there is one."""
 
     async def run_once(self, now_ms: int) -> int:
-        """Learn what was set since the last time."""
+        """Learn what was set since the last time, and what is held."""
+        self._pauses = frozenset((pause.kind, pause.name) for pause in await self._archive.pauses())
         rows = await self._archive.tenants_since((self._seen_ms or 0) - OVERLAP_MS)
         for tenant, settings, _ in rows:
             self._set(tenant, settings)
@@ -49,17 +52,27 @@ class Allowances:
         if rate is not None:
             self._rates[tenant] = rate
 
+    def credit(self, credit: Mapping[str, int]) -> Mapping[str, int]:
+        """What is left of the credit of pools: those that are held have none."""
+        if not self._pauses:
+            return credit
+        if ("ALL", "") in self._pauses:
+            return {}
+        return {pool: room for pool, room in credit.items() if ("POOL", pool) not in self._pauses}
+
     async def shares(self, credit: Mapping[str, int], limit: int) -> Shares:
         """For a claim of at most so many."""
-        self.blocked = {}
         if self._seen_ms is None:
             await self.run_once(self._clock.now_ms())
+        paused = {name for kind, name in self._pauses if kind == "TENANT"}
+        self.blocked = dict.fromkeys(paused, sys.maxsize)
         if not self._rates:
-            return Shares(self._weights)
+            return Shares(self._weights, paused)
         now_ms = self._clock.now_ms()
         waiting = self._index.waiting(now_ms, credit, self._rates)
-        rooms = await self._take({tenant: min(count, limit) for tenant, count in waiting.items()}, now_ms)
-        return Shares(self._weights, self._rates, rooms)
+        wanted = {tenant: min(count, limit) for tenant, count in waiting.items() if tenant not in paused}
+        rooms = await self._take(wanted, now_ms)
+        return Shares(self._weights, self._rates.keys() | paused, rooms)
 
     async def _take(self, wanted: Mapping[str, int], now_ms: int) -> dict[str, int]:
         if not wanted:
@@ -68,7 +81,7 @@ class Allowances:
         try:
             answers = await self._tokens.take(asks, now_ms)
         except TokensUnavailable:
-            self.blocked = dict.fromkeys(wanted, now_ms + TRY_AGAIN_MS)
+            self.blocked |= dict.fromkeys(wanted, now_ms + TRY_AGAIN_MS)
             return {}
         rooms = {}
         for tenant, granted in zip(wanted, answers, strict=True):

@@ -78,7 +78,7 @@ class Dispatcher:
         while len(self._flights) >= FLIGHTS:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
-        credit = await self._bus.credit()
+        credit = self._allowances.credit(await self._bus.credit())
         shares = await self._allowances.shares(credit, self._batch)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
         claimed = await self._index.claim(now_ms, partitions, credit, self._batch, shares)
@@ -96,7 +96,7 @@ class Dispatcher:
     async def next_wait(self) -> float:
         """How long until something may be ready."""
         self._raise_what_failed()
-        credit = await self._bus.credit()
+        credit = self._allowances.credit(await self._bus.credit())
         blocked = self._allowances.blocked
         ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
         ready_ms = min((at_ms for at_ms in (ready, *blocked.values()) if at_ms is not None), default=None)

@@ -25,6 +25,8 @@ from noonday.model.view import (
     JobView,
     OccurrencePage,
     Page,
+    PauseList,
+    PauseView,
     PoolSettings,
     PoolView,
     Preview,
@@ -297,6 +299,18 @@ class Client:
         query = {"target": target, "subject": subject, "limit": limit}
         return self._list(AuditPage, lambda page: page.entries, "/v1/audit", query, cursor)
 
+    async def pauses(self) -> tuple[PauseView, ...]:
+        """What is held: tenants, pools, or everything."""
+        return (await self._http.get(PauseList, "/v1/pauses")).pauses
+
+    async def hold(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
+        """Hold a TENANT or a POOL by its name, or ALL. Jobs are still accepted. Needs scope admin."""
+        return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "pause"))).pauses
+
+    async def let_go(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
+        """What was held goes on, as fast as the pools take it. Needs scope admin."""
+        return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "resume"))).pauses
+
     async def get_tenant(self, tenant: str) -> TenantView:
         return await self._http.get(TenantView, path_of("tenants", tenant))
 
@@ -354,6 +368,13 @@ class Client:
 
 class _Pools(msgspec.Struct):
     pools: list[PoolView]
+
+
+def _pause_path(kind: str, name: str, action: str) -> str:
+    within = {"TENANT": ("tenants", name), "POOL": ("pools", name), "ALL": ()}
+    if kind not in within:
+        raise InvalidInput.of("/kind", f"must be one of {', '.join(within)}", kind)
+    return path_of(*within[kind], action)
 
 
 class _Workers(msgspec.Struct):

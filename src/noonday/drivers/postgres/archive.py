@@ -14,7 +14,7 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, Pause, PoolRow, WorkerRow
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -126,9 +126,7 @@ class PostgresArchive(Archive):
         return found
 
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
-        async with self._database.transaction() as session:
-            await session.execute(SQL.put_pool, name, as_json(settings))
-            await _add_audit(session, audit)
+        await self._audited(SQL.put_pool, (name, as_json(settings)), audit)
 
     async def list_workers(self) -> list[WorkerRow]:
         async with self._database.session() as session:
@@ -138,14 +136,26 @@ class PostgresArchive(Archive):
         row = await self._database.row(SQL.tenant, tenant)
         return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
 
+    async def pauses(self) -> list[Pause]:
+        return [Pause(*row) for row in await self._database.fetch(SQL.pauses)]
+
+    async def hold(self, pause: Pause, audit: AuditEntry) -> None:
+        await self._audited(SQL.hold, pause, audit)
+
+    async def let_go(self, kind: str, name: str, audit: AuditEntry) -> None:
+        await self._audited(SQL.let_go, (kind, name), audit)
+
+    async def _audited(self, query: str, parameters: tuple[Any, ...], audit: AuditEntry) -> None:
+        async with self._database.transaction() as session:
+            await session.execute(query, *parameters)
+            await _add_audit(session, audit)
+
     async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
         rows = await self._database.fetch(SQL.tenants_since, since_ms)
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
-        async with self._database.transaction() as session:
-            await session.execute(SQL.put_tenant, tenant, as_json(settings), audit.at_ms)
-            await _add_audit(session, audit)
+        await self._audited(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms), audit)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int

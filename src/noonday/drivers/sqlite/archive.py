@@ -17,7 +17,7 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, Pause, PoolRow, WorkerRow
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -124,11 +124,7 @@ class SqliteArchive(Archive):
         return found
 
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
-        def work(conn: sqlite3.Connection) -> None:
-            conn.execute(SQL.put_pool, (name, as_json(settings)))
-            add_audit(conn, audit)
-
-        await self._database.write(work)
+        await self._audited(SQL.put_pool, (name, as_json(settings)), audit)
 
     async def list_workers(self) -> list[WorkerRow]:
         return await self._database.read(_workers)
@@ -137,16 +133,28 @@ class SqliteArchive(Archive):
         row = await self._database.read(lambda conn: conn.execute(SQL.tenant, (tenant,)).fetchone())
         return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
 
+    async def pauses(self) -> list[Pause]:
+        return [Pause(*row) for row in await self._database.read(lambda conn: rows_of(conn, SQL.pauses))]
+
+    async def hold(self, pause: Pause, audit: AuditEntry) -> None:
+        await self._audited(SQL.hold, pause, audit)
+
+    async def let_go(self, kind: str, name: str, audit: AuditEntry) -> None:
+        await self._audited(SQL.let_go, (kind, name), audit)
+
+    async def _audited(self, query: str, parameters: tuple[Any, ...], audit: AuditEntry) -> None:
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(query, tuple(parameters))
+            add_audit(conn, audit)
+
+        await self._database.write(work)
+
     async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_since, since_ms))
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
-        def work(conn: sqlite3.Connection) -> None:
-            conn.execute(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms))
-            add_audit(conn, audit)
-
-        await self._database.write(work)
+        await self._audited(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms), audit)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int

@@ -186,6 +186,14 @@ CREATE TABLE tenants (
 );
 CREATE INDEX tenants_updated ON tenants (updated_ms);
 
+CREATE TABLE pauses (
+    kind     text NOT NULL,
+    name     text COLLATE "C" NOT NULL,
+    since_ms bigint NOT NULL,
+    subject  text NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+
 CREATE TABLE audit (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant  text COLLATE "C" NOT NULL,

@@ -51,8 +51,8 @@ UPDATE workers SET state = $2, seen_ms = greatest(seen_ms, $3) WHERE id = $1;
 -- Workers of a partition of the log that are taken for alive or have RUNNING rows.
 SELECT id FROM workers WHERE state = 'ALIVE' AND partition = $1
 UNION
-SELECT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
-WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
+SELECT x.worker_id FROM (SELECT DISTINCT worker_id FROM executions WHERE state = 1) x LEFT JOIN workers w ON w.id = x.worker_id
+WHERE coalesce(w.partition, $1) = $1;
 
 -- name: running_of_workers
 -- What some workers run.
@@ -96,7 +96,7 @@ WITH old AS MATERIALIZED (
     SELECT array_agg(id) AS ids FROM (
         SELECT id FROM executions WHERE id < $1::uuid AND state = $2 AND finished_ms < $3 ORDER BY id LIMIT $4) page
 ), gone AS (
-    DELETE FROM executions WHERE id = ANY ((SELECT ids FROM old)::uuid[]) RETURNING 1
+    DELETE FROM executions x USING unnest((SELECT ids FROM old)::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 )

@@ -177,6 +177,14 @@ CREATE TABLE tenants (
 ) WITHOUT ROWID;
 CREATE INDEX tenants_updated ON tenants (updated_ms);
 
+CREATE TABLE pauses (
+    kind     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    since_ms INTEGER NOT NULL,
+    subject  TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant  TEXT NOT NULL,

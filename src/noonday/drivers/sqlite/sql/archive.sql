@@ -119,6 +119,18 @@ FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 -- A tenant's settings.
 SELECT settings, updated_ms FROM tenants WHERE id = ?1;
 
+-- name: pauses
+-- What is held.
+SELECT json_group_array(json_array(kind, name, since_ms, subject)) FROM pauses;
+
+-- name: hold
+-- Hold a tenant, a pool, or everything.
+INSERT INTO pauses (kind, name, since_ms, subject) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (kind, name) DO NOTHING;
+
+-- name: let_go
+-- No longer hold it.
+DELETE FROM pauses WHERE kind = ?1 AND name = ?2;
+
 -- name: tenants_since
 -- Settings that were put since an instant.
 SELECT json_group_array(json_array(id, settings, updated_ms)) FROM tenants WHERE updated_ms >= ?1;
