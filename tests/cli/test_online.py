@@ -329,6 +329,15 @@ def test_a_pool_that_is_held_says_so_and_goes_on_when_it_is_let_go(ask_json: Ans
     assert "nothing is held" in ask("resume", "--pool", "mail").stdout
 
 
+def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run) -> None:
+    assert "no limits" in ask("tenant", "show", "globex").stdout
+    assert ask("tenant", "set", "globex", "--weight", "4", "--rate", "50").exit_code == 0
+    changed = ask_json("tenant", "set", "globex", "--burst", "100", "--rate", "none", "--json")
+    assert changed["settings"] == {"weight": 4, "burst": 100}
+    assert "weight 4, burst 100" in ask("tenant", "show", "globex").stdout
+    assert "must be from 1 to 1000" in ask("tenant", "set", "globex", "--weight", "0").stderr
+
+
 def test_what_to_hold_is_said_once(ask: Run) -> None:
     assert "say one of --tenant, --pool and --all" in ask("pause", "--all", "--pool", "mail").stderr
     assert "say one of --tenant, --pool and --all" in ask("resume").stderr

@@ -23,6 +23,7 @@ COMMANDS = {
     "dead": "noonday.cli.dead:dead",
     "replay": "noonday.cli.replay:replay",
     "pool": "noonday.cli.pools:pool",
+    "tenant": "noonday.cli.tenants:tenant",
     "pause": "noonday.cli.pauses:pause",
     "resume": "noonday.cli.pauses:resume",
     "workers": "noonday.cli.workers:workers",

@@ -102,6 +102,8 @@ class Volley:
                 self.held.append(Held(entry, reason))
                 return
             slot = self._take_slot(tenant, job_id)
+            # Whoever read it while it waited would end it, and forget the slot.
+            self.ledger.touched.add((tenant, job_id))
         self.ledger.handed_out_again.append((entry.key, slot))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.ledger.drop([entry.key])

@@ -23,6 +23,8 @@ log = structlog.get_logger("noonday.kafka")
 SCALE = 1_000_000
 IDLE_SEC = 60.0
 """A partition that nobody has read for so long is somebody else's by now."""
+SILENT_SEC = 20.0
+"""Ticks come every few seconds: a client that hears nothing for so long may have lost its broker for good, and is replaced."""
 _POLL_SEC = 0.1
 _MOST, _MOST_BYTES = 20_000, 16_777_216
 """How many entries may lie here, unless more are asked for at once; and what their messages may have in bytes."""
@@ -139,11 +141,16 @@ class LogReader(ClientThread):
 
     def _open(self) -> None:
         self._consumer = Consumer(self._options.reader())
+        self._heard_at = pace.monotonic()
 
     def _turn(self) -> None:
         if pace.monotonic() - self._asked_at > IDLE_SEC:
             self._stopping.set()
             return
+        if pace.monotonic() - self._heard_at > SILENT_SEC:
+            self._consumer.close()
+            self._open()
+            self._astray = True
         with self._lock:
             pages = self._pages
             full = pages.next < 0 or pages.count >= self._most or pages.bytes >= _MOST_BYTES
@@ -154,6 +161,7 @@ class LogReader(ClientThread):
         if start is not None:
             self._go_to(start)
         elif full:
+            self._heard_at = pace.monotonic()
             self._drained.wait(_POLL_SEC)
         else:
             self._fetch()
@@ -168,6 +176,7 @@ class LogReader(ClientThread):
         first = self._consumer.poll(_POLL_SEC)
         if first is None:
             return
+        self._heard_at = pace.monotonic()
         messages = [first, *self._consumer.consume(max(1, _CHUNK_BYTES // round(self._mean_bytes)), 0)]
         opened = [self._open_message(each) for each in messages if each.error() is None]
         with self._lock:
