@@ -25,6 +25,7 @@ from noonday.model.errors import (
     NoondayError,
     NotFound,
     PayloadTooLarge,
+    Unavailable,
     VersionMismatch,
 )
 from noonday.model.execution import State
@@ -182,6 +183,8 @@ class Desk:
                 trace=traceparent,
             )
             return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload)
+        except Unavailable:
+            raise  # no flaw of the job
         except NoondayError as error:
             return error
 

@@ -152,6 +152,7 @@ def _session_settings(options: PostgresOptions) -> dict[str, str]:
         "enable_seqscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
+        "max_parallel_workers_per_gather": "0",
     }
 
 

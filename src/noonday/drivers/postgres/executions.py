@@ -92,13 +92,8 @@ class PostgresExecutions(Executions):
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
         await self._keep_partitions(now_ms)
         went: int = 0
-        for state, age_ms in (
-            (State.SUCCEEDED, policy.succeeded_ms),
-            (State.CANCELLED, policy.cancelled_ms),
-            (State.EXPIRED, policy.expired_ms),
-            (State.DEAD, policy.dead_ms),
-        ):
-            went += await self._prune_executions(state, now_ms - age_ms, limit)
+        for age_ms, states in _by_age(policy).items():
+            went += await self._prune_executions(states, now_ms - age_ms, limit)
         value = self._database.value
         went += await value(SQL.drop_decisions, now_ms - policy.decisions_ms, limit)
         went += await value(SQL.drop_audit, now_ms - policy.audit_ms, limit)
@@ -119,12 +114,12 @@ class PostgresExecutions(Executions):
                     await session.fetchval(SQL.drop_partitions, now_ms - DAY_MS)
         self._partitions_at_ms = now_ms + PARTITIONS_EVERY_MS
 
-    async def _prune_executions(self, state: State, before_ms: int, limit: int) -> int:
+    async def _prune_executions(self, states: Sequence[State], before_ms: int, limit: int) -> int:
         if before_ms <= 0:
             return 0
         time = f"{before_ms:012x}"
         newest = f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
-        count: int = await self._database.value(SQL.drop_executions, newest, int(state), before_ms, limit)
+        count: int = await self._database.value(SQL.drop_executions, newest, list(states), before_ms, limit)
         return count
 
     async def _prune_jobs(self, before_ms: int, limit: int) -> int:
@@ -223,6 +218,19 @@ class _Settle:
             ledger_text,
             self._now_ms,
         )
+
+
+def _by_age(policy: Retention) -> dict[int, list[State]]:
+    """States that are kept equally long are looked for together: whoever looks for a rare one passes all the others."""
+    ages: dict[int, list[State]] = {}
+    for state, age_ms in (
+        (State.SUCCEEDED, policy.succeeded_ms),
+        (State.CANCELLED, policy.cancelled_ms),
+        (State.EXPIRED, policy.expired_ms),
+        (State.DEAD, policy.dead_ms),
+    ):
+        ages.setdefault(age_ms, []).append(state)
+    return ages
 
 
 def _fate(execution: Execution) -> Outcome:

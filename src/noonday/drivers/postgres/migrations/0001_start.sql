@@ -65,6 +65,7 @@ CREATE TABLE timeline (
     pool       text NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX timeline_due ON timeline (due_ms, key) WHERE due_ms IS NOT NULL;
+CREATE INDEX timeline_planned ON timeline (key) WHERE kind = 0 AND planned = 1;
 
 -- By time: an id begins with the instant of its occurrence, so the id alone finds the partition.
 -- watch: 1 overlap is not ALLOW, 2 a concurrency key. Whoever closes a watched execution looks for what waits on it.
@@ -96,8 +97,7 @@ CREATE TABLE executions (
     moves       text NOT NULL,
     failure     text,
     progress    bytea,
-    result      bytea,
-    PRIMARY KEY (id)
+    result      bytea
 ) PARTITION BY RANGE (id);
 CREATE INDEX executions_job ON executions (job_id, id);
 CREATE INDEX executions_open ON executions (job_id) WHERE state < 2;
@@ -105,6 +105,8 @@ CREATE INDEX executions_running ON executions (worker_id) WHERE state = 1;
 CREATE INDEX executions_adrift ON executions (fired_ms) WHERE state = 0 AND worker_id IS NULL AND fired_ms IS NOT NULL;
 -- What was asked to end, by when it did. Those that have not come last.
 CREATE INDEX executions_wished ON executions (pool, coalesce(finished_ms, 9000000000000000)) WHERE cancel IS NOT NULL;
+-- Last: where the planner believes a partition to be empty, all indexes seem equally good to it, and the newest one wins.
+ALTER TABLE executions ADD PRIMARY KEY (id);
 CREATE TABLE executions_default PARTITION OF executions DEFAULT;
 
 CREATE TABLE decisions (

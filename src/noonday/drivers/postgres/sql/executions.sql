@@ -94,7 +94,7 @@ WHERE cancel IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 900000000000000
 -- occurrence.
 WITH old AS MATERIALIZED (
     SELECT array_agg(id) AS ids FROM (
-        SELECT id FROM executions WHERE id < $1::uuid AND state = $2 AND finished_ms < $3 ORDER BY id LIMIT $4) page
+        SELECT id FROM executions WHERE id < $1::uuid AND state = ANY ($2::smallint[]) AND finished_ms < $3 ORDER BY id LIMIT $4) page
 ), gone AS (
     DELETE FROM executions x USING unnest((SELECT ids FROM old)::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
