@@ -1,9 +1,10 @@
 """A cluster in simulated processes over simulated servers: every role several times, each dying and coming back."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from noonday.drivers.sqlite.store import Store, store_on
 from noonday.model.errors import Unavailable
@@ -16,6 +17,7 @@ from noonday.runtime.supervise import Loop, Tasks, every
 from noonday.runtime.tracing import Tracing
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, recorder_of, worker_of
+from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
 from tests.simulation.embedded import Simulation
 from tests.simulation.history import Effect
@@ -46,6 +48,13 @@ class ClusterSimulation(Simulation):
         self.redis = Redis(self.world)
         self.registrar = Registrar(self.world)
         self.processes: dict[str, Process] = {}
+        self.kept_down: set[str] = set()
+        """Names of processes that are not started again for now."""
+        self.restart_sec: float | None = None
+        """How long until a dead process is started again; None: as the seed likes."""
+        self.faces: dict[str, tuple[Process, Engine]] = {}
+        """Every API; users speak with the one that began last."""
+        self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._serial = 0
 
     # -- processes -----------------------------------------------------------------------------------------------------
@@ -53,9 +62,11 @@ class ClusterSimulation(Simulation):
     async def boot(self) -> None:
         for role, count in ROLES.items():
             for number in range(count):
-                await self._boot_one(role, f"{role}-{number}")
+                await self.start(f"{role}-{number}")
 
-    async def _boot_one(self, role: str, name: str) -> None:
+    async def start(self, name: str) -> None:
+        """Start a process that is not there, and wait until it is up."""
+        role = name.split("-")[0]
         process = self.processes[name] = self.world.process(name)
         up = self.world.loop.create_future()
         process.spawn(self._live_as(role, process, up))
@@ -97,12 +108,21 @@ class ClusterSimulation(Simulation):
         self.process = process
         self.clock = clock
         self.engine = cast(Engine, IntakePart(drivers, around, new_id=self._new_id))
+        self.faces[process.name] = (process, self.engine)
 
     async def _be_scheduler(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
         part, tasks = SchedulerPart(drivers, around), Tasks()
         cast(SimIndex, drivers.index).on_placed = part.wake
         for loop in part.loops.values():
             tasks.spawn(loop.run(), loop.name)
+
+        async def hand_over() -> None:
+            await tasks.end("dispatcher", "hydrator", "sweeper")
+            await part.dispatcher.land()
+            await tasks.end("ownership")
+            await part.ownership.leave()
+
+        self._stops[process.name] = hand_over
 
     async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
         def recorder(partition: int) -> Recorder:
@@ -132,6 +152,7 @@ class ClusterSimulation(Simulation):
         tasks = Tasks()
         for name, coroutine in worker.loops().items():
             tasks.spawn(coroutine, name)
+        self._stops[process.name] = worker.close
 
     def _new_worker_id(self) -> WorkerId:
         self._serial += 1
@@ -141,15 +162,90 @@ class ClusterSimulation(Simulation):
         await asyncio.gather(*(self._keep(name) for name in list(self.processes)))
 
     async def _keep(self, name: str) -> None:
-        role = name.split("-")[0]
         while True:
             process = self.processes[name]
             await process.wait_dead()
             self.history.deaths.append((str(process), self.world.now_ms()))
-            if role == "api":
+            if process is self.process:
                 self.engine = None
-            await asyncio.sleep(self.random.choice([0.01, 0.5, 3, 20]))
-            await self._boot_one(role, name)
+            rest = self.random.choice([0.01, 0.5, 3, 20])
+            await asyncio.sleep(rest if self.restart_sec is None else self.restart_sec)
+            while name in self.kept_down:
+                await asyncio.sleep(0.1)
+            await self.start(name)
+
+    def kill(self, *names: str) -> None:
+        """These die, and stay away until they are let up."""
+        for name in names:
+            self.kept_down.add(name)
+            self.processes[name].kill()
+
+    async def let_up(self, *names: str) -> None:
+        """These are started again."""
+        for name in names:
+            before = self.processes[name]
+            self.kept_down.discard(name)
+            while self.processes[name] is before:
+                await asyncio.sleep(0.05)
+
+    async def stop(self, name: str) -> None:
+        """A process is told to stop: it hands over or drains, ends, and stays away."""
+        process = self.processes[name]
+        stopped = process.spawn(self._stops[name]())
+        while not stopped.done():
+            await asyncio.sleep(0.01)
+        self.kill(name)
+
+    async def _behave(self, ctx: Context, payload: dict[str, Any]) -> Any:
+        if payload.get("do") == "snooze, then sleep":
+            if ctx._dispatch.number == 1:
+                raise Snooze(1.5)
+            payload = {**payload, "do": "sleep"}
+        return await super()._behave(ctx, payload)
+
+    # -- faults at a moment of the story -------------------------------------------------------------------------------
+
+    def at(
+        self,
+        verb: str,
+        role: str,
+        act: Callable[[Process], None],
+        *,
+        done: bool = False,
+        given: Callable[[], object] = lambda: True,
+    ) -> list[Process]:
+        """When a process of a role makes a call for the first time (`done`: when the server has done it, and has not answered
+        yet), and something is given, act. Answers a list that has that process from then on."""
+        caught: list[Process] = []
+
+        def watch(process: Process, its_verb: str, is_done: bool) -> bool:
+            if caught or (its_verb, is_done) != (verb, done) or process.name.split("-")[0] != role or not given():
+                return False
+            caught.append(process)
+            self.world.note(f"{process} is caught in {verb}, done: {done}")
+            act(process)
+            return True
+
+        self.network.watchers.append(watch)
+        return caught
+
+    def flush(self) -> None:
+        self.redis.flush()
+        self.history.flushes.append(self.world.now_ms())
+
+    async def away(self, server: str, seconds: float) -> None:
+        """Nobody reaches a server for a while."""
+        await self._cut_for("*", server, seconds)
+
+    def cut(self, name: str, server: str) -> None:
+        """A process does not reach a server, until the end of the story or until it is mended."""
+        self.network.cuts.add((name, server))
+        self.history.cuts.append((name, server, self.world.now_ms(), sys.maxsize))
+
+    def mend(self) -> None:
+        self.network.cuts.clear()
+        now_ms = self.world.now_ms()
+        self.history.cuts = [(*cut[:3], min(cut[3], now_ms)) for cut in self.history.cuts]
 
     def _check_synced(self, effect: Effect) -> None:
         """That is a promise of the embedded rung."""
@@ -163,8 +259,10 @@ class ClusterSimulation(Simulation):
     def direct(self, director: Callable[[], Awaitable[None]]) -> None:
         async def and_heal() -> None:
             await director()
-            self.network.cuts.clear()
+            self.mend()
+            self.kept_down.clear()
             self.network.away.clear()
+            self.network.stalled.clear()
             for process in self.processes.values():
                 process.wake()
 
@@ -175,21 +273,18 @@ class ClusterSimulation(Simulation):
         random = self.random
         kind = random.choice(["flush", "away", "cut", "cut"])
         if kind == "flush":
-            self.redis.flush()
-            self.history.flushes.append(self.world.now_ms())
+            self.flush()
             return
         server = random.choice(["store", "redis", "kafka", "etcd"])
         lasts = random.choice([0.3, 2, 7, 25])
-        if kind == "away":
-            self.network.away.add(server)
-            self.history.cuts.append(("*", server, self.world.now_ms(), self.world.now_ms() + round(lasts * 1000)))
-            self.world.note(f"{server} is away for {lasts} s")
-            await asyncio.sleep(lasts)
-            self.network.away.discard(server)
-        else:
-            cut = (random.choice(sorted(self.processes)), server)
-            self.network.cuts.add(cut)
-            self.history.cuts.append((*cut, self.world.now_ms(), self.world.now_ms() + round(lasts * 1000)))
-            self.world.note(f"{cut} is cut for {lasts} s")
-            await asyncio.sleep(lasts)
-            self.network.cuts.discard(cut)
+        who = "*" if kind == "away" else random.choice(sorted(self.processes))
+        await self._cut_for(who, server, lasts)
+
+    async def _cut_for(self, who: str, server: str, seconds: float) -> None:
+        now_ms = self.world.now_ms()
+        self.history.cuts.append((who, server, now_ms, now_ms + round(seconds * 1000)))
+        self.world.note(f"{who} is cut off from {server} for {seconds} s")
+        cuts, cut = (self.network.away, server) if who == "*" else (self.network.cuts, (who, server))
+        cuts.add(cut)
+        await asyncio.sleep(seconds)
+        cuts.discard(cut)

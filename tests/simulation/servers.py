@@ -27,6 +27,8 @@ from tests.simulation.history import History
 from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
+Watcher = Callable[[Process, str, bool], bool]
+"""Told of each call (who, verb, whether the server has done it); answers whether it has done something about it."""
 LOG_PARTITIONS = 2
 POOL_PARTITIONS = 3
 SESSION_SEC = 6.0
@@ -44,24 +46,48 @@ class Network:
     cuts: set[tuple[str, str]] = field(default_factory=set)
     """(process, server); every process, if it is `*`."""
     away: set[str] = field(default_factory=set)
+    stalled: set[str] = field(default_factory=set)
+    """Servers that take requests and answer when the stall is over."""
+    watchers: list[Watcher] = field(default_factory=list)
 
     def reaches(self, process: Process, server: str) -> bool:
         return server not in self.away and (process.name, server) not in self.cuts
 
     async def call(
-        self, process: Process, clock: SimClock, server: str, work: Callable[[], T], failing: type[Unavailable]
+        self,
+        process: Process,
+        clock: SimClock,
+        server: str,
+        work: Callable[[], T],
+        failing: type[Unavailable],
+        verb: str = "",
     ) -> T:
         """One round trip. What was sent may have been done although the answer is lost."""
+        verb = verb or verb_of(work)
         await clock.sleep(self.random.random() * 0.003)
+        if self._is_noticed(process, verb, done=False):
+            await clock.sleep(0)  # whoever was killed or frozen goes no further
+        while server in self.stalled:
+            await clock.sleep(0.1)
         if not self.reaches(process, server):
             await clock.sleep(0.5)
             raise failing(f"{server} does not answer")
         done = work()
+        self._is_noticed(process, verb, done=True)
         await clock.sleep(self.random.random() * 0.003)
         if not self.reaches(process, server):
             await clock.sleep(0.5)
             raise failing(f"{server} did it, perhaps, and the answer is lost")
         return done
+
+    def _is_noticed(self, process: Process, verb: str, *, done: bool) -> bool:
+        noticed = [watcher(process, verb, done) for watcher in self.watchers]
+        return any(noticed)
+
+
+def verb_of(work: Callable[..., object]) -> str:
+    """The method of a driver that a piece of its work was written in."""
+    return work.__qualname__.split(".<locals>")[0].split(".")[-1]
 
 
 class ServerDatabase(Database):
@@ -77,14 +103,14 @@ class ServerDatabase(Database):
     async def write(self, work: Work[T]) -> T:
         request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
         await self._network.call(
-            self._process, self._clock, STORE, lambda: self._disk.commit([request]), StoreUnavailable
+            self._process, self._clock, STORE, lambda: self._disk.commit([request]), StoreUnavailable, verb_of(work)
         )
         request.resolve()
         return await request.future
 
     async def read(self, work: Work[T]) -> T:
         return await self._network.call(
-            self._process, self._clock, STORE, lambda: work(self._disk.conn), StoreUnavailable
+            self._process, self._clock, STORE, lambda: work(self._disk.conn), StoreUnavailable, verb_of(work)
         )
 
     async def close(self) -> None:
@@ -108,6 +134,11 @@ class Broker:
     joined: int = 0
     duplicate: float = 0.02
     """The chance that a message is written twice."""
+    depth: int | None = None
+    """How many unread messages of a pool use up its credit; None: it is never used up."""
+    read_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    rebalances: int = 0
+    """How often everyone was told to begin where the group has committed."""
 
     def topic(self, pool: str) -> list[list[Dispatch]]:
         return self.topics.setdefault(pool, [[] for _ in range(POOL_PARTITIONS)])
@@ -118,6 +149,20 @@ class Broker:
             partition.append(dispatch)
             if self.random.random() < self.duplicate:
                 partition.append(dispatch)
+
+    def rebalance(self) -> None:
+        """What was taken and is not committed is delivered again; late commits of it are refused."""
+        self.rebalances += 1
+        self.world.note("the broker rebalances")
+
+    def credit(self, pool: str) -> int:
+        if self.depth is None:
+            return 50
+        ends = [len(partition) for partition in self.topic(pool)]
+        return self.depth - sum(end - self.read_to.get((pool, n), 0) for n, end in enumerate(ends))
+
+    def is_all_committed(self, pool: str) -> bool:
+        return all(self.committed.get((pool, n), 0) == len(each) for n, each in enumerate(self.topic(pool)))
 
     def assigned(self, pool: str, worker: WorkerId) -> list[int]:
         """Partitions of a pool that fall to a worker, as of now."""
@@ -147,7 +192,7 @@ class SimBus(Bus):
         self._process = process
         self._clock = clock
         self._position: dict[tuple[str, int], int] = {}
-        self._generation = -1
+        self._rebalances = broker.rebalances
         self._open: dict[tuple[str, int], dict[int, tuple[ExecutionId, int]]] = {}
         """Taken and not done, by partition: offset -> dispatch."""
 
@@ -168,6 +213,10 @@ class SimBus(Bus):
 
     def _take(self, worker: WorkerId, room: Mapping[str, int]) -> list[Dispatch]:
         broker, taken = self._broker, []
+        if self._rebalances != broker.rebalances:
+            self._rebalances = broker.rebalances
+            self._position.clear()
+            self._open.clear()
         for pool in broker.capacity:
             if worker in broker.capacity[pool]:
                 broker.members.setdefault(pool, {})[worker] = broker.world.loop.time()
@@ -180,7 +229,7 @@ class SimBus(Bus):
                 messages = broker.topic(pool)[partition][at : at + count]
                 for offset, message in enumerate(messages, at):
                     self._open.setdefault(place, {})[offset] = (message.execution_id, message.number)
-                self._position[place] = at + len(messages)
+                self._position[place] = broker.read_to[place] = at + len(messages)
                 count -= len(messages)
                 taken += messages
         return taken
@@ -191,6 +240,8 @@ class SimBus(Bus):
             self._open.pop(place, None)
 
     async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+        if self._rebalances != self._broker.rebalances:
+            return
         names = {(dispatch.execution_id, dispatch.number) for dispatch in dispatches}
         for place, taken in self._open.items():
             for offset in [offset for offset, name in taken.items() if name in names]:
@@ -203,7 +254,7 @@ class SimBus(Bus):
     async def credit(self) -> Mapping[str, int]:
         if not self._network.reaches(self._process, KAFKA):
             return {}
-        return {pool: 50 for pool in self._broker.capacity if self._broker._alive(pool)}
+        return {pool: self._broker.credit(pool) for pool in self._broker.capacity if self._broker._alive(pool)}
 
     async def join(self, worker: WorkerId, pools: Mapping[str, int]) -> int:
         def work() -> int:
@@ -211,7 +262,7 @@ class SimBus(Bus):
                 self._broker.capacity.setdefault(pool, {})[worker] = slots
                 self._broker.members.setdefault(pool, {})[worker] = self._broker.world.loop.time()
             self._broker.joined += 1
-            return self._broker.joined % LOG_PARTITIONS
+            return self._broker.joined % len(self._broker.log)
 
         return await self._call(work)
 

@@ -1,0 +1,679 @@
+"""Ways to lose or repeat work among several processes that were found once, each played again.
+
+The names are those of docs/invariants.md. Unless a story says otherwise there are an API, two schedulers, two recorders and two
+workers, everybody is at work when it begins, and no message is delivered twice by chance.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from noonday.model.execution import State
+from noonday.model.job import JobType
+from noonday.model.message import Tick
+from tests.simulation.cluster import ClusterSimulation
+from tests.simulation.embedded import USER
+from tests.simulation.kernel import Process
+from tests.simulation.test_named_seeds import created, once, one, states, until
+
+Story = Callable[[ClusterSimulation], Awaitable[None]]
+NO_STALL_SEC = 10
+"""Two lives of a lease, the grace of the sweeper, and a moment (I16)."""
+
+
+def play(story: Story, seed: int = 1, concurrency: int = 16) -> ClusterSimulation:
+    """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
+    simulation = ClusterSimulation(seed, concurrency=concurrency)
+    simulation.broker.duplicate = 0.0
+    simulation.restart_sec = 0.5
+
+    async def direct() -> None:
+        await until(lambda: _are_at_work(simulation))
+        await story(simulation)
+
+    try:
+        problems = simulation.run(direct)
+    finally:
+        simulation.world.close()
+    assert problems == []
+    return simulation
+
+
+def _are_at_work(simulation: ClusterSimulation) -> bool:
+    owners, owned = one(simulation, "SELECT count(DISTINCT owner), count(owner) FROM partitions")
+    known = one(simulation, "SELECT count(*) FROM workers WHERE state = 'ALIVE'")[0]
+    ticks = one(simulation, "SELECT count(*) FROM places WHERE tick_ms > 0")[0]
+    return (owners, owned, known, ticks) == (2, 256, 2, 2) and "p" in simulation.redis.eras
+
+
+async def create_some(simulation: ClusterSimulation, count: int, delay: float = 0.0, **payload: Any) -> None:
+    for _ in range(count):
+        await created(simulation, once(simulation, delay, payload={"v": 1, **payload}))
+
+
+async def all_begun(simulation: ClusterSimulation, count: int, seconds: float = 60) -> None:
+    await until(lambda: len(simulation.history.effects) >= count, seconds)
+
+
+async def all_told(simulation: ClusterSimulation, count: int, seconds: float = 60) -> None:
+    """The store knows that so many run."""
+    await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 1", count), seconds)
+
+
+async def all_ended(simulation: ClusterSimulation, count: int, seconds: float = 60) -> None:
+    await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state > 1", count), seconds)
+
+
+def rows(simulation: ClusterSimulation, query: str, count: int) -> bool:
+    return len(simulation.disk.conn.execute(query).fetchall()) == count
+
+
+def lost(simulation: ClusterSimulation) -> int:
+    """How many workers were ever called lost while they ran something, or are called so now."""
+    marked: int = one(simulation, "SELECT count(*) FROM workers WHERE state = 'LOST'")[0]
+    return marked + sum(State.FAILED_WORKER_LOST in moves for moves in paths(simulation))
+
+
+def paths(simulation: ClusterSimulation) -> list[list[State]]:
+    found = simulation.disk.conn.execute("SELECT moves FROM executions ORDER BY id").fetchall()
+    return [[State(move[0]) for move in msgspec.json.decode(f"[{moves}]")] for (moves,) in found]
+
+
+def published(simulation: ClusterSimulation) -> int:
+    return sum(map(len, simulation.broker.topic("p")))
+
+
+def unsealed(simulation: ClusterSimulation) -> int:
+    count: int = one(simulation, "SELECT count(*) FROM batches")[0]
+    return count
+
+
+def ran_on(simulation: ClusterSimulation) -> list[str]:
+    return [effect.process for effect in simulation.history.effects]
+
+
+def assert_ran_once(simulation: ClusterSimulation, count: int) -> None:
+    """All succeeded, in one run and under the first dispatch."""
+    assert states(simulation) == ["SUCCEEDED"] * count
+    assert len(simulation.history.effects) == count
+    assert rows(simulation, "SELECT id FROM executions WHERE dispatch = 1 AND attempt = 1", count)
+
+
+def lag(simulation: ClusterSimulation) -> None:
+    """Nothing that is reported reaches the store for now."""
+    simulation.cut("recorder-0", "store")
+    simulation.cut("recorder-1", "store")
+
+
+def test_hand_over_backlog() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
+        for worker in workers:
+            worker.freeze()
+        await create_some(simulation, 20)
+        await until(lambda: published(simulation) == 20 and not unsealed(simulation), 4)
+        await simulation.stop("scheduler-0")
+        await until(lambda: one(simulation, "SELECT count(DISTINCT owner) FROM partitions") == (1,), 1)
+        for worker in workers:
+            worker.wake()
+        await all_ended(simulation, 20, 5)
+
+    assert_ran_once(play(story), 20)
+
+
+def test_long_job_rebalance() -> None:
+    """Also while a long job runs, everything is committed: a worker that joins is given nothing again."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 4, do="sleep", sec=40)
+        await all_told(simulation, 4)
+        await create_some(simulation, 40)
+        await all_ended(simulation, 40)
+        await until(lambda: simulation.broker.is_all_committed("p"), 2)
+        await simulation.start("worker-2")
+        simulation.broker.rebalance()
+
+    assert_ran_once(play(story), 44)
+
+
+def test_retry_then_flush() -> None:
+    """The recorder dies between the commit of a retry and its hint, and Redis forgets."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        def die(process: Process) -> None:
+            process.kill()
+            simulation.flush()
+
+        dead = simulation.at("settle", "recorder", die, done=True, given=lambda: retry_is_decided(simulation))
+        await create_some(simulation, 1, do="fail", times=1)
+        await until(lambda: dead)
+        await all_begun(simulation, 2, 2 + NO_STALL_SEC)
+
+    def retry_is_decided(simulation: ClusterSimulation) -> Any:
+        return one(simulation, "SELECT 1 FROM timeline WHERE kind = 1")
+
+    assert states(play(story)) == ["SUCCEEDED"]
+
+
+def test_flush_while_running() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=45)
+        await all_told(simulation, 8)
+        simulation.flush()
+        await asyncio.sleep(40)
+        assert lost(simulation) == 0
+
+    simulation = play(story)
+    assert_ran_once(simulation, 8)
+    assert lost(simulation) == 0
+
+
+@pytest.mark.parametrize(("verb", "done", "runs"), [("claim", True, 1), ("look", True, 1), ("report", False, 2)])
+def test_dead_before_report(verb: str, done: bool, runs: int) -> None:
+    """Whoever has claimed it dies: when the claim lapses, another one runs the same dispatch."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        def die(process: Process) -> None:
+            simulation.kill(process.name)
+
+        is_fired = "SELECT 1 FROM executions"
+        dead = simulation.at(verb, "worker", die, done=done, given=lambda: one(simulation, is_fired))
+        await create_some(simulation, 1, do="sleep", sec=0.5)
+        await until(lambda: dead)
+        await all_ended(simulation, 1, 60)
+        assert ran_on(simulation)[-1] != str(dead[0])
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert len(simulation.history.effects) == runs
+    assert one(simulation, "SELECT dispatch, attempt FROM executions") == (1, 1)
+
+
+def test_drain_interrupt() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=50)
+        await all_told(simulation, 8)
+        await asyncio.sleep(5)
+        await create_some(simulation, 4, do="sleep", sec=20)
+        await all_begun(simulation, 12)
+        await simulation.stop("worker-0")
+
+    simulation = play(story)
+    interrupted = ran_on(simulation)[:8].count("worker-0")
+    assert interrupted > 0
+    assert states(simulation) == ["SUCCEEDED"] * 12
+    assert len(simulation.history.effects) == 12 + interrupted
+    assert rows(simulation, "SELECT id FROM executions WHERE attempt = 1", 12)
+    assert rows(simulation, "SELECT id FROM executions WHERE dispatch = 2", interrupted)
+    assert lost(simulation) == 0
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_frozen_in_fire(done: bool) -> None:
+    """The owner is frozen with a fire on its way to the store, or with the answer on its way back."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        frozen = simulation.at("fire", "scheduler", lambda process: process.freeze(), done=done)
+        await create_some(simulation, 20)
+        await until(lambda: frozen)
+        await all_ended(simulation, 20, NO_STALL_SEC)
+        await create_some(simulation, 20)
+        await all_ended(simulation, 40, 2)
+        frozen[0].wake()
+        await asyncio.sleep(10)
+
+    assert_ran_once(play(story), 40)
+
+
+def test_cut_from_store() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.cut("scheduler-0", "store")
+        await create_some(simulation, 20)
+        await all_ended(simulation, 20, NO_STALL_SEC)
+
+    assert_ran_once(play(story), 20)
+
+
+def test_cut_off_still_member() -> None:
+    """Cut off from the store in the moment of a fire: what it fired is published by an heir, although it reaches the others."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        def cut(process: Process) -> None:
+            simulation.cut(process.name, "store")
+
+        caught = simulation.at("fire", "scheduler", cut, done=True)
+        await create_some(simulation, 20)
+        await until(lambda: caught)
+        assert unsealed(simulation)
+        await all_ended(simulation, 20, NO_STALL_SEC)
+        await until(lambda: not unsealed(simulation), 5)
+
+    assert_ran_once(play(story), 20)
+
+
+def test_epoch_restart() -> None:
+    """The registrar is restored from nothing and Redis is empty: epochs come from the store, so they go on."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 5)
+        await all_ended(simulation, 5)
+        before = epochs(simulation)
+        simulation.kill("scheduler-0", "scheduler-1")
+        simulation.registrar.leases.clear()
+        simulation.flush()
+        await simulation.let_up("scheduler-0", "scheduler-1")
+        await create_some(simulation, 20)
+        await all_ended(simulation, 25, NO_STALL_SEC)
+        assert all(now > then for now, then in zip(epochs(simulation), before, strict=True))
+
+    assert_ran_once(play(story), 25)
+
+
+def test_leases_forgotten() -> None:
+    """The registrar forgets everybody while they are at work."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        before = epochs(simulation)
+        simulation.registrar.leases.clear()
+        await create_some(simulation, 20)
+        await all_ended(simulation, 20, NO_STALL_SEC)
+        assert all(now >= then for now, then in zip(epochs(simulation), before, strict=True))
+
+    assert_ran_once(play(story), 20)
+
+
+def epochs(simulation: ClusterSimulation) -> list[int]:
+    return [row[0] for row in simulation.disk.conn.execute("SELECT epoch FROM partitions ORDER BY partition")]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_republished_batch(recorded: bool) -> None:
+    """The owner dies after publish and before seal. If the recorders lag, the store believes all of it PENDING."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        if not recorded:
+            lag(simulation)
+        sealing = simulation.at("seal", "scheduler", lambda process: process.freeze())
+        await create_some(simulation, 10, 2.0)
+        await until(lambda: len(simulation.history.acks) == 10, NO_STALL_SEC)
+        sealing[0].kill()
+        assert unsealed(simulation)
+        await until(lambda: not unsealed(simulation), NO_STALL_SEC)
+        assert published(simulation) == 10 if recorded else published(simulation) > 10
+        await until(lambda: simulation.broker.is_all_committed("p"), 5)
+
+    assert_ran_once(play(story), 10)
+
+
+@pytest.mark.slow
+def test_full_worker() -> None:
+    """A worker is full for two minutes, and has claimed more than it can run."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.kill("worker-1")
+        await asyncio.sleep(7)
+        await create_some(simulation, 4, do="sleep", sec=120)
+        await all_told(simulation, 2)
+        await simulation.let_up("worker-1")
+        await create_some(simulation, 12)
+        await until(lambda: len(short_ones(simulation)) == 12, 15)
+        await all_begun(simulation, 16, 45)
+
+    def short_ones(simulation: ClusterSimulation) -> list[Any]:
+        return [effect for effect in simulation.history.effects if "do" not in effect.payload]
+
+    assert_ran_once(play(story, concurrency=2), 16)
+
+
+def test_pool_away() -> None:
+    """Without workers the work stays on the timeline, where nothing expires it."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.kill("worker-0", "worker-1")
+        await asyncio.sleep(7)
+        await create_some(simulation, 20)
+        await asyncio.sleep(60)
+        assert published(simulation) == 0
+        assert rows(simulation, "SELECT key FROM timeline WHERE kind = 0", 20)
+        await simulation.let_up("worker-0", "worker-1")
+        await all_ended(simulation, 20, 10)
+
+    assert_ran_once(play(story), 20)
+
+
+def test_finish_on_lagging_partition() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=4)
+        await all_told(simulation, 8)
+        lag(simulation)
+        await simulation.stop("worker-0")
+        await asyncio.sleep(60)
+        assert rows(simulation, "SELECT id FROM executions WHERE state = 1", 8)
+        simulation.mend()
+        await all_ended(simulation, 8, 15)
+
+    simulation = play(story)
+    assert "worker-0" in ran_on(simulation)
+    assert_ran_once(simulation, 8)
+    assert lost(simulation) == 0
+
+
+def test_start_after_verdict() -> None:
+    """A worker is frozen with a start on its lips, judged, says it, and dies."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.kill("worker-1")
+        await until(lambda: one(simulation, "SELECT count(*) FROM workers WHERE state = 'LOST'") == (1,))
+        await create_some(simulation, 1, do="sleep", sec=3)
+        await all_begun(simulation, 1)
+        frozen = simulation.at(
+            "report", "worker", lambda process: process.freeze(), given=lambda: a_second_in(simulation)
+        )
+        await until(lambda: frozen, 5)
+        await until(lambda: one(simulation, "SELECT count(*) FROM workers WHERE state = 'LOST'") == (2,))
+        simulation.at("report", "worker", lambda process: simulation.kill(process.name), done=True)
+        frozen[0].wake()
+        await all_told(simulation, 1, 2)
+        await until(lambda: State.FAILED_WORKER_LOST in paths(simulation)[0])
+
+    def a_second_in(simulation: ClusterSimulation) -> bool:
+        return simulation.world.now_ms() - simulation.history.effects[0].start_ms >= 1_000
+
+    assert states(play(story)) == ["SUCCEEDED"]
+
+
+def test_broker_away_40s() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 12, do="sleep", sec=60)
+        await all_told(simulation, 12)
+        away = asyncio.create_task(simulation.away("kafka", 40))
+        await create_some(simulation, 10, 1.0)
+        await away
+        await all_ended(simulation, 10, 20)
+        await asyncio.sleep(40)
+
+    simulation = play(story)
+    assert_ran_once(simulation, 22)
+    assert lost(simulation) == 0
+
+
+def test_recorder_forgets() -> None:
+    """A worker dies, and before it is judged every recorder is replaced."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=20)
+        await all_told(simulation, 8)
+        simulation.kill("worker-0")
+        await asyncio.sleep(15)
+        for name in ("recorder-0", "recorder-1"):
+            simulation.processes[name].kill()
+        await asyncio.sleep(15)
+        assert lost(simulation) == 0
+        await until(lambda: lost(simulation), 30)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"] * 8
+    assert len(simulation.history.effects) == 8 + ran_on(simulation)[:8].count("worker-0") > 8
+
+
+@pytest.mark.slow
+def test_store_away_10min() -> None:
+    """When it is back, the recorders come last."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=2)
+        await all_begun(simulation, 8)
+        lag(simulation)
+        await simulation.away("store", 600)
+        await asyncio.sleep(20)
+
+    simulation = play(story)
+    assert_ran_once(simulation, 8)
+    assert lost(simulation) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_sec", [1, 310])
+def test_offsets_forgotten(after_sec: float) -> None:
+    """What was finished is delivered again: told for five minutes, and too old from then on."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 10)
+        await create_some(simulation, 2, do="sleep", sec=after_sec + 30)
+        await all_told(simulation, 2)
+        await asyncio.sleep(after_sec)
+        simulation.broker.committed.clear()
+        simulation.broker.rebalance()
+        await until(lambda: simulation.broker.is_all_committed("p"), 10)
+
+    assert_ran_once(play(story), 12)
+
+
+@pytest.mark.slow
+def test_publisher_wakes_late() -> None:
+    """Frozen for six minutes with messages in its queue. An heir has published them long ago; some of them still run, under the
+    same dispatch or the next, and are told to end when that is wished."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        frozen = simulation.at("publish", "scheduler", lambda process: process.freeze())
+        at = simulation.instant() + timedelta(seconds=3)
+        for payload in [{}, {"do": "sleep", "sec": 400}, {"do": "snooze, then sleep", "sec": 4000}] * 6:
+            await created(simulation, simulation.spec(type=JobType.ONE_TIME, run_at=at, payload={"v": 1, **payload}))
+        await until(lambda: frozen)
+        await all_told(simulation, 12, NO_STALL_SEC + 3)
+        before = published(simulation)
+        await asyncio.sleep(360)
+        frozen[0].wake()
+        await until(lambda: published(simulation) > before, 5)
+        await until(lambda: simulation.broker.is_all_committed("p"), 10)
+        for (execution,) in simulation.disk.conn.execute("SELECT id FROM executions WHERE dispatch = 2").fetchall():
+            await simulation.ask("cancel", execution, lambda e, x=execution: e.desk.cancel_execution(USER, x))  # type: ignore[misc]
+        await all_ended(simulation, 12, 5)
+
+    simulation = play(story)
+    assert len(simulation.history.effects) == 24
+    assert rows(simulation, "SELECT id FROM executions WHERE state = 5 AND dispatch = 1", 12)
+    assert rows(simulation, "SELECT id FROM executions WHERE state = 6 AND dispatch = 2", 6)
+
+
+def test_commit_refused_long_job() -> None:
+    """The group is rebalanced after a start is told and before its offset is committed."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        refused = simulation.at("told", "worker", lambda process: simulation.broker.rebalance(), done=True)
+        await create_some(simulation, 1, do="sleep", sec=20)
+        await until(lambda: refused)
+        await until(lambda: simulation.broker.is_all_committed("p"), 2)
+
+    assert_ran_once(play(story), 1)
+
+
+@pytest.mark.parametrize("before_ms", [30, 100, 150])
+def test_edit_api_dies(before_ms: int) -> None:
+    """The edit of what is staged is in the store; its flag was never raised."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        job = await created(simulation, once(simulation, 5.0))
+        assert job.next_fire_at is not None
+        due_ms = round(job.next_fire_at.timestamp() * 1000)
+        dead = simulation.at("raise_flags", "api", lambda process: process.kill())
+        await asyncio.sleep((due_ms - before_ms - simulation.world.now_ms()) / 1000)
+        spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
+        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+        assert dead
+        await asyncio.sleep(20)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert len(simulation.history.effects) == 1
+
+
+def test_cancel_then_flush() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 1, 5.0)
+        (execution,) = await until(lambda: one(simulation, "SELECT id FROM executions WHERE fired_ms IS NOT NULL"))
+        await simulation.ask("cancel", execution, lambda e: e.desk.cancel_execution(USER, execution))
+        simulation.flush()
+
+    simulation = play(story)
+    assert states(simulation) == ["CANCELLED"]
+    assert simulation.history.effects == []
+
+
+def test_parked_stops_pool() -> None:
+    """A worker dies with claims. Until they lapse, its messages are parked at the other, which goes on with the rest."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.broker.depth = 4
+
+        def die(process: Process) -> None:
+            simulation.kill(process.name)
+
+        dead = simulation.at("look", "worker", die, done=True)
+        await create_some(simulation, 10, 2.0)
+        await until(lambda: dead)
+        await asyncio.sleep(8)
+        assert not simulation.broker.is_all_committed("p")
+        before = len(simulation.history.effects)
+        await create_some(simulation, 20)
+        await all_begun(simulation, before + 20, 3)
+        assert not simulation.broker.is_all_committed("p")
+
+    assert_ran_once(play(story, concurrency=2), 30)
+
+
+def test_store_stall_7s() -> None:
+    """Nobody can win what nobody can take: afterwards everyone goes on as before."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        before = epochs(simulation)
+        await create_some(simulation, 10, 2.0)
+        simulation.network.stalled.add("store")
+        await asyncio.sleep(7)
+        simulation.network.stalled.clear()
+        await all_ended(simulation, 10, NO_STALL_SEC)
+        await asyncio.sleep(5)
+        after = epochs(simulation)
+        assert max(now - then for now, then in zip(after, before, strict=True)) <= 2
+        await asyncio.sleep(15)
+        assert epochs(simulation) == after
+
+    assert_ran_once(play(story), 10)
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 3, 5, 8, 10, 12, 15, 20, 30])
+def test_trigger_races_delete(after_ms: int) -> None:
+    """At two APIs."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await simulation.start("api-1")
+        job = await created(simulation, once(simulation, 1000.0))
+
+        async def ask(face: str, action: str, after_ms: int = 0) -> None:
+            await asyncio.sleep(after_ms / 1000)
+            simulation.process, simulation.engine = simulation.faces[face]
+            await simulation.ask(action, job.job_id, lambda e: getattr(e.desk, action)(USER, job.job_id))
+
+        await asyncio.gather(ask("api-0", "trigger"), ask("api-1", "delete", after_ms))
+        await asyncio.sleep(5)
+
+    play(story, seed=after_ms)
+
+
+def test_dead_before_told() -> None:
+    """A report is acknowledged, and its worker dies before it can say so to the claims."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        dead = simulation.at("told", "worker", lambda process: simulation.kill(process.name))
+        await create_some(simulation, 1)
+        await until(lambda: dead)
+        assert not simulation.broker.is_all_committed("p")
+        await until(lambda: simulation.broker.is_all_committed("p"), 45)
+        await asyncio.sleep(5)
+
+    assert_ran_once(play(story), 1)
+
+
+def test_twin_parked_then_flush() -> None:
+    """A message is delivered twice to one worker; when the first run is settled, Redis forgets that it was."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.broker.duplicate = 1.0
+        await create_some(simulation, 1, do="sleep", sec=0.3)
+        await all_ended(simulation, 1)
+        assert simulation.world.now_ms() - simulation.history.effects[0].start_ms < 900
+        simulation.flush()
+        await until(lambda: simulation.broker.is_all_committed("p"), 5)
+        await asyncio.sleep(10)
+
+    assert_ran_once(play(story), 1)
+
+
+def test_twin_parked_flush_while_running() -> None:
+    """Redis forgets a claim while the first delivery runs: the second does not take its place."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.broker.duplicate = 1.0
+        flushed = simulation.at("look", "worker", lambda process: simulation.flush(), done=True)
+        await create_some(simulation, 1, do="sleep", sec=10)
+        await until(lambda: flushed)
+        await until(lambda: simulation.broker.is_all_committed("p"), 5)
+
+    assert_ran_once(play(story), 1)
+
+
+def test_twin_waits_then_flush() -> None:
+    """Both deliveries wait for a slot of one worker, because Redis forgot between their claims."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.kill("worker-1")
+        await asyncio.sleep(7)
+        await create_some(simulation, 2, do="sleep", sec=5)
+        await all_told(simulation, 2)
+        simulation.broker.duplicate = 1.0
+        flushed = simulation.at("claim", "worker", lambda process: simulation.flush(), done=True)
+        await create_some(simulation, 1, do="sleep", sec=3)
+        await until(lambda: flushed)
+        await all_ended(simulation, 3, 15)
+
+    assert_ran_once(play(story, concurrency=2), 3)
+
+
+def test_idle_worker_dies() -> None:
+    async def story(simulation: ClusterSimulation) -> None:
+        await asyncio.sleep(12)
+        simulation.kill("worker-0")
+        await until(lambda: lost(simulation), 60)
+        worker, partition = one(simulation, "SELECT id, partition FROM workers WHERE state = 'LOST'")
+        entries = simulation.broker.log[partition]
+        last_word = max(
+            n for n, entry in enumerate(entries) if not isinstance(entry, Tick) and entry.worker_id == worker
+        )
+        ticks = Counter(entry.recorder for entry in entries[last_word:] if isinstance(entry, Tick))
+        assert max(ticks.values()) == 6
+        assert one(simulation, "SELECT count(*) FROM workers WHERE state = 'ALIVE'") == (1,)
+
+    play(story)
+
+
+def test_events_partitions_added() -> None:
+    """Whoever is here goes on where it reported; whoever comes may report to a new partition."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=60)
+        await all_told(simulation, 8)
+        simulation.broker.log += [[], []]
+        await simulation.start("worker-2")
+        await simulation.start("worker-3")
+        await asyncio.sleep(50)
+        assert rows(simulation, "SELECT DISTINCT partition FROM workers WHERE state = 'ALIVE'", 3)
+        await create_some(simulation, 8)
+
+    simulation = play(story)
+    assert_ran_once(simulation, 16)
+    assert lost(simulation) == 0
