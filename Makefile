@@ -7,9 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+MINUTES ?= 10
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test check format bench lock clean
+.PHONY: help run servers cluster test chaos check format bench lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +31,9 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
+
+chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n)
+	$(BIN)/python -m tests.scenarios.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(READY) servers ## Format, lint, types, imports and the fast tests (under a minute)
 	$(BIN)/ruff format --check .

@@ -21,7 +21,7 @@ from noonday.api.auth import mint
 from noonday.crypto.keyring import new_env_value
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.execution import State
-from tests.scenarios.cluster.history import EVERYONE, Fault, problems_in
+from tests.scenarios.cluster.history import EVERYONE, FROZEN, KILLED, Fault, problems_in
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.cluster.store import StoreView
 from tests.scenarios.life import now_ms
@@ -183,11 +183,11 @@ class Cluster:
 
     def kill(self, process: Process) -> None:
         process.kill()
-        self.faults.append(Fault("killed", str(process.pid), now_ms()))
+        self.faults.append(Fault(KILLED, str(process.pid), now_ms()))
 
     def freeze(self, process: Process) -> None:
         process.freeze()
-        self.faults.append(Fault("frozen", str(process.pid), now_ms()))
+        self.faults.append(Fault(FROZEN, str(process.pid), now_ms()))
 
     @contextmanager
     def guest(self, process: Process) -> Iterator[Process]:

@@ -1,9 +1,10 @@
 """Whether a cluster kept its promises, given what its handlers did and which faults it met."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tests.scenarios.life import LOOK_MS, effects_of, now_ms
@@ -12,16 +13,38 @@ from tests.simulation.history import Answer, Effect, History
 
 SKEW_MS = 100
 """What the clocks of processes may differ by: each corrects its own by an answer that takes time on a busy machine."""
-EVERYONE = ""
+ACKNOWLEDGED_MS = 2_000
+"""By then a report is acknowledged, if nothing stands in its way."""
+EVERYONE, BROKER = "", "broker"
+"""Victims that are no process. A broker that is away explains nothing by itself: it keeps reports from being acknowledged."""
+KILLED, FROZEN = "killed", "frozen"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fault:
     """What a scenario did to a process, by its id, or to something that everyone uses."""
 
     kind: str
     victim: str
     at_ms: int
+    until_ms: int | None = None
+    """When it was over, where it lasted."""
+    forgot: bool = False
+    """Whether claims and what was told of them are gone."""
+
+    def met(self, process: str, since_ms: int, until_ms: int) -> bool:
+        return (
+            self.victim in (process, EVERYONE) and self.at_ms <= until_ms and (self.until_ms or self.at_ms) >= since_ms
+        )
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A second run of one dispatch, or a run beside another, and the fault that the first of the two met."""
+
+    first: Effect
+    second: Effect
+    fault: Fault | None
 
 
 def problems_in(
@@ -36,11 +59,28 @@ def problems_in(
     What was done before `since_ms` has been checked already.
     """
     effects = [_without_skew(effect) for effect in effects_of(lines)]
-    looks = {(effect.execution, effect.dispatch): effect.start_ms - LOOK_MS for effect in effects}
+    looks = {(effect.execution, effect.dispatch): _looked_ms(effect, faults) for effect in effects}
     recent = [effect for effect in effects if effect.start_ms >= since_ms]
     with closing(copy):
         found = check_end(copy, History(answers, recent, looks), now_ms())
     return [problem for problem in found if not problem.startswith("I8")] + list(_runs_without_excuse(effects, faults))
+
+
+def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[Duplicate]:
+    """Every run that another of the same dispatch came before, or that began while another was under way."""
+    deaths = {fault.victim: fault.at_ms for fault in faults if fault.kind == KILLED}
+    for runs in _by_execution(effects).values():
+        left_behind: dict[int, Fault] = {}  # for each run of a dispatch that had run already: why
+        for place, run in enumerate(runs):
+            for before in sorted(runs[:place], key=lambda before: before.dispatch != run.dispatch):
+                same = before.dispatch == run.dispatch
+                if not same and _end_ms(before, deaths) <= run.start_ms:
+                    continue
+                fault = _excuse(before, _end_ms(before, deaths), faults) or _forgetting(before, run, faults)
+                if same and fault is not None:
+                    left_behind[id(run)] = fault
+                # Whoever runs what was left behind, does so beside whatever came after it.
+                yield Duplicate(before, run, fault or left_behind.get(id(run)) or left_behind.get(id(before)))
 
 
 def _without_skew(effect: Effect) -> Effect:
@@ -48,27 +88,67 @@ def _without_skew(effect: Effect) -> Effect:
     return effect
 
 
+def _looked_ms(effect: Effect, faults: Sequence[Fault]) -> int:
+    """When the last look before a start was answered, at the earliest. Whoever is frozen after it starts when it wakes."""
+    looked_ms = effect.start_ms - LOOK_MS
+    asleep = [
+        fault.at_ms - LOOK_MS
+        for fault in faults
+        if fault.kind == FROZEN
+        and fault.victim == effect.process
+        and _was_woken_within(fault, looked_ms, effect.start_ms)
+    ]
+    return min([looked_ms, *asleep])
+
+
+def _was_woken_within(fault: Fault, since_ms: int, until_ms: int) -> bool:
+    return fault.at_ms <= until_ms and fault.until_ms is not None and fault.until_ms >= since_ms
+
+
 def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[str]:
     """I8: a second run of a dispatch, or one beside another, only if a fault met the first one; else tokens grow with time."""
+    duplicates = list(duplicates_in(effects, faults))
+    for duplicate in duplicates:
+        if duplicate.fault is None:
+            yield (
+                f"I8: {duplicate.first.execution} ran twice, and no fault explains it: {duplicate.first}, then "
+                f"{duplicate.second}"
+            )
+    judged = {id(duplicate.second) for duplicate in duplicates}
+    for execution, runs in _by_execution(effects).items():
+        for before, after in pairwise(runs):
+            if id(after) not in judged and after.token <= before.token:
+                yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+
+
+def _by_execution(effects: Sequence[Effect]) -> dict[str, list[Effect]]:
     runs: dict[str, list[Effect]] = {}
     for effect in sorted(effects, key=lambda effect: effect.start_ms):
         runs.setdefault(effect.execution, []).append(effect)
-    for execution, of_one in runs.items():
-        for place, run in enumerate(of_one[1:], 1):
-            rivals = [before for before in of_one[:place] if before.dispatch == run.dispatch or _overlap(before, run)]
-            if not all(_excuse(rival, faults) for rival in rivals):
-                yield f"I8: {execution} ran twice, and no fault explains it: {rivals}, then {run}"
-            if not rivals and run.token <= of_one[place - 1].token:
-                yield f"I8: the token of {execution} fell from {of_one[place - 1].token} to {run.token}"
+    return runs
 
 
-def _overlap(before: Effect, after: Effect) -> bool:
-    return before.end_ms is None or before.end_ms > after.start_ms
+def _end_ms(run: Effect, deaths: Mapping[str, int]) -> int:
+    """Whoever is killed ends what it runs."""
+    return run.end_ms or deaths.get(run.process) or now_ms()
 
 
-def _excuse(run: Effect, faults: Sequence[Fault]) -> bool:
-    """Met before it could be known to have ended."""
-    until = (run.end_ms or now_ms()) + 2_000
-    return any(
-        fault.victim in (run.process, EVERYONE) and run.start_ms - 1_000 <= fault.at_ms <= until for fault in faults
-    )
+def _excuse(run: Effect, end_ms: int, faults: Sequence[Fault]) -> Fault | None:
+    """A fault met before the run could be known to have ended; rather one of its own process than one of everybody's."""
+    until_ms = _acknowledged_ms(end_ms, faults)
+    met = [fault for fault in faults if fault.met(run.process, run.start_ms - 1_000, until_ms)]
+    return max(met, key=lambda fault: fault.victim != EVERYONE, default=None)
+
+
+def _forgetting(first: Effect, second: Effect, faults: Sequence[Fault]) -> Fault | None:
+    """Redis lost its memory between the two: nobody knows any more that the first was told of."""
+    return next((f for f in faults if f.forgot and first.start_ms - 1_000 <= f.at_ms <= second.start_ms), None)
+
+
+def _acknowledged_ms(end_ms: int, faults: Sequence[Fault]) -> int:
+    """When the report of what ended is acknowledged at the latest."""
+    until_ms = end_ms + ACKNOWLEDGED_MS
+    for fault in sorted(faults, key=lambda fault: fault.at_ms):
+        if fault.victim == BROKER and fault.at_ms <= until_ms and (back_ms := fault.until_ms or fault.at_ms) >= end_ms:
+            until_ms = max(until_ms, back_ms + ACKNOWLEDGED_MS)
+    return until_ms

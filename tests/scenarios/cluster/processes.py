@@ -63,6 +63,11 @@ class Process:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def ended_with(self) -> int | None:
+        """Its exit code, once it has one."""
+        return self._process.poll()
+
     async def ready(self) -> "Process":
         """Wait until it has begun its work."""
 

@@ -1,7 +1,7 @@
 """What a scenario sees in the database of a cluster, and the copy of it that the checker reads."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -12,12 +12,21 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
 
 _COPIED = ("jobs", "timeline", "executions", "decisions", "slots")
+_OPEN = "SELECT id FROM executions WHERE state < 2 UNION SELECT key FROM timeline WHERE kind = 1"
+_UNFINISHED = {
+    "jobs": f"watch & 2 > 0 OR id IN (SELECT job_id FROM executions WHERE id IN ({_OPEN}))",
+    "timeline": "true",
+    "executions": f"id IN ({_OPEN})",
+    "slots": "true",
+}
+"""What the checker looks at while work goes on: tables, and which of their rows."""
 
 
 class StoreView:
     """One session, made anew when it broke."""
 
     def __init__(self, url: str, schema: str) -> None:
+        self.schema = schema
         self._options = PostgresOptions(url, schema=schema, sessions=1)
         self._session: asyncpg.Connection | None = None
 
@@ -35,23 +44,34 @@ class StoreView:
             await self._session.close()
 
     async def query(self, sql: str, *parameters: Any) -> Sequence[Any]:
-        if self._session is None or self._session.is_closed():
-            settings = {"search_path": self._options.schema}
-            self._session = await asyncpg.connect(self._options.url, server_settings=settings, timeout=5)
-        return await self._session.fetch(sql, *parameters, timeout=20)
+        return await (await self._open_session()).fetch(sql, *parameters, timeout=20)
 
     async def copy(self) -> sqlite3.Connection:
         """Everything that the checker looks at, in the tables that it knows."""
+        return await self._copy(dict.fromkeys(_COPIED, "true"))
+
+    async def copy_unfinished(self) -> sqlite3.Connection:
+        """What is open or will be due, as of one commit."""
+        return await self._copy(_UNFINISHED)
+
+    async def _copy(self, chosen: Mapping[str, str]) -> sqlite3.Connection:
         copied = connect(MEMORY, FileOptions("OFF"))
         prepare(copied)
-        for table in _COPIED:
-            names = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]
-            rows = await self.query(f"SELECT {', '.join(_plain(name) for name in names)} FROM {table}")
-            places = ", ".join("?" * len(names))
-            copied.executemany(
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", [tuple(row) for row in rows]
-            )
+        session = await self._open_session()
+        async with session.transaction(isolation="repeatable_read", readonly=True):
+            for table, which in chosen.items():
+                names = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]
+                words = f"SELECT {', '.join(_plain(name) for name in names)} FROM {table} WHERE {which}"
+                rows = await session.fetch(words, timeout=20)
+                places = ", ".join("?" * len(names))
+                copied.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", map(tuple, rows))
         return copied
+
+    async def _open_session(self) -> asyncpg.Connection:
+        if self._session is None or self._session.is_closed():
+            settings = {"search_path": self._options.schema}
+            self._session = await asyncpg.connect(self._options.url, server_settings=settings, timeout=5)
+        return self._session
 
 
 def _plain(name: str) -> str:

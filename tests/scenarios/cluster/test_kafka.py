@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from servers import Kafka, free_ports
-from tests.scenarios.cluster.chaos import Cut, every_cut
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
+from tests.scenarios.cluster.cuts import Cut, every_cut
 from tests.scenarios.process import job_body, until
 from tests.support.tcp_cutter import HOST, Cutter
 

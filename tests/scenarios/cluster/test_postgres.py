@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from servers import Postgres, free_port
-from tests.scenarios.cluster.chaos import Cut, every_cut, only_in_chaos
 from tests.scenarios.cluster.cluster import Answered, Cluster, Servers, cluster_on
+from tests.scenarios.cluster.cuts import Cut, every_cut, only_in_chaos
 from tests.scenarios.process import job_body, until
 from tests.support.tcp_cutter import HOST, Cutter
 

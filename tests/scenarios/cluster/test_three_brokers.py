@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from servers import Kafka, free_ports
-from tests.scenarios.cluster.chaos import only_in_chaos
 from tests.scenarios.cluster.cluster import Servers, cluster_on
+from tests.scenarios.cluster.cuts import only_in_chaos
 from tests.scenarios.process import job_body
 
 

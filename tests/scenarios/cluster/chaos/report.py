@@ -1,0 +1,173 @@
+"""What is said of a run: what was done to it, what it did, every second run with its fault, every broken promise."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from noonday.model.execution import State
+from tests.scenarios.cluster.chaos.faults import Done
+from tests.scenarios.cluster.chaos.seats import Ended
+from tests.scenarios.cluster.history import EVERYONE, Duplicate, Fault, duplicates_in
+from tests.scenarios.life import effects_of
+from tests.simulation.history import Answer, Effect
+
+SHOWN = 60
+"""So many second runs are told one by one; the rest are in the folder."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """Everything that was noted from the first process to the last."""
+
+    seed: int
+    seconds: float
+    kinds: Mapping[str, int]
+    began_ms: int
+    faults: Sequence[Done]
+    left_out: int
+    harm: Sequence[Fault]
+    """The faults that could explain a second run."""
+    names: Mapping[str, str]
+    """Of processes, by their ids."""
+    ended: Sequence[Ended]
+    answers: list[Answer]
+    statuses: Counter[str]
+    lines: list[dict[str, Any]]
+    looks: int
+    """How often the store was looked at while it ran."""
+    quiet_sec: float
+    problems: Sequence[str]
+    """What was seen to be wrong while it happened."""
+    lateness_ms: Sequence[int]
+    """Of what nothing but a fault could hold up."""
+    states: Mapping[str, int]
+    """How many executions rest in which state."""
+
+
+class Report:
+    def __init__(self, life: Life, problems: Sequence[str]) -> None:
+        self._life = life
+        self.broken = [*problems, *self._deaths()]
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join([*self._head(), *self._faults(), *self._work(), *self._second_runs(), *self._promises()])
+
+    def _head(self) -> Iterator[str]:
+        life = self._life
+        who = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in life.kinds.items())
+        yield f"seed {life.seed}: {life.seconds / 60:.1f} minutes of load on {who}"
+
+    def _faults(self) -> Iterator[str]:
+        life = self._life
+        yield f"\n{len(life.faults)} faults ({life.left_out} more met nobody: a seat was empty, a server already harmed)"
+        counted = Counter(done.step.kind for done in life.faults)
+        yield from (f"  {count:5}  {kind}" for kind, count in sorted(counted.items()))
+        yield f"{len(life.names)} processes were started in all; {len(life.ended)} ended by themselves:"
+        said = Counter((ended.begun, ended.code, ended.last_words[:150]) for ended in life.ended)
+        for (begun, code, words), count in said.most_common():
+            yield f"  {count:5}  {'while at work' if begun else 'while starting'}, exit code {code}: {words}"
+
+    def _work(self) -> Iterator[str]:
+        life = self._life
+        asked = Counter(answer.action for answer in life.answers if not answer.action.endswith("?"))
+        yield f"\n{asked['create']} jobs were created; " + ", ".join(
+            f"{count} x {action}" for action, count in asked.most_common() if action != "create"
+        )
+        yield "  answers: " + ", ".join(f"{status}: {count}" for status, count in sorted(life.statuses.items()))
+        yield f"{sum(life.states.values())} executions: " + ", ".join(
+            f"{count} {state}" for state, count in life.states.items()
+        )
+        yield f"{len(self._effects)} runs of handlers, {len(self._duplicates)} of them duplicates"
+        late = sorted(life.lateness_ms)
+        yield (
+            f"lateness of first runs: p50 {_share(late, 0.5):.3f} s, p95 {_share(late, 0.95):.3f} s, "
+            f"p99 {_share(late, 0.99):.3f} s, max {_share(late, 1):.3f} s (of {len(late)} that no limit, wish or turn held up)"
+        )
+        yield f"quiet {life.quiet_sec:.1f} s after the last fault was healed"
+
+    def _second_runs(self) -> Iterator[str]:
+        why = Counter(
+            self._reason(duplicate.fault).split(" at ")[0] for duplicate in self._duplicates if duplicate.fault
+        )
+        yield f"\n{len(self._duplicates)} duplicate runs" + (", explained by" if why else "")
+        yield from (f"  {count:5}  {reason}" for reason, count in why.most_common())
+        for duplicate in self._duplicates[:SHOWN]:
+            yield f"  {self._tell(duplicate)}"
+        if len(self._duplicates) > SHOWN:
+            yield f"  and {len(self._duplicates) - SHOWN} more"
+
+    def _promises(self) -> Iterator[str]:
+        if not self.broken:
+            yield f"\nno promise was broken ({self._life.looks} looks at the store on the way, and one at the end)"
+            return
+        yield f"\n{len(self.broken)} PROMISES WERE BROKEN"
+        yield from (f"  {problem}" for problem in self.broken)
+
+    def _deaths(self) -> list[str]:
+        """A process may find no servers when it starts. Once at work, it stays."""
+        return [
+            f"{ended.name} ended by itself at {self._at(ended.at_ms)}, exit code {ended.code}: {ended.last_words}"
+            for ended in self._life.ended
+            if ended.begun
+        ]
+
+    @cached_property
+    def _effects(self) -> list[Effect]:
+        return effects_of(self._life.lines)
+
+    @cached_property
+    def _duplicates(self) -> list[Duplicate]:
+        return sorted(duplicates_in(self._effects, self._life.harm), key=lambda duplicate: duplicate.second.start_ms)
+
+    def _tell(self, duplicate: Duplicate) -> str:
+        first, second = duplicate.first, duplicate.second
+        again = "again" if first.dispatch == second.dispatch else f"beside it (dispatch {second.dispatch})"
+        return (
+            f"{first.execution} dispatch {first.dispatch}: {self._name(first.process)} at {self._at(first.start_ms)}, {again} "
+            f"{self._name(second.process)} at {self._at(second.start_ms)}: {self._reason(duplicate.fault)}"
+        )
+
+    def _reason(self, fault: Fault | None) -> str:
+        if fault is None:
+            return "NO FAULT EXPLAINS IT"
+        kind = self._name(fault.victim).split("-")[0]
+        whom = "" if fault.victim == EVERYONE else f"{kind} "
+        lasted = f" for {(fault.until_ms - fault.at_ms) / 1000:.1f} s" if fault.until_ms else ""
+        return f"{whom}{fault.kind} at {self._at(fault.at_ms)}{lasted}"
+
+    def _name(self, process: str) -> str:
+        return self._life.names.get(process, process)
+
+    def _at(self, at_ms: int) -> str:
+        minutes, ms = divmod(at_ms - self._life.began_ms, 60_000)
+        return f"{minutes}:{ms / 1000:06.3f}"
+
+
+def read_lateness(copy: sqlite3.Connection, effects: Sequence[Effect], answers: Sequence[Answer]) -> list[int]:
+    """Of each first run by how much it came after its time, if neither a limit, nor an overlap, nor a pause could hold it up."""
+    paused = {answer.target for answer in answers if answer.action.rstrip("?") == "pause"}
+    free = {
+        execution
+        for execution, job in copy.execute("SELECT id, job_id FROM executions WHERE watch = 0")
+        if job not in paused
+    }
+    firsts: dict[str, int] = {}
+    for effect in effects:
+        if effect.dispatch == 1 and effect.execution in free:
+            firsts.setdefault(effect.execution, effect.start_ms - effect.due_ms)
+    return list(firsts.values())
+
+
+def read_states(copy: sqlite3.Connection) -> dict[str, int]:
+    """How many executions rest in which state."""
+    rows = copy.execute("SELECT state, count(*) FROM executions GROUP BY 1 ORDER BY 1")
+    return {State(state).name: count for state, count in rows}
+
+
+def _share(ordered: Sequence[int], share: float) -> float:
+    """In seconds."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000 if ordered else 0.0

@@ -1,0 +1,182 @@
+"""One life of a cluster: load and faults, then peace, then the question whether every promise was kept."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios.cluster.chaos.faults import Faults
+from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_states
+from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
+from tests.scenarios.cluster.chaos.seats import Seat
+from tests.scenarios.cluster.chaos.site import Site
+from tests.scenarios.cluster.chaos.users import User
+from tests.scenarios.cluster.chaos.watch import Watcher
+from tests.scenarios.cluster.cluster import Cluster, cluster_on
+from tests.scenarios.cluster.history import problems_in
+from tests.scenarios.life import effects_of, now_ms
+from tests.scenarios.process import until
+
+SAY_EVERY_SEC = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does. Two runs of one plan make the same choices."""
+
+    seed: int
+    seconds: float
+    kinds: Mapping[str, int] = field(default_factory=lambda: KINDS)
+    fault_every_sec: float = 2.0
+    users: int = 4
+    quiet_sec: float = 480.0
+    """How long quiet is waited for: the last net under everything takes six minutes."""
+
+
+async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
+    """Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
+    site = Site(folder, seats_of(plan.kinds))
+    async with site.up(), cluster_on(folder, site.directly, worker_drain_sec=4, worker_cancel_grace_sec=3) as cluster:
+        seats = {name: Seat(name, cluster, site.seen_from(name), wires) for name, wires in site.wires.items()}
+        await cluster.ready(*(seat.process for seat in seats.values()))
+        await cluster.known(*cluster.alive("worker"))
+        await cluster.owned_by(plan.kinds["scheduler"])
+        run = _Run(plan, cluster, site, seats, say)
+        await run.live()
+        copy = await cluster.store.copy()
+        life = run.life(copy)
+        _keep(folder, life, copy)
+        problems = problems_in(copy, cluster.answers, life.lines, cluster.faults)
+    report = Report(life, [*life.problems, *problems])
+    (folder / "report.txt").write_text(report.text + "\n")
+    return report
+
+
+class _Run:
+    def __init__(
+        self, plan: Plan, cluster: Cluster, site: Site, seats: Mapping[str, Seat], say: Callable[[str], None]
+    ) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.seats = seats
+        self.say = say
+        self.faults = Faults(cluster, site, seats)
+        self.watcher = Watcher(site.postgres.url, cluster.store.schema)
+        self.users = [User(cluster, number, plan.seed) for number in range(plan.users)]
+        self.began_ms = now_ms()
+        self.quiet_sec = plan.quiet_sec
+        self.problems: list[str] = []
+
+    async def live(self) -> None:
+        keepers = [seat.keep() for seat in self.seats.values()]
+        async with _beside(*keepers, self.watcher.watch(), self._say_on()):
+            await self._load()
+            await self._be_quiet()
+        await self.watcher.look()
+        await self.watcher.close()
+        await self._end_all()
+
+    def life(self, copy: sqlite3.Connection) -> Life:
+        """All that was noted of it, with what is left in the store."""
+        lines = self.cluster.lines()
+        surprises = [surprise for user in self.users for surprise in user.surprises]
+        return Life(
+            seed=self.plan.seed,
+            seconds=self.plan.seconds,
+            kinds=self.plan.kinds,
+            began_ms=self.began_ms,
+            faults=self.faults.done,
+            left_out=self.faults.left_out,
+            harm=self.cluster.faults,
+            names={str(process.pid): process.name for process in self.cluster.processes},
+            ended=[ended for seat in self.seats.values() for ended in seat.ended],
+            answers=self.cluster.answers,
+            statuses=sum((user.statuses for user in self.users[1:]), self.users[0].statuses),
+            lines=lines,
+            looks=self.watcher.looks,
+            quiet_sec=self.quiet_sec,
+            problems=[*surprises, *self.watcher.problems.values(), *self.problems],
+            lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
+            states=read_states(copy),
+        )
+
+    async def _load(self) -> None:
+        """Until the last fault is healed, users go on."""
+        plan = self.plan
+        script = write_script(plan.seed, plan.seconds, plan.fault_every_sec, list(self.seats))
+        breaking = asyncio.create_task(self.faults.carry_out(script))
+        end = time.monotonic() + plan.seconds
+        await asyncio.gather(breaking, *(user.ask_on(lambda: self._is_over(end, breaking)) for user in self.users))
+
+    @staticmethod
+    def _is_over(end: float, breaking: asyncio.Task[None]) -> bool:
+        return breaking.done() and time.monotonic() >= end
+
+    async def _be_quiet(self) -> None:
+        """Wait until nothing is open, and nothing will be due. If that never comes, the checker says what is."""
+        self.say(f"{self._clock()}  all is healed; waiting for quiet")
+        began = time.monotonic()
+        with contextlib.suppress(AssertionError):
+            await until(self._is_quiet, self.plan.quiet_sec)
+        self.quiet_sec = time.monotonic() - began
+
+    async def _is_quiet(self) -> bool:
+        """Nothing stays paused for ever."""
+        await asyncio.sleep(0.5)
+        for (job,) in await self.cluster.store.query("SELECT id::text FROM jobs WHERE state = 1"):
+            await self.users[0].resume(job)
+        open_ = await self.cluster.store.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
+        return not open_ and not await self.cluster.store.query(
+            "SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1"
+        )
+
+    async def _end_all(self) -> None:
+        """In peace, each process ends when it is told to, with exit code 0."""
+        processes = [seat.process for seat in self.seats.values()]
+        for process in processes:
+            process.stop()
+        for process in processes:
+            with contextlib.suppress(AssertionError):
+                await process.exit_code()
+            if process.ended_with != 0:
+                self.problems.append(f"{process.name} was told to end, and its exit code is {process.ended_with}")
+
+    async def _say_on(self) -> None:
+        while True:
+            created = sum(answer.action == "create" for answer in self.cluster.answers)
+            self.say(
+                f"{self._clock()}  {self.faults.begun} faults, {created} jobs created, {self.watcher.done} executions done"
+            )
+            await asyncio.sleep(SAY_EVERY_SEC)
+
+    def _clock(self) -> str:
+        minutes, seconds = divmod((now_ms() - self.began_ms) // 1000, 60)
+        return f"{minutes:2}:{seconds:02}"
+
+
+@asynccontextmanager
+async def _beside(*endless: Any) -> AsyncIterator[None]:
+    """These run until the block is left. If one of them fails, so does the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in endless]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+def _keep(folder: Path, life: Life, copy: sqlite3.Connection) -> None:
+    with closing(sqlite3.connect(folder / "store.db")) as kept:
+        copy.backup(kept)
+    _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in life.answers])
+    _write_lines(folder / "faults.jsonl", [asdict(done) for done in life.faults])
+    _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in life.harm])
+
+
+def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,91 @@
+"""What a seed decides: which fault meets whom, when, and for how long. A pure function."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from tests.support.tcp_cutter import Side
+
+What = Literal["kill", "freeze", "stop", "cut", "refuse", "restart", "flush", "empty"]
+
+KINDS: Mapping[str, int] = {"api": 2, "scheduler": 3, "recorder": 2, "worker": 3}
+"""Who sits in a cluster."""
+PROCESS_FAULTS: Mapping[What, int] = {"kill": 30, "freeze": 20, "stop": 10, "cut": 24, "refuse": 6}
+SERVER_FAULTS: Mapping[str, Mapping[What, int]] = {
+    "postgres": {"restart": 2, "kill": 1, "freeze": 2},
+    "redis": {"flush": 4, "restart": 2, "kill": 1, "freeze": 2, "empty": 1},
+    "kafka": {"restart": 1, "kill": 2, "freeze": 2},
+    "etcd": {"restart": 1, "kill": 1, "freeze": 1, "empty": 1},
+}
+REACHES: Mapping[str, Sequence[str]] = {
+    "api": ("postgres", "redis", "kafka"),
+    "scheduler": ("postgres", "redis", "kafka", "etcd"),
+    "recorder": ("postgres", "redis", "kafka", "etcd"),
+    "worker": ("redis", "kafka"),
+}
+"""Which servers it makes a difference to be cut off from."""
+SERVER_SHARE = 0.2
+LASTS_SEC: Mapping[What, Sequence[float]] = {
+    "kill": (0.0, 0.5, 3.0),
+    "freeze": (0.3, 2.0, 5.0, 12.0, 35.0),
+    "stop": (0.0,),
+    "cut": (0.5, 4.0, 10.0, 25.0),
+    "refuse": (0.5, 3.0, 8.0),
+}
+"""Around what decides: a lease of 3 s, a worker that stood still for 20 s, a claim of 30 s."""
+SERVER_LASTS_SEC: Sequence[float] = (0.0, 1.0, 4.0, 9.0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fault: of a seat, as in `worker 2`, or of a server."""
+
+    at_sec: float
+    what: What
+    whom: str
+    lasts_sec: float
+    server: str = ""
+    """From which a seat is cut off."""
+    towards: Side | None = None
+    """In which direction nothing arrives; both, without one."""
+
+    @property
+    def kind(self) -> str:
+        """As it is counted in a report."""
+        one_way = f", towards the {self.towards} only" if self.towards else ""
+        where = f" from {self.server}" if self.server else ""
+        return f"{self.whom.split()[0]}: {self.what}{where}{one_way}"
+
+
+def seats_of(kinds: Mapping[str, int]) -> list[str]:
+    return [f"{kind} {number}" for kind, count in kinds.items() for number in range(1, count + 1)]
+
+
+def write_script(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:
+    """Faults one after the other, `every_sec` on average, each of them as likely as the tables say."""
+    random = Random(f"faults/{seed}")
+    at_sec = 0.0
+    while (at_sec := at_sec + random.expovariate(1 / every_sec)) < seconds:
+        at = round(at_sec, 2)
+        yield _server_step(random, at) if random.random() < SERVER_SHARE else _seat_step(random, at, seats)
+
+
+def _server_step(random: Random, at_sec: float) -> Step:
+    server = random.choice(list(SERVER_FAULTS))
+    return Step(at_sec, _draw(random, SERVER_FAULTS[server]), server, random.choice(SERVER_LASTS_SEC))
+
+
+def _seat_step(random: Random, at_sec: float, seats: Sequence[str]) -> Step:
+    seat = random.choice(seats)
+    what = _draw(random, PROCESS_FAULTS)
+    lasts_sec = random.choice(LASTS_SEC[what])
+    if what not in ("cut", "refuse"):
+        return Step(at_sec, what, seat, lasts_sec)
+    server = random.choice(REACHES[seat.split()[0]])
+    sides: Sequence[Side | None] = (None, None, "server", "client")
+    return Step(at_sec, what, seat, lasts_sec, server, random.choice(sides) if what == "cut" else None)
+
+
+def _draw(random: Random, weights: Mapping[What, int]) -> What:
+    return random.choices(list(weights), list(weights.values()))[0]

@@ -1,0 +1,148 @@
+"""The seats of a cluster: whoever dies is replaced, as a supervisor would."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from tests.scenarios.cluster.chaos.site import Wires
+from tests.scenarios.cluster.cluster import Cluster, Servers
+from tests.scenarios.cluster.history import FROZEN, Fault
+from tests.scenarios.cluster.processes import Process
+from tests.scenarios.life import now_ms
+from tests.support.tcp_cutter import Side
+
+LOOK_SEC = 0.1
+AGAIN_SEC = 1.0
+"""How long a seat is empty after its process ended by itself."""
+END_SEC = 90.0
+"""How long a process may take to end in good order, whatever it cannot reach."""
+CONCURRENCY = 50
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that ended without being killed, and what it said last."""
+
+    name: str
+    at_ms: int
+    code: int
+    begun: bool
+    """Whether it had begun its work."""
+    last_words: str
+
+
+class Seat:
+    """One place, the process that has it at present, and the wires that it reaches the servers by."""
+
+    def __init__(self, name: str, cluster: Cluster, servers: Servers, wires: Wires) -> None:
+        self.name = name
+        self.kind = name.split()[0]
+        self.wires = wires
+        self.ended: list[Ended] = []
+        self._cluster = cluster
+        self._servers = servers
+        self._cuts: dict[str, list[Fault]] = {}
+        """The faults of cuts that are in force, by server."""
+        self._frozen: Fault | None = None
+        self._told_to_end: Process | None = None
+        self._empty_until = 0.0
+        self.process = self._launch()
+
+    def _launch(self) -> Process:
+        if self.kind == "worker":
+            process = self._cluster.work(concurrency=CONCURRENCY, servers=self._servers)
+        else:
+            process = self._cluster.serve(self.kind, servers=self._servers)
+        for server in self._cuts:
+            self._note_cut(server, process)
+        return process
+
+    async def keep(self) -> None:
+        """Never ends by itself."""
+        while True:
+            await asyncio.sleep(LOOK_SEC)
+            code = self.process.ended_with
+            if code is None:
+                continue
+            if self._empty_until == 0.0:
+                self._note_end(code)
+                self._empty_until = time.monotonic() + AGAIN_SEC
+            if time.monotonic() >= self._empty_until:
+                self._empty_until = 0.0
+                self.process = self._launch()
+
+    def _note_end(self, code: int) -> None:
+        process = self.process
+        begun = process.url is not None
+        if process is self._told_to_end and (code == 0 or not begun):
+            return
+        said = process.said.strip().splitlines()[-1:]
+        self.ended.append(Ended(process.name, now_ms(), code, begun, "".join(said)))
+
+    # -- what is done to it --------------------------------------------------------------------------------------------
+
+    def kill(self, empty_sec: float) -> bool:
+        """Each of these answers whether it could be done."""
+        if not self.process.is_alive:
+            return False
+        self._empty_until = time.monotonic() + empty_sec + LOOK_SEC
+        self._cluster.kill(self.process)
+        return True
+
+    async def freeze(self, lasts_sec: float) -> bool:
+        process = self.process
+        if not process.is_alive or self._frozen is not None:
+            return False
+        self._cluster.freeze(process)
+        self._frozen = fault = self._cluster.faults[-1]
+        assert fault.kind == FROZEN
+        try:
+            await asyncio.sleep(lasts_sec)
+        finally:
+            fault.until_ms = now_ms()
+            self._frozen = None
+            process.wake()
+        return True
+
+    async def stop(self) -> bool:
+        """Tell it to end, and wait until it has, or until somebody kills it."""
+        process = self._told_to_end = self.process
+        if not process.is_alive:
+            return False
+        process.stop()
+        deadline = time.monotonic() + END_SEC
+        while process.is_alive and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_SEC)
+        if process.is_alive:
+            self.ended.append(
+                Ended(process.name, now_ms(), -1, True, f"told to end, and still there after {END_SEC:g} s")
+            )
+            self.kill(0.0)
+        return True
+
+    async def cut(self, server: str, towards: Side | None, lasts_sec: float) -> bool:
+        return await self._severed(server, lasts_sec, self.wires[server].cut(towards))
+
+    async def refuse(self, server: str, lasts_sec: float) -> bool:
+        return await self._severed(server, lasts_sec, self.wires[server].refuse())
+
+    async def _severed(self, server: str, lasts_sec: float, doing: Coroutine[None, None, None]) -> bool:
+        if server in self._cuts:
+            doing.close()
+            return False
+        self._cuts[server] = []
+        self._note_cut(server, self.process)
+        try:
+            await doing
+            await asyncio.sleep(lasts_sec)
+        finally:
+            await self.wires[server].heal()
+            for fault in self._cuts.pop(server):
+                fault.until_ms = now_ms()
+        return True
+
+    def _note_cut(self, server: str, process: Process) -> None:
+        fault = Fault(f"cut off from {server}", str(process.pid), now_ms())
+        self._cuts[server].append(fault)
+        self._cluster.faults.append(fault)

@@ -1,0 +1,159 @@
+"""Users who ask for everything: jobs of all kinds, and changes of mind about them."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import aiohttp
+
+from tests.scenarios.cluster.cluster import Cluster, Job
+from tests.scenarios.life import now_ms
+from tests.scenarios.process import job_body
+from tests.simulation.history import Answer
+
+ANSWER_SEC = 12.0
+"""After this nobody waits for an answer any more."""
+RECENT = 60
+"""Of so many of its jobs a user still thinks."""
+MANY = (10, 25, 60)
+REFUSED = (404, 409)
+UNAVAILABLE = 503
+_PAYLOADS: tuple[Job, ...] = (
+    *({},) * 8,
+    *({"sec": 0.2},) * 4,
+    *({"failures": 1},) * 2,
+    {"failures": 99},
+    {"final": True},
+    *({"snoozes": 2},) * 2,
+)
+_LONG: tuple[Job, ...] = ({"sec": 2.5}, {"sec": 2.5}, {"sec": 12})
+"""Of one-shots only: what a recurring job buffers would take many minutes, one after the other."""
+_OVERLAPS = ("ALLOW", "ALLOW", "SKIP", "BUFFER_ONE", "BUFFER_ALL", "CANCEL_OTHER")
+_WISHES = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
+
+
+class User:
+    """Asks one thing after the other and notes the answers. Leaves a job alone once a request about it was not answered:
+    such a request may still happen, at any later time."""
+
+    def __init__(self, cluster: Cluster, number: int, seed: int) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.surprises: list[str] = []
+        """Answers that nobody should ever get."""
+        self._cluster = cluster
+        self._random = Random(f"user/{number}/{seed}")
+        self._jobs: dict[str, Job] = {}
+        self._edits = 1
+
+    async def ask_on(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            choice = self._random.random()
+            if choice < 0.02:
+                await self._create_many()
+            elif choice < 0.55 or not self._jobs:
+                await self._create()
+            else:
+                await self._change(self._random.choice(list(self._jobs)))
+            await asyncio.sleep(self._random.random() * 0.4)
+
+    async def resume(self, job: str) -> None:
+        await self._ask("resume", job, "POST", f"/v1/jobs/{job}/resume")
+
+    async def _create(self) -> None:
+        job = await self._ask("create", "", "POST", "/v1/jobs", _any_job(self._random))
+        if job is not None:
+            self._note("create", job["jobId"])
+            self._jobs[job["jobId"]] = job
+            if len(self._jobs) > RECENT:
+                del self._jobs[next(iter(self._jobs))]
+
+    async def _create_many(self) -> None:
+        bodies = [_any_job(self._random) for _ in range(self._random.choice(MANY))]
+        answer = await self._ask("create", "", "POST", "/v1/jobs/batch?atomic=true", {"jobs": bodies})
+        for job in answer["jobs"] if answer else ():
+            self._note("create", job["jobId"])
+
+    async def _change(self, job: str) -> None:
+        wish = self._random.choices(list(_WISHES), list(_WISHES.values()))[0]
+        path = f"/v1/jobs/{job}"
+        if wish == "replace":
+            self._edits += 1
+            body = _any_job(self._random)
+            body["payload"]["v"] = self._edits
+            await self._ask("replace", job, "PUT", path, body, value=self._edits)
+        elif wish == "delete":
+            await self._ask("delete", job, "DELETE", path)
+        elif wish == "cancel":
+            await self._cancel(job)
+        else:
+            await self._ask(wish, job, "POST", f"{path}/{wish}")
+
+    async def _cancel(self, job: str) -> None:
+        page = await self._ask("read", job, "GET", f"/v1/jobs/{job}/executions")
+        for execution in page["executions"][:2] if page else ():
+            if execution["state"] in ("PENDING", "RUNNING"):
+                id_ = execution["executionId"]
+                await self._ask("cancel", id_, "POST", f"/v1/executions/{id_}/cancel")
+
+    async def _ask(
+        self, action: str, target: str, method: str, path: str, body: Any = None, *, value: Any = None
+    ) -> Any | None:
+        """The answer, if it was done."""
+        apis = [api for api in self._cluster.alive("api") if api.url]
+        if not apis:
+            return None
+        asked_ms = now_ms()
+        status, answer = 0, None
+        with contextlib.suppress(OSError, aiohttp.ClientError):
+            async with asyncio.timeout(ANSWER_SEC):
+                api = self._random.choice(apis)
+                status, answer, _ = await self._cluster.ask(method, path, body, api=api)
+        self.statuses[str(status or "none")] += 1
+        if 200 <= status < 300:
+            if action not in ("create", "read"):
+                self._note(action, target, value, asked_ms)
+            return answer
+        if status in (0, UNAVAILABLE):
+            self._note(f"{action}?", target, value, asked_ms)
+            self._jobs.pop(target, None)
+        elif status not in REFUSED and not _came_too_late(status, answer):
+            self.surprises.append(f"{method} {path} was answered {status}: {answer}")
+        return None
+
+    def _note(self, action: str, target: str, value: Any = None, asked_ms: int = 0) -> None:
+        self._cluster.answers.append(Answer(action, target, now_ms(), value, asked_ms))
+
+
+def _came_too_late(status: int, answer: Any) -> bool:
+    """Every flaw is an end that had passed when the request was read at last."""
+    return status == 422 and all(flaw["pointer"].endswith("endAt") for flaw in answer["errors"])
+
+
+def _any_job(random: Random) -> Job:
+    """A job of any kind. Each comes to an end."""
+    fields: Job = {"priority": random.choice(["HIGH", "NORMAL", "LOW"]), "overlap": random.choice(_OVERLAPS)}
+    if random.random() < 0.1:
+        fields["concurrency"] = {"key": f"key-{random.randrange(4)}", "limit": 3}
+    if random.random() < 0.05:
+        fields["timeoutSec"] = 0.5
+    payloads = _PAYLOADS
+    if random.random() < 0.8:
+        payloads += _LONG
+        fields |= {"type": "DELAYED", "delaySec": random.choice([0, 0, 0.05, 0.5, 2, 5, 20])}
+        if random.random() < 0.1:
+            fields["startDeadlineSec"] = 3
+    else:
+        fields |= _rhythm(random)
+    return job_body(random.choice(["act", "act", "plod"]), random.choice(payloads), **fields)
+
+
+def _rhythm(random: Random) -> Job:
+    end = datetime.now(UTC) + timedelta(seconds=random.choice([3, 8, 20]))
+    fields = {"endAt": end.isoformat(), "catchUp": {"policy": random.choice(["ALL", "LATEST", "NONE"])}}
+    if random.random() < 0.6:
+        return fields | {"type": "CRON", "schedule": random.choice(["* * * * * *", "*/3 * * * * *"])}
+    return fields | {"type": "INTERVAL", "everySec": random.choice([1, 2.5])}

@@ -1,0 +1,60 @@
+"""Looks at the store while everything breaks: what must hold at every commit, and how far things are."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime
+
+import asyncpg
+
+from tests.scenarios.cluster.store import StoreView
+from tests.simulation.checker import check_commit
+
+EVERY_SEC = 5.0
+LOOK_SEC = 10.0
+"""A store that does not answer for so long is asked again later."""
+
+
+class Watcher:
+    """Has a session of its own, and no wire that could be cut."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self.problems: dict[str, str] = {}
+        """Each of them once, with when it was first seen."""
+        self.looks = 0
+        self.done = 0
+        """Executions that had ended when it looked last."""
+        self._store = StoreView(url, schema)
+        self._epochs: dict[int, int] = {}
+
+    async def watch(self) -> None:
+        """Never ends by itself."""
+        while True:
+            await asyncio.sleep(EVERY_SEC)
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                async with asyncio.timeout(LOOK_SEC):
+                    await self.look()
+
+    async def look(self) -> None:
+        with closing(await self._store.copy_unfinished()) as copy:
+            self._note(check_commit(copy))
+        self._compare(dict(await self._store.query("SELECT partition, epoch FROM partitions")))
+        self.done = (await self._store.query("SELECT count(*) FROM executions WHERE state >= 2"))[0][0]
+        self.looks += 1
+
+    def _compare(self, epochs: dict[int, int]) -> None:
+        self._note(
+            f"I5: the epoch of partition {partition} fell from {before} to {epochs[partition]}"
+            for partition, before in self._epochs.items()
+            if epochs.get(partition, before) < before
+        )
+        self._epochs = epochs
+
+    def _note(self, problems: Iterable[str]) -> None:
+        at = datetime.now(UTC).strftime("%H:%M:%S")
+        for problem in problems:
+            self.problems.setdefault(problem, f"seen at {at}, while it ran: {problem}")
+
+    async def close(self) -> None:
+        await self._store.close()

@@ -1,0 +1,83 @@
+"""What explains a second run, and what does not."""
+
+from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
+from tests.simulation.history import Effect
+
+
+def run(dispatch: int = 1, start_ms: int = 10_000, end_ms: int | None = 11_000, process: str = "1") -> Effect:
+    return Effect("x", dispatch, dispatch, process, start_ms, start_ms, {}, end_ms)
+
+
+def found(*effects: Effect, faults: list[Fault] | None = None) -> list[Duplicate]:
+    return list(duplicates_in(effects, faults or []))
+
+
+def test_runs_of_two_dispatches_one_after_the_other_are_no_duplicates() -> None:
+    assert not found(run(), run(dispatch=2, start_ms=11_000))
+
+
+def test_a_dispatch_that_runs_twice_is_a_duplicate_that_nothing_explains() -> None:
+    first, second = run(), run(start_ms=50_000, process="2")
+
+    assert found(second, first) == [Duplicate(first, second, None)]
+
+
+def test_a_run_that_begins_beside_another_is_a_duplicate() -> None:
+    assert len(found(run(end_ms=20_000), run(dispatch=2, start_ms=15_000, end_ms=16_000))) == 1
+
+
+def test_whoever_is_killed_has_ended_what_it_ran() -> None:
+    killed = Fault(KILLED, "1", 10_500)
+
+    assert not found(run(end_ms=None), run(dispatch=2, start_ms=40_000), faults=[killed])
+
+
+def test_a_run_is_explained_by_the_death_of_the_first_process_but_not_of_another() -> None:
+    mine, other = Fault(KILLED, "1", 10_500), Fault(KILLED, "2", 10_500)
+    runs = run(end_ms=None), run(start_ms=40_000, process="3")
+
+    assert found(*runs, faults=[other, mine])[0].fault is mine
+    assert found(*runs, faults=[other])[0].fault is None
+
+
+def test_a_fault_explains_nothing_once_the_report_was_long_acknowledged() -> None:
+    late = Fault(KILLED, "1", 20_000)
+
+    assert found(run(), run(start_ms=50_000), faults=[late])[0].fault is None
+
+
+def test_a_cut_that_began_before_the_run_and_outlasted_its_start_explains_it() -> None:
+    cut, healed = Fault("cut off from redis", "1", 2_000, 10_200), Fault("cut off from redis", "1", 2_000, 8_000)
+    runs = run(), run(start_ms=50_000)
+
+    assert found(*runs, faults=[cut])[0].fault is cut
+    assert found(*runs, faults=[healed])[0].fault is None
+
+
+def test_the_own_fault_of_a_process_is_named_before_one_of_everybody() -> None:
+    flush, frozen = Fault("redis: flush", EVERYONE, 10_100), Fault(FROZEN, "1", 10_200, 10_900)
+
+    assert found(run(), run(start_ms=50_000), faults=[flush, frozen])[0].fault is frozen
+
+
+def test_a_report_waits_for_a_broker_that_is_away_which_alone_explains_nothing() -> None:
+    away, cut = Fault("kafka: kill", BROKER, 10_500, 25_000), Fault("cut off from redis", "1", 26_000, 30_000)
+    runs = run(), run(start_ms=50_000)
+
+    assert found(*runs, faults=[away])[0].fault is None
+    assert found(*runs, faults=[cut])[0].fault is None
+    assert found(*runs, faults=[away, cut])[0].fault is cut
+
+
+def test_a_redis_that_forgets_long_after_the_acknowledgement_explains_nothing() -> None:
+    empty = Fault("redis: empty", EVERYONE, 30_000, 31_000)
+
+    assert found(run(), run(start_ms=50_000), faults=[empty])[0].fault is None
+
+
+def test_what_was_left_behind_is_explained_also_where_it_runs_beside_what_came_after_it() -> None:
+    flush = Fault("redis: flush", EVERYONE, 12_000)
+    first, next_, stale = run(), run(dispatch=2, start_ms=20_000, end_ms=20_100, process="2"), run(start_ms=20_050)
+
+    assert [each.fault for each in found(first, next_, stale, faults=[flush])] == [flush, flush]
+    assert [each.fault for each in found(first, next_, run(dispatch=3, start_ms=20_050), faults=[flush])] == [None]
