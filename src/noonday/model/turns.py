@@ -204,7 +204,9 @@ class Turns:
     def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry], shares: Shares) -> None:
         """Tenants take turns until the room is used up or nothing is ready that may be taken."""
         order, blocked = self._awake[pool], []
-        quantum = min(MOST_AT_ONCE, max(1, room // sum(map(shares.weight, order.tenants()))))
+        quantum = (
+            room if len(order) == 1 else min(MOST_AT_ONCE, max(1, room // sum(map(shares.weight, order.tenants()))))
+        )
         while room > 0 and order:
             tenant = order.take_next()
             weight = shares.weight(tenant)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -28,6 +29,8 @@ BATCH = 5_000
 FEW = 100
 LINGER_SEC = 0.01
 """A commit costs the same for one report as for many: when there are few, more are waited for, for a moment."""
+SILENT_SEC = 3.0
+"""A worker at work reports more often."""
 STALE = "STALE"
 
 
@@ -63,6 +66,8 @@ class Recorder:
         """Ticks of our own that we have read."""
         self._silent_since: dict[WorkerId, int] = {}
         """For each worker how many of our ticks we had read when it last spoke."""
+        self._last_words: dict[WorkerId, deque[tuple[float, list[Report]]]] = {}
+        """What was read of each worker lately, and when."""
         self._judged_at = 0
         self._recent = Recent()
         self._under_way: asyncio.Future[None] | None = None
@@ -95,6 +100,8 @@ class Recorder:
         if 0 < len(batch.entries) < FEW:
             await self._clock.sleep(LINGER_SEC)
             batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
+        with contextlib.suppress(SignalsUnavailable):
+            await self._tell_for_the_silent()
         if batch.entries:
             # Whoever stops us must not do so between the store's commit and our noting of it.
             self._under_way = asyncio.ensure_future(self._settle(batch))
@@ -140,7 +147,7 @@ class Recorder:
             tick_ms or self._place.tick_ms,
             self._figures(reports),
         )
-        await self._note_told(reports)
+        self._remember(reports)
         spans = self._tracing.settling(reports)
         try:
             settled = await self._executions.settle(
@@ -161,12 +168,34 @@ class Recorder:
         self._recent.note((report.late_ms if report.started_ms else None for report in ends), now_ms)
         return msgspec.json.encode(self._recent.figures(now_ms)).decode()
 
-    async def _note_told(self, reports: Sequence[Report]) -> None:
-        """Whoever gets these dispatches again need not run them. Their worker says so too, unless it died before it could. Where
-        no claim lapses, nobody has to know."""
-        if reports and self._signals.lapse_sec < math.inf:
-            with contextlib.suppress(SignalsUnavailable):
-                await self._signals.told([(report.execution_id, report.dispatch) for report in reports])
+    def _remember(self, reports: Sequence[Report]) -> None:
+        """Whoever gets these dispatches again need not run them. Their worker says so before its next report, unless it died:
+        then we do. Where no claim lapses, nobody has to know."""
+        if not reports or self._signals.lapse_sec == math.inf:
+            return
+        now = self._clock.monotonic()
+        by_worker: dict[WorkerId, list[Report]] = {}
+        for report in reports:
+            by_worker.setdefault(report.worker_id, []).append(report)
+        for worker, said in by_worker.items():
+            last = self._last_words.setdefault(worker, deque())
+            while last and last[0][0] < now - SILENT_SEC:
+                last.popleft()
+            last.append((now, said))
+
+    async def _tell_for_the_silent(self) -> None:
+        now = self._clock.monotonic()
+        silent = [worker for worker, last in self._last_words.items() if last[-1][0] < now - SILENT_SEC]
+        if silent:
+            names = [
+                (report.execution_id, report.dispatch)
+                for worker in silent
+                for _, said in self._last_words[worker]
+                for report in said
+            ]
+            await self._signals.told(names)
+            for worker in silent:
+                del self._last_words[worker]
 
     async def _isolate(self, batch: LogBatch, error: Exception) -> None:
         """The store refuses something in this batch: halve it until the culprit is alone."""

@@ -14,6 +14,8 @@ PAGE = 5_000
 BATCHES = 20
 NET_MS = 360_000
 """Workers start nothing that was fired more than five minutes ago; a minute later the net may have it."""
+CAST_EVERY_MS = 15_000
+"""A net looks at everything that is open."""
 JUMP_MS = 60_000
 """Ticks come every few seconds: between two that are further apart, the clock was set, or everything stood still."""
 
@@ -45,6 +47,7 @@ class Sweeper:
         self._mark: Mark | None = None
         self._tick_ms: int | None = None
         self._steady_since_ms = 0
+        self._cast_ms = 0
 
     async def run_once(self, now_ms: int) -> int:
         found = await self._sweep_overdue(now_ms)
@@ -75,9 +78,11 @@ class Sweeper:
     async def _cast_net(self, now_ms: int) -> int:
         """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
         tick_ms = await self._executions.oldest_tick_ms()
-        if not tick_ms or not self._is_steady(tick_ms):
+        if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._cast_ms + CAST_EVERY_MS:
             return 0
         entries = await self._firing.cast_net(tick_ms - NET_MS, PAGE, now_ms)
+        if len(entries) < PAGE:
+            self._cast_ms = tick_ms
         await self._index.place(entries)
         return len(entries)
 

@@ -100,9 +100,9 @@ CREATE TABLE executions (
     result      bytea
 ) PARTITION BY RANGE (id);
 CREATE INDEX executions_job ON executions (job_id, id);
-CREATE INDEX executions_open ON executions (job_id) WHERE state < 2;
+-- By job; and what was fired long ago is found by reading it whole, now and then.
+CREATE INDEX executions_open ON executions (job_id, fired_ms) WHERE state < 2;
 CREATE INDEX executions_running ON executions (worker_id) WHERE state = 1;
-CREATE INDEX executions_adrift ON executions (fired_ms) WHERE state = 0 AND worker_id IS NULL AND fired_ms IS NOT NULL;
 -- What was asked to end, by when it did. Those that have not come last.
 CREATE INDEX executions_wished ON executions (pool, coalesce(finished_ms, 9000000000000000)) WHERE cancel IS NOT NULL;
 -- Last: where the planner believes a partition to be empty, all indexes seem equally good to it, and the newest one wins.
