@@ -103,21 +103,28 @@ def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
-    ends = {(line["execution"], line["dispatch"], line["pid"]): line["end_ms"] for line in lines if "end_ms" in line}
-    return [
-        Effect(
-            line["execution"],
-            line["dispatch"],
-            line["token"],
-            str(line["pid"]),
-            line["start_ms"],
-            line["due_ms"],
-            line["payload"],
-            ends.get((line["execution"], line["dispatch"], line["pid"])),
-        )
-        for line in lines
-        if line["what"] == "start"
-    ]
+    effects: list[Effect] = []
+    under_way: dict[tuple[str, int, int], Effect] = {}
+    for line in lines:
+        name = (line["execution"], line["dispatch"], line["pid"])
+        if line["what"] == "start":
+            under_way[name] = _started(line)
+            effects.append(under_way[name])
+        elif "end_ms" in line and name in under_way:
+            under_way.pop(name).end_ms = line["end_ms"]
+    return effects
+
+
+def _started(line: dict[str, Any]) -> Effect:
+    return Effect(
+        line["execution"],
+        line["dispatch"],
+        line["token"],
+        str(line["pid"]),
+        line["start_ms"],
+        line["due_ms"],
+        line["payload"],
+    )
 
 
 class _User:
