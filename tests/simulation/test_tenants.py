@@ -125,3 +125,21 @@ def test_weights_share_what_there_is() -> None:
     assert abs(got["one"] - 100) <= 10
     assert abs(got["two"] - 200) <= 20
     assert abs(got["four"] - 400) <= 40
+
+
+def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "slow", TenantSettings(weight=3))
+        assert simulation.engine is not None
+        archive, looks = simulation.engine.drivers.archive, []
+        look = archive.tenants_since
+
+        async def counted(since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
+            looks.append(since_ms)
+            return await look(since_ms)
+
+        archive.tenants_since = counted  # type: ignore[method-assign]
+        await asyncio.sleep(20)
+        assert 10 <= len(looks) <= 30
+
+    play(story)
