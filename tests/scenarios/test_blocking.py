@@ -13,6 +13,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.store import open_store
 from noonday.model.firing import Entry
+from noonday.model.shares import EQUAL, Shares
 from noonday.wiring.embedded import drivers_on, file_options
 from noonday.wiring.engine import Engine
 from noonday.wiring.settings import Settings
@@ -76,7 +77,12 @@ async def test_what_waited_for_long_behind_a_coroutine_that_blocks_runs_once(
 
 class StuckIndex(MemoryHotIndex):
     async def claim(
-        self, now_ms: int, partitions: Collection[int], credit: Mapping[str, int], limit: int
+        self,
+        now_ms: int,
+        partitions: Collection[int],
+        credit: Mapping[str, int],
+        limit: int,
+        shares: Shares = EQUAL,
     ) -> list[Entry]:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 

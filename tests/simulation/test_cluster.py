@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.kernel import FaultPlan
 
-SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "120"))
+SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "60"))
 CHUNK = 4
 
 
