@@ -191,7 +191,7 @@ async def test_etcd(etcd: Etcd, certificate: Certificate, stranger: Path) -> Non
 
 
 async def test_a_user_of_etcd_needs_its_own_prefix_only(etcd: Etcd, certificate: Certificate) -> None:
-    root = Gateway([etcd.url], EtcdOptions(certificate.authority, user="root", password=PASSWORD))
+    root = Gateway([etcd.url], EtcdOptions(certificate.authority, user="root", password=PASSWORD, timeout_sec=30))
     permission = {"permType": "READWRITE", "key": b"noonday/", "range_end": b"noonday0"}
     for path, body in (
         ("auth/user/add", {"name": "noonday", "password": PASSWORD}),

@@ -189,6 +189,12 @@ class Cluster:
         process.freeze()
         self.faults.append(Fault(FROZEN, str(process.pid), now_ms()))
 
+    def wake(self, process: Process) -> None:
+        for fault in self.faults:
+            if fault.victim == str(process.pid) and fault.until_ms is None:
+                fault.until_ms = now_ms()
+        process.wake()
+
     @contextmanager
     def guest(self, process: Process) -> Iterator[Process]:
         """One that stays only for a while, and leaves without a word."""

@@ -76,7 +76,11 @@ def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterato
                 same = before.dispatch == run.dispatch
                 if not same and _end_ms(before, deaths) <= run.start_ms:
                     continue
-                fault = _excuse(before, _end_ms(before, deaths), faults) or _forgetting(before, run, faults)
+                fault = (
+                    _excuse(before, _end_ms(before, deaths), faults)
+                    or _forgetting(before, run, faults)
+                    or _asleep(run, faults)
+                )
                 if same and fault is not None:
                     left_behind[id(run)] = fault
                 # Whoever runs what was left behind, does so beside whatever came after it.
@@ -138,6 +142,13 @@ def _excuse(run: Effect, end_ms: int, faults: Sequence[Fault]) -> Fault | None:
     until_ms = _acknowledged_ms(end_ms, faults)
     met = [fault for fault in faults if fault.met(run.process, run.start_ms - 1_000, until_ms)]
     return max(met, key=lambda fault: fault.victim != EVERYONE, default=None)
+
+
+def _asleep(run: Effect, faults: Sequence[Fault]) -> Fault | None:
+    """Its process was frozen between its last look and its start: it had claimed first, and began last."""
+    since_ms = run.start_ms - LOOK_MS
+    asleep = (f for f in faults if f.kind == FROZEN and f.victim == run.process)
+    return next((fault for fault in asleep if _was_woken_within(fault, since_ms, run.start_ms)), None)
 
 
 def _forgetting(first: Effect, second: Effect, faults: Sequence[Fault]) -> Fault | None:

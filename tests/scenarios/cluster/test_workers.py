@@ -56,7 +56,7 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
         await cluster.started(job, times=2)
     print(f"\nlost workers: their runs began again {time.monotonic() - began:.1f} s after they fell silent")
     await cluster.done(burst)
-    frozen.wake()
+    cluster.wake(frozen)
     await until(lambda: _has_another_name(cluster, frozen, names))
     release.touch()
     await cluster.done(running)
