@@ -322,11 +322,14 @@ def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
 
 
 def test_a_pool_that_is_held_says_so_and_goes_on_when_it_is_let_go(ask_json: Answer, ask: Run, name: str) -> None:
-    assert "pool mail is held since" in ask("pause", "--pool", "mail").stdout
-    assert [each["name"] for each in ask_json("pause", "--json")["pauses"]] == ["mail"]
-    create(ask_json, name, "--pool", "mail")
-    assert "pool 'mail' is paused since" in ask("why", name).stdout
-    assert "nothing is held" in ask("resume", "--pool", "mail").stdout
+    ask("pool", "set", "letters", "--timeout", "5m")
+    assert "pool letters is held since" in ask("pause", "--pool", "letters").stdout
+    assert [each["name"] for each in ask_json("pause", "--json")["pauses"]] == ["letters"]
+    create(ask_json, name, "--pool", "letters")
+    assert "pool 'letters' is paused since" in ask("why", name).stdout
+    assert "pool 'letters' is paused since" in " ".join(ask("pool", "list").stdout.split())
+    assert "did you mean letters?" in ask("pause", "--pool", "leters").stderr
+    assert "nothing is held" in ask("resume", "--pool", "letters").stdout
 
 
 def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run) -> None:

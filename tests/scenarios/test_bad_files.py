@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.inside import Inside
-from tests.scenarios.process import Server, until
+from tests.scenarios.process import Server, job_body, until
 
 
 @pytest.fixture
@@ -116,7 +116,9 @@ async def test_damage_that_stops_the_work_makes_the_process_unready(server: Serv
     garble(server.data, page=root_page_of(server.data, "executions"))
 
     await server.up()
-    await server.create("act")
+    await server.ask(
+        "POST", "/v1/jobs", job_body("act", None, pool="p")
+    )  # refused, when the damage has been met already
     problem = await until(lambda: unreadiness_of(server))
 
     assert f"{server.data} is damaged" in problem["detail"]

@@ -38,7 +38,7 @@ def _what(function: Callable[..., Any]) -> Callable[..., Any]:
 @asks
 def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Hold a tenant, a pool, or everything. Without a word: show what is held."""
-    if not (tenant or pool or everything):
+    if tenant is None and pool is None and not everything:
         return _show(client.pauses(), as_json)
     kind, name = _one(tenant, pool, everything)
     return _show(client.hold(kind, name), as_json)
@@ -55,10 +55,11 @@ def resume(client: SyncClient, tenant: str | None, pool: str | None, everything:
 
 
 def _one(tenant: str | None, pool: str | None, everything: bool) -> tuple[str, str]:
-    said = [("TENANT", tenant)] * bool(tenant) + [("POOL", pool)] * bool(pool) + [("ALL", "")] * everything
+    named = {"TENANT": tenant, "POOL": pool, "ALL": "" if everything else None}
+    said = [(kind, name) for kind, name in named.items() if name is not None]
     if len(said) != 1:
         raise click.UsageError("say one of --tenant, --pool and --all")
-    return said[0][0], said[0][1] or ""
+    return said[0]
 
 
 def _show(pauses: Sequence[PauseView], as_json: bool) -> None:

@@ -31,12 +31,8 @@ class Catalogue:
         if self.is_plain(spec):
             return ()
         target = spec.target
-        if self._clock.monotonic() >= self._until:
-            self.forget()
-        if target.pool not in self._pools:
-            await self._look_again()
-        if target.pool not in self._pools:
-            known = sorted(self._pools)
+        known = await self.pools(target.pool)
+        if target.pool not in known:
             detail = (
                 f"there is no pool {target.pool!r}: start a worker for it or create it with PUT /v1/pools/{target.pool}"
             )
@@ -50,6 +46,14 @@ class Catalogue:
             )
         _check_payload(spec.payload, found[1], target.handler)
         return ()
+
+    async def pools(self, wanted: str) -> list[str]:
+        """The pools there are, looked up again when `wanted` is not among them."""
+        if self._clock.monotonic() >= self._until:
+            self.forget()
+        if wanted not in self._pools:
+            await self._look_again()
+        return sorted(self._pools)
 
     def is_plain(self, spec: JobSpec) -> bool:
         """Whether a fresh look has shown that nothing can be wrong with a job's target, nor with its payload."""

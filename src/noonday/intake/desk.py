@@ -27,6 +27,7 @@ from noonday.model.errors import (
     PayloadTooLarge,
     Unavailable,
     VersionMismatch,
+    nearest,
 )
 from noonday.model.execution import State
 from noonday.model.firing import Entry, fire_entry
@@ -500,8 +501,16 @@ class Desk:
             view = await self._reading.get_pool(caller, name)
             return await self._kept(caller, idem, self._clock.now_ms(), view)
 
+    async def _check_pool(self, name: str) -> None:
+        known = await self._catalogue.pools(name)
+        if name not in known:
+            guess = nearest(name, known)
+            raise NotFound(f"no pool {name!r}" + (f"; did you mean {guess}?" if guess else ""), pool=name)
+
     async def hold(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
         """Hand out nothing of a TENANT, for a POOL, or at all (ALL)."""
+        if kind == "POOL":
+            await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self._once(caller, idem):
             await self._archive.hold(pause, self._audit(caller, f"{kind.lower()}.pause", name))
@@ -637,9 +646,9 @@ def _check_tenant(tenant: str, settings: TenantSettings) -> None:
     if not 1 <= settings.weight <= 1000:
         flaws.append(Flaw("/weight", "must be from 1 to 1000", settings.weight))
     if settings.rate_per_sec is not None and not MIN_RATE <= settings.rate_per_sec <= MAX_RATE:
-        flaws.append(Flaw("/ratePerSec", f"must be from {MIN_RATE:g} to {MAX_RATE:g}", settings.rate_per_sec))
+        flaws.append(Flaw("/ratePerSec", f"must be from {MIN_RATE:g} to {MAX_RATE:.0f}", settings.rate_per_sec))
     if settings.burst is not None and not 1 <= settings.burst <= MAX_RATE:
-        flaws.append(Flaw("/burst", f"must be from 1 to {MAX_RATE:g}", settings.burst))
+        flaws.append(Flaw("/burst", f"must be from 1 to {MAX_RATE:.0f}", settings.burst))
     for name, value in msgspec.to_builtins(settings).items():
         if name not in ("weight", "ratePerSec", "burst") and value is not None and value < 0:
             flaws.append(Flaw(f"/{name}", "must not be negative", value))

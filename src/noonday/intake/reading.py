@@ -35,7 +35,7 @@ from noonday.model.view import (
     TenantView,
     WorkerView,
 )
-from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, PoolRow, WorkerRow
+from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Execution
 
@@ -138,18 +138,20 @@ class Reading:
         times = [time for time in rule.take(first - 1, most) if time <= to_ms]
         if fire.due_ms is None and job.state is not JobState.PAUSED:
             return []
+        is_due = job.state is not JobState.PAUSED and any(time + spread <= now_ms for time in times)
+        why_due = await self._why_due(job) if is_due else ""
         views = []
         for time in times:
             if job.state is JobState.PAUSED:
                 views.append(_view(job, "PAUSED" if time <= now_ms else "PLANNED", time, "the job is paused"))
             elif time + spread <= now_ms:
-                views.append(_view(job, "DUE", time, await self._why_due(job, row)))
+                views.append(_view(job, "DUE", time, why_due))
             else:
                 reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
                 views.append(_view(job, "PLANNED", time, reason))
         return views
 
-    async def _why_due(self, job: Job, row: JobRow) -> str:
+    async def _why_due(self, job: Job) -> str:
         held = self._why_held(job.id) or await self._why_paused(job.tenant, job.spec.target.pool)
         if held:
             return held
@@ -205,13 +207,14 @@ class Reading:
         )
 
     async def pools(self, caller: Caller) -> list[PoolView]:
-        return [_pool(row) for row in await self._archive.list_pools(self._clock.now_ms())]
+        pauses = await self._archive.pauses()
+        return [_pool(row, pauses) for row in await self._archive.list_pools(self._clock.now_ms())]
 
     async def get_pool(self, caller: Caller, name: str) -> PoolView:
         rows = await self._archive.list_pools(self._clock.now_ms(), name)
         if not rows:
             raise NotFound(f"no pool {name!r}", pool=name)
-        return _pool(rows[0])
+        return _pool(rows[0], await self._archive.pauses())
 
     async def workers(self, caller: Caller) -> list[WorkerView]:
         return [_worker(row, caller.tenant) for row in await self._archive.list_workers()]
@@ -258,11 +261,9 @@ class Reading:
         return PauseList(pauses=tuple(pauses))
 
     async def _why_paused(self, tenant: str, pool: str) -> str | None:
-        for pause in await self._archive.pauses():
-            if (pause.kind, pause.name) in (("ALL", ""), ("TENANT", tenant), ("POOL", pool)):
-                what = f"{pause.kind.lower()} {pause.name!r}" if pause.name else "everything"
-                return f"{what} is paused since {instant_of(pause.since_ms):%Y-%m-%dT%H:%M:%SZ} by {pause.subject}"
-        return None
+        of_it = (("ALL", ""), ("TENANT", tenant), ("POOL", pool))
+        pauses = await self._archive.pauses()
+        return next((_paused(pause) for pause in pauses if (pause.kind, pause.name) in of_it), None)
 
     async def overview(self, caller: Caller) -> dict[str, Any]:
         now_ms = self._clock.now_ms()
@@ -356,9 +357,15 @@ def _audit_cursor(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def _pool(row: PoolRow) -> PoolView:
-    note = None
-    if not row.workers:
+def _paused(pause: Pause) -> str:
+    what = f"{pause.kind.lower()} {pause.name!r}" if pause.name else "everything"
+    return f"{what} is paused since {instant_of(pause.since_ms):%Y-%m-%dT%H:%M:%SZ} by {pause.subject}"
+
+
+def _pool(row: PoolRow, pauses: Sequence[Pause]) -> PoolView:
+    of_it = (("ALL", ""), ("POOL", row.name))
+    note = next((_paused(pause) for pause in pauses if (pause.kind, pause.name) in of_it), None)
+    if note is None and not row.workers:
         note = f"no workers: {row.due} due entries wait on the timeline" if row.due else "no workers"
     return PoolView(
         name=row.name,

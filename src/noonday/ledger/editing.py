@@ -24,6 +24,7 @@ class Edit:
         paused = [self.job.id] if self.job.state is JobState.PAUSED else []
         self.ledger = Ledger(Books(open_=before.open, paused=paused), _moment(before, change))
         self._existing = existing
+        self._rows = {e.id: e for e in before.executions}
         if change.fire:
             put_fire(self.ledger, self.job, change.fire)
         self.ledger.decide(change.decisions)
@@ -48,9 +49,8 @@ class Edit:
 
     def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
         """Close at once what nobody holds; ask the holder of the rest."""
-        rows = {e.id: e for e in self.before.executions}
         for execution, reason in cancel:
-            row = rows[execution]
+            row = self._rows[execution]
             if row.state is State.PENDING and row.fired_ms is None:
                 self.ledger.close(row, State.CANCELLED, reason)
             else:
@@ -58,15 +58,14 @@ class Edit:
 
     def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
         """Executions that have not started go on under the job's new definition."""
-        rows = {e.id: e for e in self.before.executions}
         for execution in rebased:
-            row = rows[execution]
+            row = self._rows[execution]
             now = self.ledger.rebase(row, self.job)
             self.ledger.settle(row, now, "")
-            if not row.buffered and row.waits_until_ms is None:
-                self.ledger.hold(now, row.held_until_ms or row.due_ms)
-            elif row.waits_until_ms is not None:
+            if row.waits_until_ms is not None:
                 self.ledger.wait(now, row.waits_until_ms)
+            elif not row.buffered:
+                self.ledger.hold(now, row.held_until_ms or row.due_ms)
 
     def _start(self, wanted: Sequence[NewExecution]) -> None:
         job = self.job
@@ -90,15 +89,13 @@ class Edit:
                 self.ledger.wait(row, new.due_ms)
 
     def _hold(self, waiting: Sequence[ExecutionId]) -> None:
-        rows = {e.id: e for e in self.before.executions}
         for execution in waiting:
-            row = rows[execution]
+            row = self._rows[execution]
             self.ledger.hold(row, row.waits_until_ms or row.due_ms)
 
     def _release(self, held: Sequence[tuple[ExecutionId, int]]) -> None:
-        rows = {e.id: e for e in self.before.executions}
         for execution, due_ms in held:
-            self.ledger.wait(rows[execution], due_ms)
+            self.ledger.wait(self._rows[execution], due_ms)
 
 
 def put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:

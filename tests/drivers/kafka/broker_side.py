@@ -1,9 +1,11 @@
 """What the broker knows, and what somebody who can write to it may do."""
 
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from noonday.drivers.kafka.names import Names
@@ -28,8 +30,20 @@ def ends(options: KafkaOptions, *topics: str) -> dict[Place, int]:
     with Consumer(options.reader()) as consumer:
         found = consumer.list_topics(timeout=WITHIN_SEC).topics
         asked = [TopicPartition(topic, each, OFFSET_END) for topic in topics for each in found[topic].partitions]
-        answers = consumer.offsets_for_times(asked, timeout=WITHIN_SEC)
+        answers = _led(lambda: consumer.offsets_for_times(asked, timeout=WITHIN_SEC))
     return {(each.topic, each.partition): each.offset for each in answers}
+
+
+def _led(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """A partition that was just made may not have its leader everywhere yet."""
+    until = time.monotonic() + WITHIN_SEC
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def committed(options: KafkaOptions, pool: str) -> dict[Place, int]:
