@@ -773,7 +773,7 @@ async def test_what_was_to_be_cancelled_when_its_worker_was_lost_is_cancelled(
 async def test_a_lost_worker_gives_its_slots_back(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank, KEYED)
     await crank.settle(report(dispatch, Outcome.STARTED))
-    assert (await executions.lose_workers([WORKER], NOW_MS + MINUTE)).freed == ("db",)
+    assert (await executions.lose_workers([WORKER], NOW_MS + MINUTE)).freed == ("key/db",)
     assert len((await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches) == 1
 
 

@@ -12,6 +12,7 @@ from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Over
 from noonday.model.message import Dispatch, Report
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import tzdata_version
+from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
 from noonday.ports.firing import Batch, Firing, Owner, Shot
@@ -646,7 +647,7 @@ async def test_a_slot_is_free_again_when_its_execution_ends_or_waits_again(crank
     await crank.add(*[job(spec(concurrency=KEYED)) for _ in range(3)])
     fired = await crank.fire()
     settled = await crank.settle(report(fired.dispatches[0], outcome, failure=failure(), snooze_ms=HOUR))
-    assert settled.freed == ("db",)
+    assert settled.freed == ("key/db",)
     after = await crank.fire(await crank.due())
     assert {d.job_id for d in after.dispatches} == {held.entry.key for held in fired.held}
 
@@ -916,9 +917,9 @@ class Lives:
 
     async def check(self) -> None:
         found = [each for one in self.jobs for each in await self.crank.all_of(one)]
-        held = Counter(each.slot for each in found if each.state in OPEN and each.slot)
+        held = Counter(name for each in found if each.state in OPEN for name in each.slots)
         for key, limit in self.LIMITS:
-            assert held[key] <= limit
+            assert held[of_key(key)] <= limit
         for one in self.jobs:
             alone = [each for each in found if each.job_id == one.id and each.state in OPEN and not each.buffered]
             assert len(alone) <= 1 or one.spec.overlap is Overlap.ALLOW

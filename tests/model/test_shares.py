@@ -51,7 +51,7 @@ def test_nobody_takes_more_than_it_has_room_for() -> None:
 def test_whoever_is_limited_and_has_no_room_named_gets_nothing() -> None:
     queue = queue_of({"a": 5, "b": 5})
     assert claimed(queue, 60, Shares(limited={"a"})) == {"b": 5}
-    assert queue.waiting(NOW_MS, {POOL: 1}, {"a", "b"}) == {"a": 5}
+    assert queue.waiting(NOW_MS, {POOL: 1}, {"a", "b"}) == {(POOL, "a"): 5}
     assert queue.waiting(NOW_MS, {POOL: 0}, {"a", "b"}) == {}
 
 

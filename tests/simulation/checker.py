@@ -16,6 +16,7 @@ from noonday.model.execution import FINAL, MOVES, Cause, State, is_path
 from noonday.model.firing import Decided
 from noonday.model.ids import JobId, execution_id
 from noonday.model.job import JobSpec, JobState, rule_of
+from noonday.model.slots import of_key, slot_key
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
 
@@ -57,8 +58,13 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:
-    """I13: the counter of a key is the number of executions that hold a slot of it, and not above the limit."""
-    held = Counter(conn.execute("SELECT tenant, slot FROM executions WHERE state < 2 AND slot IS NOT NULL").fetchall())
+    """I13: the counter of a key or a cap is the number of executions that hold a slot of it, and not above the limit."""
+    held = Counter(
+        slot_key(tenant, name)
+        for tenant, name in conn.execute(
+            "SELECT x.tenant, s.value FROM executions x, json_each(x.slots) s WHERE x.state < 2 AND x.slots IS NOT NULL"
+        )
+    )
     used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
     for name in {*held, *used}:
         if held.get(name, 0) != used.get(name, 0):
@@ -68,8 +74,12 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
            FROM jobs j WHERE j.watch & 2 GROUP BY 1, 2"""
     )
     for tenant, key, limit in limits:
-        if held.get((tenant, key), 0) > limit:
-            yield f"I13: {held[tenant, key]} executions hold {key}, more than {limit}"
+        if held.get((tenant, of_key(key)), 0) > limit:
+            yield f"I13: {held[tenant, of_key(key)]} executions hold {key}, more than {limit}"
+    for tenant, name, cap in conn.execute("SELECT tenant, key, cap FROM slots WHERE cap IS NOT NULL"):
+        # In the lives that are checked here no cap is lowered.
+        if held.get((tenant, name), 0) > cap:
+            yield f"I13: {held[tenant, name]} executions hold {name} of {tenant!r}, more than {cap}"
 
 
 def _overlap(conn: sqlite3.Connection) -> Iterator[str]:

@@ -22,7 +22,7 @@ from noonday.model.errors import DoNotRetry, NoondayError, StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.view import ExecutionView, JobView
+from noonday.model.view import ExecutionView, JobView, TenantSettings
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings
@@ -323,6 +323,11 @@ class Simulation:
             await self._cancel_something(job)
         else:
             await self.ask(action, job.job_id, lambda e: getattr(e.desk, action)(USER, job.job_id))
+
+    async def cap(self, most: int) -> None:
+        """No more of the user's executions are handed out at once."""
+        settings = TenantSettings(max_running=most)
+        await self.ask("cap", "", lambda engine: engine.desk.put_tenant(USER, USER.tenant, settings), most)
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
         """Nothing stays paused for ever: asks until each job is known not to be."""

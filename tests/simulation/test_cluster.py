@@ -22,6 +22,8 @@ def live(seed: int) -> list[str]:
 
         async def director() -> None:
             jobs, faults = [], []
+            if seed % 5 == 3:
+                await simulation.cap(3)
             for _ in range(12):
                 job = await simulation.create(simulation.any_spec())
                 if job is not None:
@@ -32,6 +34,8 @@ def live(seed: int) -> list[str]:
                 if random.random() < 0.2:
                     faults.append(asyncio.create_task(simulation.fault()))
             await asyncio.gather(*faults)
+            if seed % 10 == 3:
+                await simulation.cap(6)
             await simulation.resume_all(jobs)
 
         return simulation.run(director)

@@ -23,6 +23,8 @@ def live(seed: int) -> list[str]:
 
         async def director() -> None:
             jobs = []
+            if seed % 5 == 3:
+                await simulation.cap(3)
             for _ in range(12):
                 job = await simulation.create(simulation.any_spec())
                 if job is not None:
@@ -34,6 +36,8 @@ def live(seed: int) -> list[str]:
                     simulation.disk.full = True
                     await asyncio.sleep(random.random() * 3)
                     simulation.disk.full = False
+            if seed % 10 == 3:
+                await simulation.cap(6)
             await simulation.resume_all(jobs)
 
         return simulation.run(director)

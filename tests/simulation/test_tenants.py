@@ -1,6 +1,7 @@
 """Tenants that share one engine: by weight, and no faster than their rates."""
 
 import asyncio
+import sys
 from collections import Counter
 from datetime import timedelta
 
@@ -13,6 +14,8 @@ from noonday.model.view import TenantSettings
 from tests.simulation.embedded import USER, Simulation
 from tests.simulation.test_named_seeds import kill, play
 
+SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
+
 
 def as_tenant(name: str) -> Caller:
     return Caller(TenantId(name), "user", frozenset({"admin"}))
@@ -24,12 +27,14 @@ async def settle_for(simulation: Simulation, tenant: str, settings: TenantSettin
     await asyncio.sleep(1.5)
 
 
-async def create_due_together(simulation: Simulation, in_sec: float, **counts: int) -> None:
+async def create_due_together(
+    simulation: Simulation, in_sec: float, payload: dict[str, object] | None = None, **counts: int
+) -> None:
     """One-shots of each tenant, all due at one instant."""
     assert simulation.engine is not None
     at = simulation.instant() + timedelta(seconds=in_sec)
     for tenant, count in counts.items():
-        specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at) for _ in range(count)]
+        specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at, payload=payload or {"v": 1}) for _ in range(count)]
         await simulation.engine.desk.create_many(as_tenant(tenant), specs)
 
 
@@ -141,5 +146,50 @@ def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
         archive.tenants_since = counted  # type: ignore[method-assign]
         await asyncio.sleep(20)
         assert 10 <= len(looks) <= 30
+
+    play(story)
+
+
+def most_at_once(simulation: Simulation, tenant: str) -> int:
+    """The most runs of a tenant that went on at the same time."""
+    tenants = tenant_of(simulation)
+    ours = [e for e in simulation.history.effects if tenants[e.execution] == tenant]
+    return max(sum(e.start_ms <= at.start_ms < (e.end_ms or sys.maxsize) for e in ours) for at in ours)
+
+
+def test_a_tenant_runs_no_more_at_once_than_its_cap() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "capped", TenantSettings(max_running=3))
+        await create_due_together(simulation, 1, SLOW, capped=40, free=40)
+
+    simulation = play(story, concurrency=16)
+    assert len(simulation.history.effects) == 80
+    assert most_at_once(simulation, "capped") <= 3
+    assert most_at_once(simulation, "free") > 3
+
+
+def test_a_cap_outlives_crashes_and_leaks_nothing() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "capped", TenantSettings(max_running=2))
+        await create_due_together(simulation, 1, SLOW, capped=30)
+        for _ in range(4):
+            await asyncio.sleep(1.3)
+            await kill(simulation)
+
+    simulation = play(story)
+    tenants = tenant_of(simulation)
+    assert len({e.execution for e in simulation.history.effects if tenants[e.execution] == "capped"}) == 30
+    assert simulation.disk.conn.execute("SELECT used, cap FROM slots").fetchall() == [(0, 2)]
+
+
+def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
+    async def story(simulation: Simulation) -> None:
+        await settle_for(simulation, "capped", TenantSettings(max_running=0))
+        await create_due_together(simulation, 0, capped=50)
+        await asyncio.sleep(10)
+        assert simulation.history.effects == []
+        await settle_for(simulation, "capped", TenantSettings())
+        await asyncio.sleep(3)
+        assert len(simulation.history.effects) == 50
 
     play(story)

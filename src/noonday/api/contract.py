@@ -10,8 +10,8 @@ from typing import Any
 
 from noonday.api.cron_pattern import CRON
 from noonday.model.job import YEAR_SEC, JobType
-from noonday.model.rate import MAX_RATE, MIN_RATE
 from noonday.model.retry import MAX_DELAY_MS
+from noonday.model.tenancy import IN_POOL_BOUNDS, POOL_BOUNDS, TENANT_BOUNDS
 
 Schema = dict[str, Any]
 
@@ -21,8 +21,7 @@ NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
 INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
 
 _CENTURY = 100 * YEAR_SEC
-_NOT_NEGATIVE = (0, None)
-_BOUNDS: dict[str, dict[str, tuple[float, float | None]]] = {
+_BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "JobSpec": {
         "delaySec": (0, _CENTURY),
         "everySec": (1, _CENTURY),
@@ -41,18 +40,10 @@ _BOUNDS: dict[str, dict[str, tuple[float, float | None]]] = {
         "multiplier": (1, 100),
         "maxDelayMs": (0, MAX_DELAY_MS),
     },
-    "PoolSettings": {"timeoutSec": (0.001, 30 * 86_400)},
+    "PoolSettings": POOL_BOUNDS,
     "PreviewRequest": {"everySec": (1, 10**9), "phaseSec": (0, 10**9)},
-    "TenantSettings": {
-        "weight": (1, 1000),
-        "ratePerSec": (MIN_RATE, MAX_RATE),
-        "burst": (1, int(MAX_RATE)),
-        "maxRunning": _NOT_NEGATIVE,
-        "maxJobs": _NOT_NEGATIVE,
-        "maxPayloadBytes": _NOT_NEGATIVE,
-        "defaultSpreadSec": _NOT_NEGATIVE,
-        "retentionDays": _NOT_NEGATIVE,
-    },
+    "TenantSettings": TENANT_BOUNDS,
+    "TenantInPool": IN_POOL_BOUNDS,
 }
 _SCHEDULE: Schema = {"format": "cron", "pattern": CRON, "examples": ["0 3 * * *"]}
 _WORDS: dict[str, dict[str, Schema]] = {
@@ -117,8 +108,7 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     """Add to generated component schemas what their types do not say. `ref` is the template of a reference."""
     for name, bounds in _BOUNDS.items():
         for field, (low, high) in bounds.items():
-            bound = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
-            _constrain(components[name]["properties"][field], ("number", "integer"), **bound)
+            _constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
     for name, words in _WORDS.items():
         for field, more in words.items():
             _constrain(components[name]["properties"][field], ("string",), **more)
@@ -140,6 +130,7 @@ def _narrow_lists(components: dict[str, Schema]) -> None:
     job["tags"] |= {"maxItems": 50, "items": {"type": "string", "pattern": NAME}}
     delay = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
     retry["delaysMs"] |= {"minItems": 1, "maxItems": 100, "items": delay}
+    components["TenantSettings"]["properties"]["pools"]["propertyNames"] = {"pattern": TARGET_NAME}
 
 
 def _narrow_batch(components: dict[str, Schema], ref: str) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from noonday.api.decoding import BodyDecoder
 from noonday.cli.asking import asks
+from noonday.cli.bounds import NONE, count
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
@@ -54,16 +55,29 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @pool.command("set")
 @click.argument("name", metavar="POOL")
 @click.option("--timeout", type=duration, help="How long an attempt may take, unless job or handler say otherwise.")
+@click.option(
+    "--max-running", type=count, help="How many executions may be handed out at the same time, of all tenants."
+)
 @click.option("--description", help="For people.")
 @retry_options
 @json_option
 @asks
 def set_(
-    client: SyncClient, name: str, timeout: timedelta | None, description: str | None, as_json: bool, **retry: Any
+    client: SyncClient,
+    name: str,
+    timeout: timedelta | None,
+    max_running: Any,
+    description: str | None,
+    as_json: bool,
+    **retry: Any,
 ) -> None:
     """Create a pool, or change the defaults of its jobs. What is not given stays as it is."""
     settings: dict[str, Any] = _present(client, name)
     put_flags(settings, {"timeout": timeout, **retry})
+    if max_running is NONE:
+        settings.pop("maxRunning", None)
+    elif max_running is not None:
+        settings["maxRunning"] = max_running
     if description is not None:
         settings["description"] = description
     try:

@@ -1,6 +1,6 @@
 """`noonday tenant`: what a tenant may use."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -8,6 +8,7 @@ import msgspec
 
 from noonday.api.decoding import BodyDecoder
 from noonday.cli.asking import asks
+from noonday.cli.bounds import NONE, count, number, seconds
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.view import TenantSettings, TenantView
@@ -19,6 +20,7 @@ EXAMPLES = """
 Examples:
   noonday tenant show acme
   noonday tenant set acme --weight 4 --rate 50 --burst 200
+  noonday tenant set acme --max-running 20 --max-running-in mail=5
   noonday tenant set acme --rate none          no longer bounded
 """
 
@@ -26,22 +28,19 @@ NAMES = {
     "weight": "weight",
     "rate": "ratePerSec",
     "burst": "burst",
+    "max_running": "maxRunning",
+    "max_jobs": "maxJobs",
+    "max_payload_bytes": "maxPayloadBytes",
+    "default_spread": "defaultSpreadSec",
+    "retention_days": "retentionDays",
 }
 
 
-NONE = object()
-
-
-def _or_none(read: Callable[[str], Any], name: str) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        return NONE if text == "none" else read(text)
-
-    convert.__name__ = f"{name}|none"
-    return convert
-
-
-_count = _or_none(click.INT, "integer")
-_number = _or_none(click.FLOAT, "number")
+def _in_pool(text: str) -> tuple[str, Any]:
+    pool, is_there, most = text.rpartition("=")
+    if not (pool and is_there):
+        raise click.BadParameter(f"{text!r} is not POOL=N, such as mail=5")
+    return pool, count(most)
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
@@ -61,13 +60,24 @@ def show(client: SyncClient, name: str, as_json: bool) -> None:
 @tenant.command("set")
 @click.argument("name", metavar="TENANT")
 @click.option("--weight", type=int, help="Its share while others wait, 1 to 1000.")
-@click.option("--rate", type=_number, help="How many executions are handed out a second.")
-@click.option("--burst", type=_count, help="How many at once after a quiet while.")
+@click.option("--rate", type=number, help="How many executions are handed out a second.")
+@click.option("--burst", type=count, help="How many at once after a quiet while.")
+@click.option("--max-running", type=count, help="How many executions may be handed out at the same time.")
+@click.option("--max-running-in", type=_in_pool, multiple=True, metavar="POOL=N", help="The same, in one pool.")
+@click.option("--max-jobs", type=count, help="How many jobs may wait for their time.")
+@click.option("--max-payload-bytes", type=count, help="How large one payload may be.")
+@click.option("--default-spread", type=seconds, help="Spread of schedules that say none, such as 3m.")
+@click.option("--retention-days", type=count, help="How long ended executions are kept.")
 @json_option
 @asks
-def set_(client: SyncClient, name: str, as_json: bool, **flags: Any) -> None:
+def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]], as_json: bool, **flags: Any) -> None:
     """Change the settings of a tenant. What is not given stays as it is; `none` takes a limit away."""
     settings: dict[str, Any] = msgspec.to_builtins(client.get_tenant(name).settings)
+    for pool, most in max_running_in:
+        pools = settings.setdefault("pools", {})
+        pools.pop(pool, None)
+        if most is not NONE:
+            pools[pool] = {"maxRunning": most}
     for flag, value in flags.items():
         if value is NONE:
             settings.pop(NAMES[flag], None)

@@ -1,6 +1,5 @@
 """Which pools and handlers exist, and what payloads they take."""
 
-import re
 from typing import Any
 
 import jsonschema_rs
@@ -13,7 +12,6 @@ from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 
 _FRESH_SEC = 1.0
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
 
 
 class Catalogue:
@@ -59,13 +57,6 @@ class Catalogue:
         """Whether a fresh look has shown that nothing can be wrong with a job's target, nor with its payload."""
         found = self._handlers.get((spec.target.pool, spec.target.handler))
         return found is not None and found[1] is None and self._clock.monotonic() < self._until
-
-    def check_pool_name(self, name: str) -> None:
-        if not _NAME.fullmatch(name):
-            detail = (
-                "a pool's name has 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
-            )
-            raise InvalidInput.of("", detail, name)
 
     def forget(self) -> None:
         self._pools = frozenset()

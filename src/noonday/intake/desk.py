@@ -33,8 +33,8 @@ from noonday.model.execution import State
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of
-from noonday.model.rate import MAX_RATE, MIN_RATE
 from noonday.model.retry import flaws_of
+from noonday.model.tenancy import flaws_of_pool, flaws_of_pool_name, flaws_of_tenant
 from noonday.model.view import (
     BackfillView,
     BulkView,
@@ -489,10 +489,9 @@ class Desk:
     async def put_pool(
         self, caller: Caller, name: str, settings: PoolSettings, idem: Idempotency | None = None
     ) -> PoolView:
-        self._catalogue.check_pool_name(name)
-        flaws = flaws_of(settings.retry_policy, "/retryPolicy") if settings.retry_policy else []
-        if settings.timeout_sec is not None and not 0.001 <= settings.timeout_sec <= 30 * 86_400:
-            flaws.append(Flaw("/timeoutSec", "must be from 0.001 to 2592000", settings.timeout_sec))
+        flaws = flaws_of_pool_name(name)
+        flaws += flaws_of(settings.retry_policy, "/retryPolicy") if settings.retry_policy else []
+        flaws += flaws_of_pool(settings)
         if flaws:
             raise InvalidInput(flaws[0].detail, flaws)
         async with self._once(caller, idem):
@@ -643,14 +642,6 @@ def _check_tenant(tenant: str, settings: TenantSettings) -> None:
     flaws = []
     if not 1 <= len(tenant) <= 100 or not tenant.isprintable():
         flaws.append(Flaw("", "a tenant's name has 1 to 100 printable characters", tenant))
-    if not 1 <= settings.weight <= 1000:
-        flaws.append(Flaw("/weight", "must be from 1 to 1000", settings.weight))
-    if settings.rate_per_sec is not None and not MIN_RATE <= settings.rate_per_sec <= MAX_RATE:
-        flaws.append(Flaw("/ratePerSec", f"must be from {MIN_RATE:g} to {MAX_RATE:.0f}", settings.rate_per_sec))
-    if settings.burst is not None and not 1 <= settings.burst <= MAX_RATE:
-        flaws.append(Flaw("/burst", f"must be from 1 to {MAX_RATE:.0f}", settings.burst))
-    for name, value in msgspec.to_builtins(settings).items():
-        if name not in ("weight", "ratePerSec", "burst") and value is not None and value < 0:
-            flaws.append(Flaw(f"/{name}", "must not be negative", value))
+    flaws += flaws_of_tenant(settings)
     if flaws:
         raise InvalidInput(flaws[0].detail, flaws)

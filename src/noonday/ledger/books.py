@@ -8,11 +8,9 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job, Overlap
 from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
+from noonday.model.slots import SlotKey, of_key
 from noonday.model.view import PoolSettings
 from noonday.ports.jobs import Execution
-
-SlotKey = tuple[str, str]
-"""(tenant, concurrency key)."""
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
@@ -21,6 +19,10 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
     overlap: Overlap | None = None
     key: str | None = None
     limit: int | None = None
+
+    @property
+    def slot(self) -> str | None:
+        return of_key(self.key) if self.key else None
 
 
 NO_LIMIT = Limit()
@@ -48,17 +50,19 @@ class Books:
         *,
         open_: Iterable[Execution] = (),
         used: dict[SlotKey, int] | None = None,
+        caps: dict[SlotKey, int] | None = None,
         limits: dict[JobId, Limit] | None = None,
         policies: dict[ExecutionId, RetryPolicy] | None = None,
         jobs: Iterable[Job] = (),
         paused: Iterable[JobId] = (),
     ) -> None:
         """`open_`: all open executions of each job whose overlap may matter, oldest first; `paused`: which jobs are, of those
-        that something of may wait again."""
+        that something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`."""
         self.open: dict[JobId, list[Execution]] = {}
         for execution in open_:
             self.open.setdefault(execution.job_id, []).append(execution)
         self.used = used or {}
+        self.caps = caps or {}
         self.limits = limits or {}
         self.policies = policies or {}
         self.jobs = {job.id: job for job in jobs}

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from noonday.ledger.books import Books, SlotKey
+from noonday.ledger.books import Books
 from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
 from noonday.model.firing import LANES, Decision, Entry, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobSpec, Overlap
+from noonday.model.slots import SlotKey, slot_key
 from noonday.ports.jobs import Execution
 
 _encode = msgspec.json.Encoder().encode
@@ -61,7 +62,7 @@ class Ledger:
         self.rested: Counter[str] = Counter()
         """How many executions ended in each state."""
         self.new: list[tuple[Any, ...]] = []
-        """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slot)."""
+        """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slots)."""
         self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
         """Columns of the timeline: due or None, the rest of an entry, runs left."""
@@ -69,10 +70,10 @@ class Ledger:
         self.decisions: list[tuple[Any, ...]] = []
         self.buried: list[str] = []
         self.wished: list[tuple[ExecutionId, str]] = []
-        self.handed_out_again: list[tuple[str, str | None]] = []
-        """(execution, slot)."""
+        self.handed_out_again: list[tuple[str, tuple[str, ...] | None]] = []
+        """(execution, slots)."""
         self.slots: Counter[SlotKey] = Counter()
-        """How many more of each key are in use; fewer, if negative."""
+        """How many more of each are in use; fewer, if negative."""
         self.freed: set[SlotKey] = set()
         self.touched: set[tuple[str, JobId]] = set()
         """(tenant, job) of watched jobs of which an execution was opened, closed or had its turn."""
@@ -92,9 +93,11 @@ class Ledger:
         fired_ms: int | None = None,
         buffered: int = 0,
         retry_of: str | None = None,
-        slot: str | None = None,
+        slots: tuple[str, ...] = (),
     ) -> None:
-        self.new.append((execution, tenant, job_id, nominal_ms, due_ms, cause, fired_ms, buffered, retry_of, slot))
+        self.new.append(
+            (execution, tenant, job_id, nominal_ms, due_ms, cause, fired_ms, buffered, retry_of, slots or None)
+        )
 
     def opened(self, execution: Execution) -> None:
         """A new execution of a job of which others may be open, or wait."""
@@ -106,12 +109,11 @@ class Ledger:
         closed = now.state >= State.FAILED
         if closed:
             self.rested[now.state.name] += 1
-        lets_go = was.slot is not None and (closed or now.fired_ms is None)
-        if lets_go:
-            assert was.slot is not None
-            self.slots[was.tenant, was.slot] -= 1
-            self.freed.add((was.tenant, was.slot))
-            now = msgspec.structs.replace(now, slot=None)
+        if was.slots and (closed or now.fired_ms is None):
+            for key in (slot_key(was.tenant, name) for name in was.slots):
+                self.slots[key] -= 1
+                self.freed.add(key)
+            now = msgspec.structs.replace(now, slots=())
         before = self._settled.get(now.id)
         self._settled[now.id] = (
             now.id,
@@ -128,7 +130,7 @@ class Ledger:
             now.failure,
             now.progress,
             now.result,
-            now.slot,
+            now.slots or None,
             now.pool,
             now.handler,
             now.lane,

@@ -61,7 +61,7 @@ class Settlement:
             entries=tuple(ledger.entries),
             refused=(*self._refused, *illegal),
             by_state=dict(ledger.rested),
-            freed=tuple(key for _, key in ledger.freed),
+            freed=tuple(name for _, name in ledger.freed),
         )
 
 

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from sys import maxsize
 
 import msgspec
 
-from noonday.ledger.books import Books, Limit
+from noonday.ledger.books import NO_LIMIT, Books, Limit
 from noonday.ledger.ledger import Ledger
 from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap
+from noonday.model.slots import capped_by
 from noonday.ports.firing import Held, Shot
 from noonday.ports.jobs import Execution
 
@@ -22,7 +24,7 @@ def is_plain(shot: Shot) -> bool:
 
 
 def is_careful(shot: Shot) -> bool:
-    """What becomes of it depends on other executions, or on a concurrency key."""
+    """What becomes of it depends on other executions, or on a concurrency key. (A cap may hold anything.)"""
     return not shot.entry.staged
 
 
@@ -76,11 +78,11 @@ class Volley:
             self._hand_out_again(shot, careful)
             return
         plan = shot.plan or FirePlan((entry.nominal_ms,))
-        if careful:
-            plan, reason = self._trim(entry, plan)
-            if reason:
-                self.held.append(Held(entry, reason))
+        if plan.fires and (careful or self.books.caps):
+            limit = self.books.limit_of(JobId(entry.key)) if careful else NO_LIMIT
+            if not self._has_room(entry, limit):
                 return
+            plan = self._trim(entry, plan, limit)
         decisions = list(plan.decisions)
         started = 0
         for nominal_ms in plan.fires:
@@ -94,43 +96,55 @@ class Volley:
         self.fired.append(shot)
 
     def _hand_out_again(self, shot: Shot, careful: bool) -> None:
-        entry, slot = shot.entry, None
+        entry, limit = shot.entry, NO_LIMIT
         if careful:
-            tenant, job_id = self.owner_of(entry)
-            reason = self._full(tenant, self.books.limit_of(job_id))
-            if reason:
-                self.held.append(Held(entry, reason))
-                return
-            slot = self._take_slot(tenant, job_id)
-            # Whoever read it while it waited would end it, and forget the slot.
-            self.ledger.touched.add((tenant, job_id))
-        self.ledger.handed_out_again.append((entry.key, slot))
+            limit = self.books.limit_of(self.owner_of(entry)[1])
+        if not self._has_room(entry, limit):
+            return
+        if careful:
+            # Whoever read it while it waited would end it, and forget the slots.
+            self.ledger.touched.add(self.owner_of(entry))
+        self.ledger.handed_out_again.append((entry.key, self._take_slots(entry, limit) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.ledger.drop([entry.key])
         self.fired.append(shot)
 
-    def _trim(self, entry: Entry, plan: FirePlan) -> tuple[FirePlan, str | None]:
-        """With a concurrency key one occurrence fires a turn, and none while the key is full: then the reason."""
-        limit = self.books.limit_of(JobId(entry.key))
-        if not limit.key or not plan.fires:
-            return plan, None
-        reason = self._full(entry.tenant, limit)
-        if len(plan.fires) > 1:
-            plan = FirePlan(plan.fires[:1], plan.decisions, plan.fires[1])
-        return plan, reason
+    def _has_room(self, entry: Entry, limit: Limit) -> bool:
+        """Whether there is a slot of everything that an entry counts against. If not, it is held: with its reason, if others that
+        wait behind it may go; with all that count against the same cap, if it is a cap."""
+        if limit.slot and limit.limit is not None and self.books.used.get((entry.tenant, limit.slot), 0) >= limit.limit:
+            self.held.append(Held(entry, f"concurrency key {limit.key!r} is at its limit of {limit.limit}"))
+            return False
+        if self._room(entry) <= 0:
+            self.ledger.entries.append(entry)
+            return False
+        return True
 
-    def _full(self, tenant: str, limit: Limit) -> str | None:
-        if limit.key and limit.limit is not None and self.books.used.get((tenant, limit.key), 0) >= limit.limit:
-            return f"concurrency key {limit.key!r} is at its limit of {limit.limit}"
-        return None
+    def _room(self, entry: Entry) -> int:
+        """How many more may be handed out as far as caps go."""
+        caps, used = self.books.caps, self.books.used
+        if not caps:
+            return maxsize
+        return min(
+            caps[key] - used.get(key, 0) if key in caps else maxsize for key in capped_by(entry.tenant, entry.pool)
+        )
 
-    def _take_slot(self, tenant: str, job_id: JobId) -> str | None:
-        limit = self.books.limit_of(job_id)
-        if limit.key:
-            slot = (tenant, limit.key)
-            self.books.used[slot] = self.books.used.get(slot, 0) + 1
-            self.ledger.slots[slot] += 1
-        return limit.key
+    def _trim(self, entry: Entry, plan: FirePlan, limit: Limit) -> FirePlan:
+        """Of what was missed and is made up for no more fires at a time than there is room for: one, with a concurrency key."""
+        room = 1 if limit.key else self._room(entry)
+        if len(plan.fires) <= room:
+            return plan
+        return FirePlan(plan.fires[:room], plan.decisions, plan.fires[room])
+
+    def _take_slots(self, entry: Entry, limit: Limit) -> tuple[str, ...]:
+        """One of everything that a handed-out execution counts against."""
+        taken = [(entry.tenant, limit.slot)] if limit.slot else []
+        if self.books.caps:
+            taken += [key for key in capped_by(entry.tenant, entry.pool) if key in self.books.caps]
+        for key in taken:
+            self.books.used[key] = self.books.used.get(key, 0) + 1
+            self.ledger.slots[key] += 1
+        return tuple(name for _, name in taken)
 
     def _start(self, entry: Entry, nominal_ms: int, careful: bool) -> Decision | None:
         """Make the execution of one occurrence. Answers the decision instead, if an open one stands in its way."""
@@ -138,7 +152,15 @@ class Volley:
         due_ms = nominal_ms + entry.due_ms - entry.nominal_ms
         execution = execution_id(job_id, nominal_ms)
         if not careful:
-            self.ledger.add_execution(execution, entry.tenant, job_id, nominal_ms, due_ms, fired_ms=self.ledger.now_ms)
+            self.ledger.add_execution(
+                execution,
+                entry.tenant,
+                job_id,
+                nominal_ms,
+                due_ms,
+                fired_ms=self.ledger.now_ms,
+                slots=self._take_slots(entry, NO_LIMIT),
+            )
             self.members.append((execution, due_ms))
             return None
         start = self._overlap(job_id)
@@ -154,7 +176,7 @@ class Volley:
             due_ms,
             fired_ms=self.ledger.now_ms if now else None,
             buffered=int(not now),
-            slot=self._take_slot(entry.tenant, job_id) if now else None,
+            slots=self._take_slots(entry, self.books.limit_of(job_id)) if now else (),
         )
         self.ledger.touched.add((entry.tenant, job_id))
         self.ledger.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))

@@ -234,14 +234,14 @@ _WORDLESS = _Unsaid({"name", "unique_key", "concurrency", "tags"})
 
 
 @lru_cache(maxsize=4096)
-def _is_target_name(value: str) -> bool:
+def is_target_name(value: str) -> bool:
     return _TARGET_NAME.fullmatch(value) is not None
 
 
 def _check_words(spec: JobSpec) -> list[Flaw]:
     flaws: list[Flaw] = []
     for pointer, value in (("/target/pool", spec.target.pool), ("/target/handler", spec.target.handler)):
-        if not _is_target_name(value):
+        if not is_target_name(value):
             detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             flaws.append(Flaw(pointer, detail, value))
     if _WORDLESS.holds(spec):

@@ -3,30 +3,39 @@
 from collections.abc import Container, Mapping
 from sys import maxsize
 
+Within = str | tuple[str, str]
+"""A tenant, or what it has in a pool: (pool, tenant)."""
+
 
 class Shares:
-    """Of one claim. Whoever is `limited` and has no room named may take nothing."""
+    """Of one claim. Whoever is `limited` and has no room named may take nothing, nor may those that are held."""
 
     def __init__(
         self,
         weights: Mapping[str, int] | None = None,
-        limited: Container[str] = (),
-        rooms: Mapping[str, int] | None = None,
+        limited: Container[Within] = (),
+        rooms: Mapping[Within, int] | None = None,
+        held: Container[str] = (),
     ) -> None:
         self._weights = weights or {}
         self._limited = limited
+        self._held = held
         self.rooms = dict(rooms or {})
         """What is left of them."""
 
     def weight(self, tenant: str) -> int:
         return self._weights.get(tenant, 1)
 
-    def room(self, tenant: str) -> int:
-        return self.rooms.get(tenant, 0) if tenant in self._limited else maxsize
+    def room(self, pool: str, tenant: str) -> int:
+        return 0 if tenant in self._held else min(self._room(tenant), self._room((pool, tenant)))
 
-    def took(self, tenant: str, count: int) -> None:
-        if tenant in self.rooms:
-            self.rooms[tenant] -= count
+    def took(self, pool: str, tenant: str, count: int) -> None:
+        for within in (tenant, (pool, tenant)):
+            if within in self.rooms:
+                self.rooms[within] -= count
+
+    def _room(self, within: Within) -> int:
+        return self.rooms.get(within, 0) if within in self._limited else maxsize
 
 
 EQUAL = Shares()

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 from noonday.model.firing import Entry
 from noonday.model.ids import PARTITIONS
-from noonday.model.shares import EQUAL, Shares
+from noonday.model.shares import EQUAL, Shares, Within
 
 SHARES = (16, 4, 1)
 """HIGH, NORMAL, LOW within a tenant, when all have work that is ready."""
@@ -113,21 +113,21 @@ class Turns:
                 self._claim_pool(pool, now_ms, room, claimed, shares)
         return claimed
 
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> dict[str, int]:
-        """Which of some tenants have something ready for pools with credit, and at most how much."""
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> dict[tuple[str, str], int]:
+        """In which pools with credit some tenants have something ready, and at most how much: by (pool, tenant)."""
         self._wake(now_ms)
-        found: dict[str, int] = {}
-        for (pool, tenant), lanes in self._ready.items():
-            if tenant in tenants and credit.get(pool, 0) > 0:
-                found[tenant] = found.get(tenant, 0) + sum(len(self._queues[pool, tenant, lane]) for lane in lanes)
-        return found
+        return {
+            (pool, tenant): sum(len(self._queues[pool, tenant, lane]) for lane in lanes)
+            for (pool, tenant), lanes in self._ready.items()
+            if tenant in tenants and credit.get(pool, 0) > 0
+        }
 
     def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         members = self._members
         return [e for e in entries if (e.key, e.number, e.nominal_ms) not in members.get(e.partition, ())]
 
     def next_ready_ms(
-        self, credit: Mapping[str, int], patience_ms: int = 0, blocked: Container[str] = ()
+        self, credit: Mapping[str, int], patience_ms: int = 0, blocked: Container[Within] = ()
     ) -> int | None:
         """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one. What is ready of
         tenants that are blocked does not count."""
@@ -136,7 +136,7 @@ class Turns:
         heads = [
             self._queues[pool, tenant, lane][0][0]
             for (pool, tenant), lanes in self._ready.items()
-            if credit.get(pool, 0) > 0 and tenant not in blocked
+            if credit.get(pool, 0) > 0 and tenant not in blocked and (pool, tenant) not in blocked
             for lane in lanes
         ]
         if self._asleep:
@@ -210,13 +210,13 @@ class Turns:
         while room > 0 and order:
             tenant = order.take_next()
             weight = shares.weight(tenant)
-            may_take = min(room, shares.room(tenant), quantum * weight)
+            may_take = min(room, shares.room(pool, tenant), quantum * weight)
             if may_take <= 0:
                 blocked.append(tenant)
                 continue
             taken = self._claim_tenant(pool, tenant, now_ms, may_take, claimed)
             room -= taken
-            shares.took(tenant, taken)
+            shares.took(pool, tenant, taken)
             order.move_on(tenant, taken / weight)
             if self._ready[pool, tenant]:
                 order.enter(tenant)

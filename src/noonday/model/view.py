@@ -167,10 +167,12 @@ class HandlerView(_View, frozen=True, kw_only=True):
 class PoolSettings(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What `PUT /v1/pools/{name}` can say: defaults for the jobs of a pool."""
+    """What `PUT /v1/pools/{name}` can say: defaults for the jobs of a pool, and its cap."""
 
     retry_policy: RetryPolicy | None = None
     timeout_sec: float | None = None
+    max_running: int | None = None
+    """How many executions may be handed out at once, whoever they are of."""
     description: str | None = None
 
 
@@ -232,15 +234,25 @@ class AuditPage(Page, frozen=True, kw_only=True):
     entries: tuple[AuditView, ...]
 
 
+class TenantInPool(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What holds for a tenant in one pool."""
+
+    max_running: int | None = None
+
+
 class TenantSettings(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What `PUT /v1/tenants/{id}` can say. `weight`, `ratePerSec` and `burst` are in effect within seconds; the rest is kept."""
+    """What `PUT /v1/tenants/{id}` can say. It is in effect within seconds."""
 
     weight: int = 1
     rate_per_sec: float | None = None
     burst: int | None = None
     max_running: int | None = None
+    """How many executions may be handed out at once."""
+    pools: dict[str, TenantInPool] = {}
     max_jobs: int | None = None
     max_payload_bytes: int | None = None
     default_spread_sec: float | None = None

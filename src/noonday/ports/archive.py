@@ -1,6 +1,7 @@
 """Everything that is only looked up: the read side of the store, and the small tables people set."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +11,7 @@ from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
+from noonday.model.slots import SlotKey
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
@@ -32,6 +34,13 @@ class Pause(NamedTuple):
     name: str
     since_ms: int
     subject: str
+
+
+class Slots(NamedTuple):
+    """How many open executions that are handed out count against something, and how many may."""
+
+    used: int
+    cap: int | None
 
 
 class DeadFilterQuery(msgspec.Struct, frozen=True):
@@ -133,7 +142,8 @@ class Archive(ABC):
     async def find_handler(self, pool: str, handler: str) -> HandlerInfo | None: ...
 
     @abstractmethod
-    async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None: ...
+    async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
+        """With its cap, which what is handed out at present counts against."""
 
     @abstractmethod
     async def list_workers(self) -> list[WorkerRow]: ...
@@ -158,7 +168,16 @@ class Archive(ABC):
         """Settings that were put at this instant or later, and when."""
 
     @abstractmethod
-    async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None: ...
+    async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
+        """With its caps, which what is handed out at present counts against."""
+
+    @abstractmethod
+    async def capped_pools(self) -> list[str]:
+        """Pools that have a cap."""
+
+    @abstractmethod
+    async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
+        """How full these are. What is missing is empty, and has no cap."""
 
     @abstractmethod
     async def list_audit(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
-from noonday.model.shares import EQUAL, Shares
+from noonday.model.shares import EQUAL, Shares, Within
 
 
 class HotIndex(ABC):
@@ -43,8 +43,8 @@ class HotIndex(ABC):
         """
 
     @abstractmethod
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
-        """Which of some tenants have something ready here for pools with credit, and at most how much."""
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
+        """In which pools with credit some tenants have something ready here, and at most how much: by (pool, tenant)."""
 
     @abstractmethod
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -56,7 +56,7 @@ class HotIndex(ABC):
         partitions: Collection[int],
         credit: Mapping[str, int],
         patience_ms: int = 0,
-        blocked: Container[str] = (),
+        blocked: Container[Within] = (),
     ) -> int | None:
         """When the earliest entry of these partitions, of a pool with credit, is ready. It may lie in the past. What is ready of
         tenants that are blocked does not count.

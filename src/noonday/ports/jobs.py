@@ -44,8 +44,8 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """1: it waits for the open execution before it, and has no row on the timeline."""
     watch: int = 0
     """WATCH_OVERLAP, WATCH_KEY: whoever closes it looks for what waits on it."""
-    slot: str | None = None
-    """The concurrency key of which it holds a slot."""
+    slots: tuple[str, ...] = ()
+    """What it counts against while it is handed out: a concurrency key, and caps of its tenant and its pool."""
     waits_until_ms: int | None = None
     """The due time of its dispatch row on the timeline, if it has one."""
     worker_id: WorkerId | None = None

@@ -1,12 +1,15 @@
-"""What tenants may take of what is ready: their weights and rates as they are set at present, and what is held."""
+"""What tenants may take of what is ready: their weights, rates and caps as they are set at present, and what is held."""
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from noonday.model.errors import TokensUnavailable
+from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
 from noonday.model.rate import Rate
-from noonday.model.shares import Shares
+from noonday.model.shares import Shares, Within
+from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, capped_by, caps_of_tenant, of_pool, of_tenant_in, pool_in
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
@@ -16,10 +19,12 @@ from noonday.ports.tokens import Ask, Tokens
 OVERLAP_MS = 60_000
 """Settings are read again from so long before the newest that was seen: what was written later may say an earlier time."""
 TRY_AGAIN_MS = 500
+LOOK_AGAIN_MS = 20
+"""How soon it is looked whether a cap that was reached has room again."""
 
 
 class Allowances:
-    """Follows the tenants' settings, and takes their tokens before the entries are claimed that use them."""
+    """Follows the settings of tenants and pools; before a claim, sees how much each of them may take of it."""
 
     def __init__(self, archive: Archive, tokens: Tokens, index: HotIndex, clock: Clock) -> None:
         self._archive = archive
@@ -29,14 +34,26 @@ class Allowances:
         self._pauses: frozenset[tuple[str, str]] = frozenset()
         self._weights: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}
+        self._capped: dict[str, list[SlotKey]] = {}
+        """Of tenants that have caps: which."""
+        self._tenants: set[str] = set()
+        """Those that have any limit."""
+        self._limited: set[Within] = set()
+        """Who may take no more than a claim has room for: by rate or by cap, everywhere or in a pool."""
+        self._capped_pools: frozenset[str] = frozenset()
         self._seen_ms: int | None = None
         """The newest that was seen; None before the first look."""
-        self.blocked: dict[str, int] = {}
-        """Tenants that have something ready and no token, and when there is one."""
+        self._in_flight: Counter[tuple[str, str]] = Counter()
+        """What is claimed and not fired yet, by (pool, tenant)."""
+        self._full: dict[str, int] = {}
+        """Pools that have reached their cap, and when to look again."""
+        self.blocked: dict[Within, int] = {}
+        """Tenants that have something ready and may not take it, everywhere or in a pool; and when that may be over."""
 
     async def run_once(self, now_ms: int) -> int:
         """Learn what was set since the last time, and what is held. There is never more to do at once."""
         self._pauses = frozenset((pause.kind, pause.name) for pause in await self._archive.pauses())
+        self._capped_pools = frozenset(await self._archive.capped_pools())
         rows = await self._archive.tenants_since((self._seen_ms or 0) - OVERLAP_MS)
         for tenant, settings, _ in rows:
             self._set(tenant, settings)
@@ -44,37 +61,126 @@ class Allowances:
         return 0
 
     def _set(self, tenant: TenantId, settings: TenantSettings) -> None:
-        self._weights.pop(tenant, None)
-        self._rates.pop(tenant, None)
+        self._limited.difference_update(self._limits_of(tenant))
+        for known in (self._weights, self._rates, self._capped):
+            known.pop(tenant, None)
         if settings.weight != 1:
             self._weights[tenant] = settings.weight
         rate = rate_of(settings)
         if rate is not None:
             self._rates[tenant] = rate
+        capped = [key for key, cap in caps_of_tenant(tenant, settings).items() if cap is not None]
+        if capped:
+            self._capped[tenant] = capped
+        self._limited.update(self._limits_of(tenant))
+        self._tenants.discard(tenant)
+        if tenant in self._rates or capped:
+            self._tenants.add(tenant)
+
+    def _limits_of(self, tenant: str) -> Iterator[Within]:
+        if tenant in self._rates:
+            yield tenant
+        for _, name in self._capped.get(tenant, ()):
+            pool = pool_in(name)
+            yield tenant if pool is None else (pool, tenant)
 
     def credit(self, credit: Mapping[str, int]) -> Mapping[str, int]:
-        """What is left of the credit of pools: those that are held have none."""
-        if not self._pauses:
+        """What is left of the credit of pools: those that are held, or were found full, have none."""
+        if not (self._pauses or self._full):
             return credit
         if ("ALL", "") in self._pauses:
             return {}
-        return {pool: room for pool, room in credit.items() if ("POOL", pool) not in self._pauses}
+        return {
+            pool: room for pool, room in credit.items() if ("POOL", pool) not in self._pauses and pool not in self._full
+        }
 
-    async def shares(self, credit: Mapping[str, int], limit: int) -> Shares:
-        """For a claim of at most so many."""
+    @property
+    def look_again_ms(self) -> int | None:
+        """When something that is held back now may go."""
+        return min((*self.blocked.values(), *self._full.values()), default=None)
+
+    async def for_claim(self, credit: Mapping[str, int], limit: int) -> tuple[Mapping[str, int], Shares]:
+        """What pools may be given and what tenants may take, in a claim of at most so many."""
         if self._seen_ms is None:
             await self.run_once(self._clock.now_ms())
+        now_ms, self._full = self._clock.now_ms(), {}
+        credit = self.credit(credit)
         paused = {name for kind, name in self._pauses if kind == "TENANT"}
         self.blocked = dict.fromkeys(paused, sys.maxsize)
-        if not self._rates:
-            return Shares(self._weights, paused)
-        now_ms = self._clock.now_ms()
-        waiting = self._index.waiting(now_ms, credit, self._rates)
-        wanted = {tenant: min(count, limit) for tenant, count in waiting.items() if tenant not in paused}
-        rooms = await self._take(wanted, now_ms)
-        return Shares(self._weights, self._rates.keys() | paused, rooms)
+        if not (self._limited or self._capped_pools):
+            return credit, Shares(self._weights, held=paused)
+        waiting = self._waiting(now_ms, credit, limit, paused)
+        free = await self._free(credit, waiting)
+        rooms = self._rooms(waiting, free, now_ms)
+        rooms |= await self._take(self._wanted(waiting, rooms, limit), now_ms)
+        return self._within_caps(credit, free, now_ms), Shares(self._weights, self._limited, rooms, held=paused)
 
-    async def _take(self, wanted: Mapping[str, int], now_ms: int) -> dict[str, int]:
+    def _waiting(
+        self, now_ms: int, credit: Mapping[str, int], limit: int, paused: Container[str]
+    ) -> dict[tuple[str, str], int]:
+        """How much those who have a limit could take, by (pool, tenant)."""
+        found = self._index.waiting(now_ms, credit, self._tenants)
+        return {key: min(count, limit) for key, count in found.items() if key[1] not in paused}
+
+    async def _free(self, credit: Mapping[str, int], waiting: Iterable[tuple[str, str]]) -> dict[SlotKey, int]:
+        """How many slots of what has a cap are free, as far as it matters, apart from what is on its way."""
+        keys = {key for _, tenant in waiting for key in self._capped.get(tenant, ())}
+        pools = {(NOBODY, of_pool(pool)): pool for pool in credit if pool in self._capped_pools}
+        if not (keys or pools):
+            return {}
+        found = await self._archive.slots([*keys, *pools])
+        on_its_way: Counter[SlotKey] = Counter()
+        for (pool, tenant), count in self._in_flight.items():
+            for key in capped_by(tenant, pool):
+                on_its_way[key] += count
+        return {key: slots.cap - slots.used - on_its_way[key] for key, slots in found.items() if slots.cap is not None}
+
+    def _within_caps(self, credit: Mapping[str, int], free: Mapping[SlotKey, int], now_ms: int) -> Mapping[str, int]:
+        left = {}
+        for pool, room in credit.items():
+            left[pool] = min(room, free.get((NOBODY, of_pool(pool)), room))
+            if left[pool] <= 0 < room:
+                self._full[pool] = now_ms + LOOK_AGAIN_MS
+        return left
+
+    def _rooms(self, waiting: Iterable[tuple[str, str]], free: Mapping[SlotKey, int], now_ms: int) -> dict[Within, int]:
+        """As far as caps go, of those that wait."""
+        rooms: dict[Within, int] = {}
+        for pool, tenant in waiting:
+            within: tuple[tuple[Within, str], ...] = ((tenant, OF_TENANT), ((pool, tenant), of_tenant_in(pool)))
+            for each, name in within:
+                if each in self._limited:
+                    rooms[each] = free.get((tenant, name), sys.maxsize)
+                    if rooms[each] <= 0:
+                        self.blocked[each] = now_ms + LOOK_AGAIN_MS
+        return rooms
+
+    def _wanted(
+        self, waiting: Mapping[tuple[str, str], int], rooms: Mapping[Within, int], limit: int
+    ) -> dict[str, int]:
+        """How many tokens those that have a rate could use."""
+        wanted: dict[str, int] = {}
+        for (pool, tenant), count in waiting.items():
+            if tenant in self._rates:
+                wanted[tenant] = wanted.get(tenant, 0) + min(count, rooms.get((pool, tenant), count))
+        return {
+            tenant: most
+            for tenant, count in wanted.items()
+            if (most := min(count, limit, rooms.get(tenant, limit))) > 0
+        }
+
+    def took(self, entries: Sequence[Entry]) -> None:
+        """These are claimed, and count from now on."""
+        if self._capped or self._capped_pools:
+            self._in_flight.update((entry.pool, entry.tenant) for entry in entries)
+
+    def fired(self, entries: Sequence[Entry]) -> None:
+        """The store has counted these, or they are as they were."""
+        if self._in_flight:
+            self._in_flight.subtract((entry.pool, entry.tenant) for entry in entries)
+            self._in_flight = +self._in_flight
+
+    async def _take(self, wanted: Mapping[str, int], now_ms: int) -> dict[Within, int]:
         if not wanted:
             return {}
         asks = [Ask(TenantId(tenant), self._rates[tenant], count) for tenant, count in wanted.items()]
@@ -82,11 +188,10 @@ class Allowances:
             answers = await self._tokens.take(asks, now_ms)
         except TokensUnavailable:
             self.blocked |= dict.fromkeys(wanted, now_ms + TRY_AGAIN_MS)
-            return {}
-        rooms = {}
+            return dict.fromkeys(wanted, 0)
+        rooms: dict[Within, int] = {}
         for tenant, granted in zip(wanted, answers, strict=True):
-            if granted.count:
-                rooms[tenant] = granted.count
+            rooms[tenant] = granted.count
             if granted.count < wanted[tenant]:
                 self.blocked[tenant] = granted.more_ms
         return rooms
@@ -96,7 +201,7 @@ class Allowances:
         unused = [
             Ask(TenantId(tenant), self._rates[tenant], -count)
             for tenant, count in shares.rooms.items()
-            if count > 0 and tenant in self._rates
+            if isinstance(tenant, str) and count > 0 and tenant in self._rates
         ]
         if unused:
             try:

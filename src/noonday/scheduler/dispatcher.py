@@ -78,14 +78,14 @@ class Dispatcher:
         while len(self._flights) >= FLIGHTS:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
-        credit = self._allowances.credit(await self._bus.credit())
-        shares = await self._allowances.shares(credit, self._batch)
+        credit, shares = await self._allowances.for_claim(await self._bus.credit(), self._batch)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
         claimed = await self._index.claim(now_ms, partitions, credit, self._batch, shares)
         await self._allowances.give_back(shares)
         if claimed:
             self._metrics.due.inc(len(claimed))
             self._in_hand.update(entry.key for entry in claimed)
+            self._allowances.took(claimed)
             flight = asyncio.create_task(self._fly(claimed))
             self._flights.add(flight)
             if self._in_trouble:
@@ -97,9 +97,9 @@ class Dispatcher:
         """How long until something may be ready."""
         self._raise_what_failed()
         credit = self._allowances.credit(await self._bus.credit())
-        blocked = self._allowances.blocked
+        blocked, again = self._allowances.blocked, self._allowances.look_again_ms
         ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
-        ready_ms = min((at_ms for at_ms in (ready, *blocked.values()) if at_ms is not None), default=None)
+        ready_ms = min((at_ms for at_ms in (ready, again) if at_ms is not None), default=None)
         longest = 0.05 if self._held or self._flights else 0.5
         if any(room <= 0 for room in credit.values()):
             longest = NO_CREDIT_SEC
@@ -142,7 +142,7 @@ class Dispatcher:
         try:
             shots = await self._plan(entries)
             volleys = await self._fire(shots)
-            self._in_hand.difference_update(entry.key for entry in entries)
+            self._let_go(entries)
             for fired in volleys:
                 await self._follow_up(fired)
         except StoreUnavailable:
@@ -153,6 +153,12 @@ class Dispatcher:
         else:
             self._in_trouble = False
         finally:
+            self._let_go(entries)
+
+    def _let_go(self, entries: Sequence[Entry]) -> None:
+        """The store has taken these, or they are as they were."""
+        if entries[0].key in self._in_hand:
+            self._allowances.fired(entries)
             self._in_hand.difference_update(entry.key for entry in entries)
 
     async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:

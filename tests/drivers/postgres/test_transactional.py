@@ -199,7 +199,7 @@ async def test_an_end_is_there_once_the_transaction_is_committed(
         assert (await crank.look(dispatch)).state is State.PENDING
     found = await crank.look(dispatch)
     assert (found.state, found.worker_id, found.finished_ms) == (State.SUCCEEDED, WORKER, NOW_MS + SECOND)
-    assert (found.result, found.progress, found.slot) == (b"42", b"all", None)
+    assert (found.result, found.progress, found.slots) == (b"42", b"all", ())
     assert moves_of(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 

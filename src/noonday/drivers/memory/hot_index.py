@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 import uuid_utils
 
 from noonday.model.firing import Entry
-from noonday.model.shares import EQUAL, Shares
+from noonday.model.shares import EQUAL, Shares, Within
 from noonday.model.turns import Turns
 from noonday.ports.hot_index import HotIndex
 
@@ -32,7 +32,7 @@ class MemoryHotIndex(HotIndex):
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)
 
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
         return self._queue.waiting(now_ms, credit, tenants)
 
     async def next_ready_ms(
@@ -40,7 +40,7 @@ class MemoryHotIndex(HotIndex):
         partitions: Collection[int],
         credit: Mapping[str, int],
         patience_ms: int = 0,
-        blocked: Container[str] = (),
+        blocked: Container[Within] = (),
     ) -> int | None:
         self._queue.own(partitions)
         return self._queue.next_ready_ms(credit, patience_ms, blocked)

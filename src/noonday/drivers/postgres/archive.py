@@ -1,5 +1,6 @@
 """The read side in PostgreSQL."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -13,8 +14,19 @@ from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
+from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, Pause, PoolRow, WorkerRow
+from noonday.ports.archive import (
+    Archive,
+    DeadFilterQuery,
+    DeadLetter,
+    JobFilter,
+    JobRow,
+    Pause,
+    PoolRow,
+    Slots,
+    WorkerRow,
+)
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -126,7 +138,10 @@ class PostgresArchive(Archive):
         return found
 
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
-        await self._audited(SQL.put_pool, (name, as_json(settings)), audit)
+        async with self._database.transaction() as session:
+            await session.execute(SQL.put_pool, name, as_json(settings))
+            await _set_caps(session, NOBODY, caps_of_pool(name, settings))
+            await _add_audit(session, audit)
 
     async def list_workers(self) -> list[WorkerRow]:
         async with self._database.session() as session:
@@ -155,7 +170,17 @@ class PostgresArchive(Archive):
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
-        await self._audited(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms), audit)
+        async with self._database.transaction() as session:
+            await session.execute(SQL.put_tenant, tenant, as_json(settings), audit.at_ms)
+            await _set_caps(session, tenant, caps_of_tenant(tenant, settings))
+            await _add_audit(session, audit)
+
+    async def capped_pools(self) -> list[str]:
+        return [name for (name,) in await self._database.fetch(SQL.capped_pools)]
+
+    async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
+        rows = await self._database.fetch(SQL.slots, [tenant for tenant, _ in keys], [name for _, name in keys])
+        return {(tenant, name): Slots(used, cap) for tenant, name, used, cap in rows}
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
@@ -196,6 +221,11 @@ def _can_be_stored(*texts: str | None) -> bool:
 def _first_id_at(ms: int) -> str:
     time = f"{min(max(0, ms), _LAST_MS):012x}"
     return f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
+
+
+async def _set_caps(session: Session, owner: str, caps: Mapping[SlotKey, int | None]) -> None:
+    names = [name for _, name in caps]
+    await session.fetchval(SQL.set_caps, owner, names, [pool_in(name) for name in names], list(caps.values()))
 
 
 async def _add_audit(session: Session, entry: AuditEntry) -> None:

@@ -29,6 +29,7 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
+from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.executions import Settled
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
 from noonday.ports.jobs import Execution, Fire
@@ -80,6 +81,7 @@ class PostgresFiring(Firing):
         await self._learn_timeouts()
         fire = _Fire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
         shots = fire.apart_from_twins(firings)
+        await fire.look_at_caps(shots)
         await fire.fire_plain([shot for shot in shots if is_plain(shot)])
         await fire.fire_planned([shot for shot in shots if not is_plain(shot)])
         fired = await fire.answer()
@@ -156,6 +158,8 @@ class _Fire:
         self._batches: list[int] = []
         self._dispatches: list[Dispatch] = []
         self._volley: Volley | None = None
+        self._caps: dict[SlotKey, int] = {}
+        self._used: dict[SlotKey, int] = {}
         self._left: list[Shot] = []
         """Entries that were not fired: stale, not due yet, locked, or of a partition that is not ours."""
 
@@ -168,13 +172,31 @@ class _Fire:
             self._left += [shot for shot in shots if first[shot.entry.key] is not shot]
         return list(first.values())
 
+    async def look_at_caps(self, shots: Sequence[Shot]) -> None:
+        """How full is what these count against. A cap that is set after this look counts for the next fire."""
+        named = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in shots} for key in capped_by(*each)})
+        for tenant, name, used, cap in await self._database.fetch(
+            SQL.caps, [t for t, _ in named], [n for _, n in named]
+        ):
+            self._caps[tenant, name], self._used[tenant, name] = cap, used
+
     async def fire_plain(self, shots: Sequence[Shot]) -> None:
+        """The store itself chooses which of those that count against a cap may go."""
+        free, capped = shots, []
+        if self._caps:
+            capped = [s for s in shots if any(key in self._caps for key in capped_by(s.entry.tenant, s.entry.pool))]
+            keys = {shot.entry.key for shot in capped}
+            free = [shot for shot in shots if shot.entry.key not in keys]
+        await self._fire_plain(SQL.fire_plain, free)
+        await self._fire_plain(SQL.fire_capped, capped)
+
+    async def _fire_plain(self, statement: str, shots: Sequence[Shot]) -> None:
         if not shots:
             return
         entries = [shot.entry for shot in shots]
         keys = [entry.key for entry in entries]
         rows = await self._database.fetch(
-            SQL.fire_plain,
+            statement,
             self._owner.instance,
             self._epochs,
             self._given_ms,
@@ -199,6 +221,9 @@ class _Fire:
         for _ in range(TRIES):
             if not shots:
                 return
+            if self._caps:
+                # One-shots have taken some since, or others have.
+                await self.look_at_caps(shots)
             try:
                 self._volley = await self._fire_all(shots)
             except asyncpg.PostgresError as error:
@@ -234,9 +259,9 @@ class _Fire:
 
     async def _volley_for(
         self, careful: Sequence[Shot]
-    ) -> tuple[Volley, list[tuple[str, JobId, int]], dict[tuple[str, str], int]]:
+    ) -> tuple[Volley, list[tuple[str, JobId, int]], dict[SlotKey, int]]:
         if not careful:
-            return Volley(Books(), {}, self._now_ms), [], {}
+            return Volley(Books(used=dict(self._used), caps=self._caps), {}, self._now_ms), [], {}
         fires = [shot.entry for shot in careful if shot.entry.kind == Kind.FIRE]
         again = [shot.entry.key for shot in careful if shot.entry.kind == Kind.DISPATCH]
         text = await self._database.value(
@@ -245,7 +270,8 @@ class _Fire:
         job_of, jobs, open_, used = _careful.decode(text)
         books = Books(
             open_=open_,
-            used={(tenant, key): n for tenant, key, n in used},
+            used=self._used | {(tenant, key): n for tenant, key, n in used},
+            caps=self._caps,
             limits={job: limit for _, job, _, limit in jobs},
         )
         volley = Volley(books, {x: (tenant, job) for x, tenant, job in job_of}, self._now_ms)

@@ -15,6 +15,7 @@ from noonday.ledger.settling import Settlement
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
+from noonday.model.slots import SlotKey
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 
@@ -31,8 +32,8 @@ Touched = tuple[str, JobId, int, bool]
 _books = msgspec.json.Decoder(tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job]])
 
 
-def payload_of(ledger: Ledger, limits: dict[tuple[str, str], int] | None = None) -> dict[str, Any]:
-    """What `write_ledger` takes. `limits`: how many of each key there may be, for those that take more."""
+def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
+    """What `write_ledger` takes. `limits`: how many of each concurrency key there may be, for those that take more."""
     sets: dict[str, Any] = {
         "new": ledger.new,
         "again": ledger.handed_out_again,
@@ -114,11 +115,11 @@ def ids_in(error: asyncpg.PostgresError) -> set[str]:
     return set(json.loads(error.detail or "[]"))
 
 
-def limits_by_slot(limits: Iterable[tuple[str, Limit]]) -> dict[tuple[str, str], int]:
-    """For each (tenant, key) the lowest limit that any of these jobs says."""
-    found: dict[tuple[str, str], int] = {}
+def limits_by_slot(limits: Iterable[tuple[str, Limit]]) -> dict[SlotKey, int]:
+    """For each key the lowest limit that any of these jobs says."""
+    found: dict[SlotKey, int] = {}
     for tenant, limit in limits:
-        if limit.key and limit.limit is not None:
-            slot = (tenant, limit.key)
+        if limit.slot and limit.limit is not None:
+            slot = (tenant, limit.slot)
             found[slot] = min(limit.limit, found.get(slot, limit.limit))
     return found

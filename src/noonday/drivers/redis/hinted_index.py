@@ -10,7 +10,7 @@ from noonday.drivers.redis.connection import Command, Connection
 from noonday.drivers.redis.listener import Listener
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
-from noonday.model.shares import EQUAL, Shares
+from noonday.model.shares import EQUAL, Shares, Within
 from noonday.model.turns import Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
@@ -62,7 +62,7 @@ class HintedHotIndex(HotIndex):
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)
 
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
         return self._queue.waiting(now_ms, credit, tenants)
 
     async def next_ready_ms(
@@ -70,7 +70,7 @@ class HintedHotIndex(HotIndex):
         partitions: Collection[int],
         credit: Mapping[str, int],
         patience_ms: int = 0,
-        blocked: Container[str] = (),
+        blocked: Container[Within] = (),
     ) -> int | None:
         await self._own(partitions)
         return self._queue.next_ready_ms(credit, patience_ms, blocked)

@@ -15,7 +15,7 @@ from noonday.drivers.redis.heads import Head, Heads, score_of
 from noonday.drivers.redis.listener import Listener
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
-from noonday.model.shares import EQUAL, Shares
+from noonday.model.shares import EQUAL, Shares, Within
 from noonday.model.turns import QueueName, Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
@@ -97,7 +97,7 @@ class RedisHotIndex(HotIndex):
         async with self._asking:
             return self._queue.missing([entry for entry in elsewhere if id(entry) in absent])
 
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[str, int]:
+    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
         return self._queue.waiting(now_ms, credit, tenants)
 
     async def next_ready_ms(
@@ -105,7 +105,7 @@ class RedisHotIndex(HotIndex):
         partitions: Collection[int],
         credit: Mapping[str, int],
         patience_ms: int = 0,
-        blocked: Container[str] = (),
+        blocked: Container[Within] = (),
     ) -> int | None:
         self._queue.own(partitions)
         await self._know(partitions)

@@ -1,6 +1,7 @@
 """The read side in SQLite."""
 
 import sqlite3
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -16,8 +17,19 @@ from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
+from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, JobFilter, JobRow, Pause, PoolRow, WorkerRow
+from noonday.ports.archive import (
+    Archive,
+    DeadFilterQuery,
+    DeadLetter,
+    JobFilter,
+    JobRow,
+    Pause,
+    PoolRow,
+    Slots,
+    WorkerRow,
+)
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -124,7 +136,12 @@ class SqliteArchive(Archive):
         return found
 
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
-        await self._audited(SQL.put_pool, (name, as_json(settings)), audit)
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.put_pool, (name, as_json(settings)))
+            _set_caps(conn, NOBODY, caps_of_pool(name, settings))
+            add_audit(conn, audit)
+
+        await self._database.write(work)
 
     async def list_workers(self) -> list[WorkerRow]:
         return await self._database.read(_workers)
@@ -154,7 +171,20 @@ class SqliteArchive(Archive):
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
-        await self._audited(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms), audit)
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms))
+            _set_caps(conn, tenant, caps_of_tenant(tenant, settings))
+            add_audit(conn, audit)
+
+        await self._database.write(work)
+
+    async def capped_pools(self) -> list[str]:
+        return [name for (name,) in await self._database.read(lambda conn: rows_of(conn, SQL.capped_pools))]
+
+    async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
+        named = as_json(list(keys))
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.slots, named))
+        return {(tenant, name): Slots(used, cap) for tenant, name, used, cap in rows}
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
@@ -218,3 +248,13 @@ def _workers(conn: sqlite3.Connection) -> list[WorkerRow]:
         WorkerRow(id_, host, pid, pools, started_ms, seen_ms, state, tuple(stuck), tuple(running.get(id_, ())))
         for id_, host, pid, pools, started_ms, seen_ms, state, stuck, _ in rows_of(conn, SQL.workers)
     ]
+
+
+def _set_caps(conn: sqlite3.Connection, owner: str, caps: Mapping[SlotKey, int | None]) -> None:
+    for _, name in caps:
+        conn.execute(SQL.uncap, (owner, name))
+    for (_, name), cap in caps.items():
+        if cap is not None:
+            counted = conn.execute(SQL.count_in, (name, owner, pool_in(name))).rowcount
+            conn.execute(SQL.cap, (owner, name, counted, cap))
+    conn.execute(SQL.drop_free_slots)

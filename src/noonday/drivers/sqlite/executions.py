@@ -3,8 +3,10 @@
 import sqlite3
 from collections.abc import Sequence
 
+import msgspec
+
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import executions_of, rows_of, settle
+from noonday.drivers.sqlite.ledger import executions_of, let_go_of_slots, rows_of, settle
 from noonday.drivers.sqlite.queries import load
 from noonday.ledger.ledger import as_json, move
 from noonday.ledger.settling import Settlement, found, sort_out, successes_first
@@ -152,10 +154,15 @@ def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) ->
     succeeded = _succeed(conn, plain) if plain else 0
     if succeeded < len(plain):
         others += _not_applied(conn, plain)
+    freed = let_go_of_slots(conn, [report.execution_id for report in plain]) if _any_slots(conn) else ()
     answer = _settle_each(conn, others, now_ms)
     if succeeded:
         answer.by_state["SUCCEEDED"] = answer.by_state.get("SUCCEEDED", 0) + succeeded
-    return answer
+    return msgspec.structs.replace(answer, freed=(*answer.freed, *freed)) if freed else answer
+
+
+def _any_slots(conn: sqlite3.Connection) -> bool:
+    return conn.execute(SQL.any_slots).fetchone() is not None
 
 
 def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:

@@ -7,6 +7,7 @@ import msgspec
 
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.ledger import (
+    caps_of,
     executions_of,
     limits_of,
     open_executions,
@@ -26,6 +27,7 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
+from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
 from noonday.ports.jobs import Fire
 
@@ -114,11 +116,14 @@ class _Fire:
         self.dispatches: list[Dispatch] = []
         self.members: list[tuple[ExecutionId, int]] = []
         self.fired_plain: list[str] = []
+        self.used: dict[SlotKey, int] = {}
+        self.caps: dict[SlotKey, int] = {}
 
     def fire(self, shots: Sequence[Shot]) -> Fired:
         epochs = _epochs(self.conn)
         lost = {p for p in {shot.entry.partition for shot in shots} if epochs[p] != self.owner.epochs.get(p)}
         owned = shots if not lost else [shot for shot in shots if shot.entry.partition not in lost]
+        self.used, self.caps = caps_of(self.conn, {(shot.entry.tenant, shot.entry.pool) for shot in owned})
         sound = self._drop_stale(self._fire_plain(owned))
         volley = self._volley_for([shot for shot in sound if is_careful(shot)])
         volley.fire(sound)
@@ -128,7 +133,7 @@ class _Fire:
 
     def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
         """One-shots that nothing can stand in the way of are fired at once, if not one of them is stale. Answers the rest."""
-        plain = [shot.entry for shot in shots if is_plain(shot)]
+        plain = [shot.entry for shot in shots if self._is_plain(shot)]
         if not plain:
             return shots
         rows = [(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms) for e in plain]
@@ -145,7 +150,12 @@ class _Fire:
         self.dispatches = _dispatches.decode(answer)
         self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, plain, strict=True)]
         self.fired_plain = [entry.key for entry in plain]
-        return [shot for shot in shots if not is_plain(shot)]
+        return [shot for shot in shots if not self._is_plain(shot)]
+
+    def _is_plain(self, shot: Shot) -> bool:
+        if not is_plain(shot):
+            return False
+        return not self.caps or not any(key in self.caps for key in capped_by(shot.entry.tenant, shot.entry.pool))
 
     def _drop_stale(self, shots: Sequence[Shot]) -> list[Shot]:
         """Compare each entry with the row that is on the timeline now."""
@@ -168,7 +178,7 @@ class _Fire:
 
     def _volley_for(self, careful: Sequence[Shot]) -> Volley:
         if not careful:
-            return Volley(Books(), {}, self.now_ms)
+            return Volley(Books(used=self.used, caps=self.caps), {}, self.now_ms)
         fires = {(s.entry.tenant, JobId(s.entry.key)) for s in careful if s.entry.kind == Kind.FIRE}
         again = [s.entry.key for s in careful if s.entry.kind == Kind.DISPATCH]
         job_of = {
@@ -176,10 +186,11 @@ class _Fire:
         }
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
-        slots = {(tenant, key) for tenant, job in jobs if job in limits and (key := limits[job].key)}
+        slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
         books = Books(
             open_=open_executions(self.conn, sorted(job for _, job in fires)),
-            used=slots_used(self.conn, slots) if slots else {},
+            used=self.used | slots_used(self.conn, slots) if slots else self.used,
+            caps=self.caps,
             limits=limits,
         )
         return Volley(books, job_of, self.now_ms)

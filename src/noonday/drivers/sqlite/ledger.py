@@ -1,19 +1,21 @@
 """Reads the books a decision needs, and writes what its ledger collected."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.books import Books, Limit, Said, SlotKey
+from noonday.ledger.books import Books, Limit, Said
 from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.ledger.settling import Settlement
 from noonday.model.execution import State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
+from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 
@@ -92,11 +94,22 @@ def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotK
     return {(tenant, key): used for tenant, key, used in rows_of(conn, SQL.slots, as_json(sorted(slots)))}
 
 
+def caps_of(
+    conn: sqlite3.Connection, named: Iterable[tuple[str, str]]
+) -> tuple[dict[SlotKey, int], dict[SlotKey, int]]:
+    """What is in use and what is allowed of what these tenants, in these pools, count against."""
+    keys = sorted({key for tenant, pool in named for key in capped_by(tenant, pool)})
+    rows = rows_of(conn, SQL.caps, as_json(keys))
+    return {(t, name): used for t, name, used, _ in rows}, {(t, name): cap for t, name, _, cap in rows}
+
+
 def write(conn: sqlite3.Connection, ledger: Ledger) -> int:
     """Write everything. Answers how many executions did not exist before."""
     created = 0
     now_ms = ledger.now_ms
     if ledger.new:
+        if ledger.slots:
+            _count_once(conn, ledger)
         created = _run(conn, SQL.add_executions, ledger.new, now_ms, move(State.PENDING, now_ms))
     if ledger.handed_out_again:
         _run(conn, SQL.hand_out, ledger.handed_out_again, now_ms)
@@ -113,10 +126,35 @@ def write(conn: sqlite3.Connection, ledger: Ledger) -> int:
     if ledger.buried:
         _run(conn, SQL.add_dead, ledger.buried, now_ms)
     if ledger.slots:
-        _run(conn, SQL.change_slots, [(tenant, key, more) for (tenant, key), more in ledger.slots.items()])
-        if any(more < 0 for more in ledger.slots.values()):
-            conn.execute(SQL.drop_free_slots)
+        change_slots(conn, ledger.slots)
     return created
+
+
+def _count_once(conn: sqlite3.Connection, ledger: Ledger) -> None:
+    """Executions that exist already hold what they hold."""
+    existing = {row[0] for row in rows_of(conn, SQL.existing, as_json([new[0] for new in ledger.new]))}
+    for execution, tenant, *_, slots in ledger.new:
+        if execution in existing:
+            ledger.slots.subtract(slot_key(tenant, name) for name in slots or ())
+
+
+def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None:
+    _run(conn, SQL.change_slots, [(*key, more) for key, more in slots.items()])
+    if any(more < 0 for more in slots.values()):
+        conn.execute(SQL.drop_free_slots)
+
+
+def let_go_of_slots(conn: sqlite3.Connection, executions: Sequence[ExecutionId]) -> tuple[str, ...]:
+    """What executions that have ended still hold. Answers the names of what was freed."""
+    held = rows_of(conn, SQL.slots_of_ended, as_json(executions))
+    if not held:
+        return ()
+    freed: Counter[SlotKey] = Counter()
+    for tenant, name, count in held:
+        freed[slot_key(tenant, name)] -= count
+    _run(conn, SQL.clear_slots, executions)
+    change_slots(conn, freed)
+    return tuple(name for _, name in freed)
 
 
 def _run(conn: sqlite3.Connection, query: str, rows: Sequence[Any], *parameters: Any) -> int:

@@ -65,11 +65,13 @@ CREATE TABLE timeline (
     pool       text NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX timeline_due ON timeline (due_ms, key) WHERE due_ms IS NOT NULL;
+-- How much a tenant has waiting, and where in the row something of it is.
+CREATE INDEX timeline_tenant ON timeline (tenant, due_ms);
 CREATE INDEX timeline_planned ON timeline (key) WHERE kind = 0 AND planned = 1;
 
 -- By time: an id begins with the instant of its occurrence, so the id alone finds the partition.
 -- watch: 1 overlap is not ALLOW, 2 a concurrency key. Whoever closes a watched execution looks for what waits on it.
--- slot: the concurrency key of which a handed-out execution holds a slot.
+-- slots: of what a handed-out execution holds a slot, as JSON: its concurrency key, and caps of its tenant and its pool.
 CREATE TABLE executions (
     id          uuid NOT NULL,
     job_id      uuid NOT NULL,
@@ -91,7 +93,7 @@ CREATE TABLE executions (
     pool        text NOT NULL,
     handler     text NOT NULL,
     worker_id   text,
-    slot        text,
+    slots       text,
     cancel      text,
     retry_of    uuid,
     moves       text NOT NULL,
@@ -129,10 +131,13 @@ CREATE TABLE batches (
     dues     bigint[] NOT NULL
 );
 
+-- How many open executions that are handed out count against a concurrency key, or a cap; and the cap. The limit of a key is said
+-- by its jobs.
 CREATE TABLE slots (
     tenant text COLLATE "C" NOT NULL,
     key    text COLLATE "C" NOT NULL,
     used   integer NOT NULL,
+    cap    integer,
     PRIMARY KEY (tenant, key)
 ) WITH (fillfactor = 50);
 

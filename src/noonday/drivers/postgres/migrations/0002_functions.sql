@@ -16,7 +16,8 @@ RETURN translate(encode(data, 'base64'), E'\n', '');
 -- An execution as the array that `Execution` is encoded as. The last element is the row's version.
 CREATE FUNCTION execution_json(x executions, waits_until_ms bigint, whole boolean) RETURNS jsonb LANGUAGE sql STABLE
 RETURN jsonb_build_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, waits_until_ms,
+                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
+                         CASE WHEN x.state < 2 AND x.slots IS NOT NULL THEN x.slots::jsonb ELSE '[]' END, waits_until_ms,
                          x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure,
                          CASE WHEN whole THEN base64(x.progress) END, CASE WHEN whole THEN base64(x.result) END, x.retry_of,
                          CASE WHEN whole THEN x.moves ELSE '' END);
@@ -26,8 +27,12 @@ CREATE FUNCTION job_json(j jobs, with_payload boolean) RETURNS jsonb LANGUAGE sq
 RETURN jsonb_build_array(j.id, j.tenant, j.revision, j.state, j.spec::jsonb, j.anchor_ms,
                          CASE WHEN with_payload THEN base64(j.payload) END, j.created_ms, j.updated_ms, j.trace);
 
+-- Where there may be a cap on what a tenant runs in a pool.
+CREATE FUNCTION capped_by(of_tenant text, of_pool text) RETURNS TABLE (tenant text, key text) LANGUAGE sql IMMUTABLE
+AS $$ VALUES (of_tenant, 'tenant'), (of_tenant, 'tenant/' || of_pool), ('', 'pool/' || of_pool) $$;
+
 -- Lock what a decision was made by, in the order jobs, timeline, executions, slots, and see that it is still so.
--- w: jobs [[tenant, id, touched]], rows [[execution, version]], slots [[tenant, key, more, limit or null]].
+-- w: jobs [[tenant, id, touched]], rows [[execution, version]], slots [[tenant, key, more, limit, or null if the row has it]].
 CREATE FUNCTION check_unchanged(w jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     sound bigint;
@@ -55,25 +60,41 @@ BEGIN
     END IF;
 END $$;
 
+-- Changes of slots, as in check_unchanged, each of which is named once.
+CREATE FUNCTION merge_slots(changes jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
+RETURN (SELECT jsonb_agg(jsonb_build_array(tenant, key, more, most))
+        FROM (SELECT e ->> 0 AS tenant, e ->> 1 AS key, sum((e ->> 2)::integer) AS more, min((e ->> 3)::integer) AS most
+              FROM jsonb_array_elements(changes) e GROUP BY 1, 2) merged);
+
 -- Write what a ledger collected. Answers how many executions did not exist before.
 CREATE FUNCTION write_ledger(w jsonb, now_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     created bigint := 0;
+    made uuid[];
     full_slots bigint;
 BEGIN
     IF w ? 'new' THEN
+        WITH inserted AS (
         INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler,
-                                lane, watch, created_ms, fired_ms, buffered, retry_of, slot, moves)
+                                lane, watch, created_ms, fired_ms, buffered, retry_of, slots, moves)
         SELECT (e ->> 0)::uuid, j.id, j.tenant, (e ->> 3)::bigint, (e ->> 4)::bigint, 0, 1, 1, j.revision, (e ->> 5)::smallint,
                j.pool, j.handler, j.lane, j.watch, now_ms, CASE WHEN e ->> 6 IS NOT NULL THEN now_ms END, (e ->> 7)::smallint, (e ->> 8)::uuid, e ->> 9,
                '[0,' || now_ms || ']'
         FROM jsonb_array_elements(w -> 'new') e JOIN jobs j ON j.tenant = e ->> 1 AND j.id = (e ->> 2)::uuid
         ORDER BY 1
-        ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS created = ROW_COUNT;
+        ON CONFLICT DO NOTHING
+        RETURNING id)
+        SELECT count(*), array_agg(id) INTO created, made FROM inserted;
+        IF w ? 'slots' AND created < jsonb_array_length(w -> 'new') THEN
+            -- Those that exist already hold what they hold.
+            w := jsonb_set(w, '{slots}', merge_slots((w -> 'slots') || coalesce((
+                SELECT jsonb_agg(jsonb_build_array(CASE WHEN name LIKE 'pool/%' THEN '' ELSE e ->> 1 END, name, -1, NULL))
+                FROM jsonb_array_elements(w -> 'new') e CROSS JOIN LATERAL jsonb_array_elements_text(e -> 9) name
+                WHERE jsonb_typeof(e -> 9) = 'array' AND (e ->> 0)::uuid <> ALL (coalesce(made, '{}'))), '[]')));
+        END IF;
     END IF;
     IF w ? 'again' THEN
-        UPDATE executions x SET fired_ms = now_ms, slot = e ->> 1
+        UPDATE executions x SET fired_ms = now_ms, slots = e ->> 1
         FROM jsonb_array_elements(w -> 'again') e
         WHERE x.id = (e ->> 0)::uuid AND x.state + 0 = 0;
     END IF;
@@ -82,7 +103,7 @@ BEGIN
         SET state = (e ->> 1)::smallint, attempt = (e ->> 2)::integer, dispatch = (e ->> 3)::integer,
             revision = (e ->> 4)::integer, fired_ms = (e ->> 5)::bigint, buffered = (e ->> 6)::smallint, worker_id = e ->> 7,
             started_ms = (e ->> 8)::bigint, finished_ms = (e ->> 9)::bigint, cancel = e ->> 10, failure = e ->> 11,
-            progress = coalesce(decode(e ->> 12, 'base64'), progress), result = decode(e ->> 13, 'base64'), slot = e ->> 14,
+            progress = coalesce(decode(e ->> 12, 'base64'), progress), result = decode(e ->> 13, 'base64'), slots = e ->> 14,
             pool = e ->> 15, handler = e ->> 16, lane = (e ->> 17)::smallint, watch = (e ->> 18)::smallint,
             moves = moves || (e ->> 19)
         -- A row may be settled twice in one ledger: the last one counts, and all moves.
@@ -123,19 +144,16 @@ BEGIN
     END IF;
     IF w ? 'slots' THEN
         INSERT INTO slots (tenant, key, used)
-        SELECT e ->> 0, e ->> 1, greatest(0, (e ->> 2)::integer)
-        FROM jsonb_array_elements(w -> 'slots') e ORDER BY 1, 2
-        ON CONFLICT (tenant, key) DO UPDATE
-        SET used = greatest(0, slots.used + (SELECT (o ->> 2)::integer FROM jsonb_array_elements(w -> 'slots') o
-                                             WHERE o ->> 0 = slots.tenant AND o ->> 1 = slots.key));
+        SELECT e ->> 0, e ->> 1, (e ->> 2)::integer FROM jsonb_array_elements(w -> 'slots') e ORDER BY 1, 2
+        ON CONFLICT (tenant, key) DO UPDATE SET used = greatest(0, slots.used + excluded.used);
         SELECT count(*) INTO full_slots
         FROM jsonb_array_elements(w -> 'slots') e JOIN slots s ON s.tenant = e ->> 0 AND s.key = e ->> 1
-        WHERE (e ->> 2)::integer > 0 AND s.used > (e ->> 3)::integer;
+        WHERE (e ->> 2)::integer > 0 AND s.used > coalesce((e ->> 3)::integer, s.cap);
         IF full_slots > 0 THEN
-            RAISE EXCEPTION 'a key has no free slot any more' USING ERRCODE = 'ND002';
+            RAISE EXCEPTION 'there is no free slot any more' USING ERRCODE = 'ND002';
         END IF;
         DELETE FROM slots s USING jsonb_array_elements(w -> 'slots') e
-        WHERE s.tenant = e ->> 0 AND s.key = e ->> 1 AND s.used = 0;
+        WHERE s.tenant = e ->> 0 AND s.key = e ->> 1 AND s.used <= 0 AND s.cap IS NULL;
     END IF;
     IF w ? 'touched' THEN
         UPDATE jobs j SET touched = touched + 1 FROM jsonb_array_elements(w -> 'touched') e
@@ -181,6 +199,7 @@ CREATE FUNCTION settle(log_partition integer, was_era text, was_next bigint, now
                        results bytea[], said bytea[], w jsonb, now_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     done uuid[];
+    let_go jsonb;
 BEGIN
     IF was_era IS NULL THEN
         INSERT INTO places (partition, era, next, tick_ms, recent)
@@ -195,7 +214,7 @@ BEGIN
     END IF;
     IF w IS NOT NULL THEN
         PERFORM check_unchanged(w);
-        PERFORM write_ledger(w, now_ms);
+        PERFORM write_ledger(w - 'slots', now_ms);
     END IF;
     IF cardinality(ids) > 0 THEN
         WITH settled AS (
@@ -208,12 +227,23 @@ BEGIN
                  AS e (id, dispatch, worker, started, ended, result, said)
             WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.state + 0 < 2 AND x.fired_ms IS NOT NULL AND x.watch = 0
                   AND (x.worker_id IS NULL OR x.worker_id = e.worker)
-            RETURNING x.id)
-        SELECT array_agg(id) INTO done FROM settled;
+            RETURNING x.id, x.tenant, x.slots),
+        freed AS (
+            SELECT CASE WHEN name LIKE 'pool/%' THEN '' ELSE tenant END AS tenant, name, -count(*) AS more
+            FROM settled, jsonb_array_elements_text(slots::jsonb) name
+            WHERE slots IS NOT NULL
+            GROUP BY 1, 2)
+        SELECT (SELECT array_agg(id) FROM settled), (SELECT jsonb_agg(jsonb_build_array(tenant, name, more, NULL)) FROM freed)
+        INTO done, let_go;
         IF coalesce(cardinality(done), 0) < cardinality(ids) THEN
             RAISE EXCEPTION 'some are not plain successes' USING ERRCODE = 'ND003', DETAIL = (
                 SELECT json_agg(id)::text FROM unnest(ids) id WHERE id <> ALL (coalesce(done, '{}')));
         END IF;
+    END IF;
+    -- Slots are locked last, and each is changed once.
+    IF let_go IS NOT NULL OR w ? 'slots' THEN
+        PERFORM write_ledger(jsonb_build_object(
+            'slots', merge_slots(coalesce(let_go, '[]') || coalesce(w -> 'slots', '[]'))), now_ms);
     END IF;
 END $$;
 
@@ -267,4 +297,34 @@ CREATE FUNCTION apply_ledger(w jsonb, now_ms bigint) RETURNS bigint LANGUAGE plp
 BEGIN
     PERFORM check_unchanged(w);
     RETURN write_ledger(w, now_ms);
+END $$;
+
+-- The caps of a tenant, or of a pool (whose owner is nobody): those that are not named again are none any more. What is handed out
+-- at present and counts against a new one is counted. of_pools: NULL if it is in whatever pool.
+CREATE FUNCTION set_caps(owner text, names text[], of_pools text[], caps integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    marked integer;
+    counts integer[] := '{}';
+BEGIN
+    FOR i IN 1 .. cardinality(names) LOOP
+        marked := 0;
+        IF caps[i] IS NOT NULL THEN
+            WITH handed_out AS MATERIALIZED (
+                SELECT x.id FROM executions x
+                WHERE x.state < 2 AND x.fired_ms IS NOT NULL AND (owner = '' OR x.tenant = owner)
+                      AND (of_pools[i] IS NULL OR x.pool = of_pools[i]) AND NOT coalesce(x.slots::jsonb ? names[i], false)
+                ORDER BY x.id FOR UPDATE)
+            UPDATE executions x SET slots = (coalesce(x.slots::jsonb, '[]') || to_jsonb(names[i]))::text
+            FROM handed_out h WHERE x.id = h.id;
+            GET DIAGNOSTICS marked = ROW_COUNT;
+        END IF;
+        counts := counts || marked;
+    END LOOP;
+    -- Slots are locked last.
+    PERFORM 1 FROM slots WHERE tenant = owner AND (owner <> '' OR key = ANY (names)) ORDER BY key FOR UPDATE;
+    UPDATE slots SET cap = NULL WHERE tenant = owner AND (owner <> '' OR key = ANY (names));
+    INSERT INTO slots (tenant, key, used, cap)
+    SELECT owner, e.name, e.n, e.cap FROM unnest(names, counts, caps) e (name, n, cap) WHERE e.cap IS NOT NULL ORDER BY e.name
+    ON CONFLICT (tenant, key) DO UPDATE SET used = slots.used + excluded.used, cap = excluded.cap;
+    DELETE FROM slots WHERE tenant = owner AND (owner <> '' OR key = ANY (names)) AND used <= 0 AND cap IS NULL;
 END $$;

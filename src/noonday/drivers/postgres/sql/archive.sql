@@ -156,6 +156,19 @@ SELECT id, settings, updated_ms FROM tenants WHERE updated_ms >= $1;
 INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
 
+-- name: set_caps
+-- The caps of a tenant, or of a pool.
+SELECT set_caps($1, $2::text[], $3::text[], $4::integer[]);
+
+-- name: capped_pools
+-- Pools that have a cap.
+SELECT substr(key, 6) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
+
+-- name: slots
+-- How full something is.
+SELECT s.tenant, s.key, s.used, s.cap
+FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key;
+
 -- name: add_audit
 -- Who did what.
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);

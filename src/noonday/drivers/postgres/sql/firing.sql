@@ -73,6 +73,78 @@ SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms,
        deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, noted.id
 FROM ready, moment, noted;
 
+-- name: fire_capped
+-- As fire_plain, of those of which some count against a cap: as many as there are slots for, first come first served. A slot is
+-- locked last.
+WITH moment AS MATERIALIZED (
+    SELECT coalesce($3::bigint, clock_ms()) AS ms
+), ready AS MATERIALIZED (
+    SELECT e.n, e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name
+    FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) WITH ORDINALITY AS e (key, number, nominal_ms, execution, n)
+         JOIN timeline t ON t.key = e.key
+         JOIN partitions p ON p.partition = t.partition
+         JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
+    WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms + 0 <= (SELECT ms FROM moment) + $4
+          AND p.epoch = ($2::bigint[])[t.partition + 1]
+    ORDER BY t.key
+    FOR UPDATE OF t SKIP LOCKED
+), locked AS MATERIALIZED (
+    SELECT s.tenant, s.key, s.cap - s.used AS free
+    FROM slots s
+    WHERE s.cap IS NOT NULL AND (s.tenant, s.key) IN (
+        SELECT of.tenant, of.key
+        FROM (SELECT DISTINCT tenant, pool FROM ready) r CROSS JOIN LATERAL capped_by(r.tenant, r.pool) of)
+    ORDER BY s.tenant, s.key
+    FOR UPDATE
+), seen AS (
+    -- What it counts against, from the narrowest on: what does not fit there takes no place in the next.
+    SELECT r.*, here.free AS free_here, pool.free AS free_in_pool, own.free AS free_of_tenant,
+           row_number() OVER (PARTITION BY r.tenant, r.pool ORDER BY r.n) AS nth
+    FROM ready r
+         LEFT JOIN locked here ON here.tenant = r.tenant AND here.key = 'tenant/' || r.pool
+         LEFT JOIN locked pool ON pool.tenant = '' AND pool.key = 'pool/' || r.pool
+         LEFT JOIN locked own ON own.tenant = r.tenant AND own.key = 'tenant'
+), fits_here AS (
+    SELECT *, row_number() OVER (PARTITION BY pool ORDER BY n) AS nth_in_pool FROM seen WHERE nth <= coalesce(free_here, nth)
+), fits_in_pool AS (
+    SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY n) AS nth_of_tenant
+    FROM fits_here WHERE nth_in_pool <= coalesce(free_in_pool, nth_in_pool)
+), chosen AS MATERIALIZED (
+    SELECT *, to_json(array_remove(ARRAY[CASE WHEN free_here IS NOT NULL THEN 'tenant/' || pool END,
+                                         CASE WHEN free_in_pool IS NOT NULL THEN 'pool/' || pool END,
+                                         CASE WHEN free_of_tenant IS NOT NULL THEN 'tenant' END], NULL))::text AS slots
+    FROM fits_in_pool WHERE nth_of_tenant <= coalesce(free_of_tenant, nth_of_tenant)
+), gone AS (
+    DELETE FROM timeline t USING chosen WHERE t.key = chosen.key
+), made AS (
+    INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
+                            watch, created_ms, fired_ms, slots, moves)
+    SELECT execution, key, tenant, nominal_ms, due_ms, 0, 1, 1, revision, 0, pool, handler, lane, 0, ms, ms, slots, '[0,' || ms || ']'
+    FROM chosen, moment
+    ON CONFLICT DO NOTHING
+    RETURNING tenant, pool
+), taken AS (
+    UPDATE slots s SET used = s.used + w.more
+    FROM (SELECT c.tenant, c.key, sum(m.n) AS more
+          FROM (SELECT tenant, pool, count(*) AS n FROM made GROUP BY 1, 2) m CROSS JOIN LATERAL capped_by(m.tenant, m.pool) c
+          GROUP BY 1, 2) w
+    WHERE s.tenant = w.tenant AND s.key = w.key AND s.cap IS NOT NULL
+), noted AS (
+    INSERT INTO batches (owner, fired_ms, members, dues)
+    SELECT $1, (SELECT ms FROM moment), array_agg(execution), array_agg(due_ms) FROM chosen HAVING count(*) > 0
+    RETURNING id
+)
+SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
+       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, noted.id
+FROM chosen, moment, noted;
+
+-- name: caps
+-- What some tenants and pools have a cap on.
+SELECT s.tenant, s.key, s.used, s.cap
+FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key
+WHERE s.cap IS NOT NULL;
+
 -- name: fire_planned
 -- Entries that were planned: all of them, or none.
 SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb);
@@ -93,7 +165,8 @@ SELECT jsonb_build_array(
     (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
      FROM unnest($2::uuid[]) f (id) JOIN executions x ON x.job_id = f.id AND x.state < 2),
     (SELECT coalesce(jsonb_agg(jsonb_build_array(s.tenant, s.key, s.used)), '[]')
-     FROM (SELECT DISTINCT tenant, key FROM named WHERE key IS NOT NULL) n JOIN slots s ON s.tenant = n.tenant AND s.key = n.key)
+     FROM (SELECT DISTINCT tenant, 'key/' || key AS key FROM named WHERE key IS NOT NULL) n
+          JOIN slots s ON s.tenant = n.tenant AND s.key = n.key)
 )::text;
 
 -- name: pool_timeouts

@@ -64,7 +64,7 @@ CREATE TABLE timeline (
 CREATE INDEX timeline_due ON timeline (due_ms, key) WHERE due_ms IS NOT NULL;
 
 -- watch: 1 overlap is not ALLOW, 2 a concurrency key. Whoever closes a watched execution looks for what waits on it.
--- slot: the concurrency key of which a handed-out execution holds a slot.
+-- slots: of what a handed-out execution holds a slot, as JSON: its concurrency key, and caps of its tenant and its pool.
 CREATE TABLE executions (
     job_id      TEXT NOT NULL,
     id          TEXT NOT NULL,
@@ -83,7 +83,7 @@ CREATE TABLE executions (
     created_ms  INTEGER NOT NULL,
     fired_ms    INTEGER,
     buffered    INTEGER NOT NULL DEFAULT 0,
-    slot        TEXT,
+    slots       TEXT,
     worker_id   TEXT,
     started_ms  INTEGER,
     finished_ms INTEGER,
@@ -118,10 +118,13 @@ CREATE TABLE batches (
     members  TEXT NOT NULL
 );
 
+-- How many open executions that are handed out count against a concurrency key, or a cap; and the cap. The limit of a key is said
+-- by its jobs.
 CREATE TABLE slots (
     tenant TEXT NOT NULL,
     key    TEXT NOT NULL,
     used   INTEGER NOT NULL,
+    cap    INTEGER,
     PRIMARY KEY (tenant, key)
 ) WITHOUT ROWID;
 

@@ -29,7 +29,7 @@ FROM (SELECT j.*,
 -- name: execution
 -- An execution whole, with the due time of its dispatch row.
 SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause, x.pool,
-                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, t.due_ms, x.worker_id, x.started_ms,
+                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')), t.due_ms, x.worker_id, x.started_ms,
                   x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
 FROM executions x LEFT JOIN timeline t ON t.key = x.id
 WHERE x.id = ?2 AND x.tenant = ?1;
@@ -37,7 +37,7 @@ WHERE x.id = ?2 AND x.tenant = ?1;
 -- name: executions
 -- Executions of a job, newest first.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result,
                                    x.retry_of, x.moves))
 FROM (SELECT * FROM executions
@@ -47,7 +47,7 @@ FROM (SELECT * FROM executions
 -- name: executions_between
 -- Scheduled executions of a job by nominal time. The id begins with it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
 
@@ -65,7 +65,7 @@ FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 -- Dead letters, newest first.
 SELECT json_group_array(json_array(
            json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot, NULL, x.worker_id,
+                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')), NULL, x.worker_id,
                       x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
            d.died_ms, d.archived, d.retried_as,
            (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
@@ -112,7 +112,7 @@ FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT
 -- name: running
 -- What runs now.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms))
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms))
 FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 
 -- name: tenant
@@ -139,6 +139,34 @@ SELECT json_group_array(json_array(id, settings, updated_ms)) FROM tenants WHERE
 -- A tenant's settings.
 INSERT INTO tenants (id, settings, updated_ms) VALUES (?1, ?2, ?3)
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
+
+-- name: count_in
+-- What is handed out at present and counts against a new cap.
+UPDATE executions SET slots = json_insert(coalesce(slots, '[]'), '$[#]', ?1)
+WHERE state < 2 AND fired_ms IS NOT NULL AND (?2 = '' OR tenant = ?2) AND (?3 IS NULL OR pool = ?3)
+      AND NOT EXISTS (SELECT 1 FROM json_each(executions.slots) s WHERE s.value = ?1);
+
+-- name: uncap
+-- A tenant, or a pool, has no caps.
+UPDATE slots SET cap = NULL WHERE tenant = ?1 AND (?1 <> '' OR key = ?2);
+
+-- name: cap
+-- It has one.
+INSERT INTO slots (tenant, key, used, cap) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, key) DO UPDATE SET used = used + excluded.used, cap = excluded.cap;
+
+-- name: drop_free_slots
+-- What nothing counts against.
+DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
+
+-- name: capped_pools
+-- Pools that have a cap.
+SELECT json_group_array(json_array(substr(key, 6))) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
+
+-- name: slots
+-- How full something is.
+SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
 
 -- name: audit
 -- Who did what, newest first.

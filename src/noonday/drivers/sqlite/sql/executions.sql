@@ -37,9 +37,13 @@ WHERE executions.id = e.value ->> 0 AND dispatch = e.value ->> 1 AND state < 2 A
 -- name: find
 -- Some executions as they are, with the due time of their dispatch row.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+
+-- name: any_slots
+-- Whether anything is limited at present.
+SELECT 1 FROM slots LIMIT 1;
 
 -- name: keep_progress
 -- What handlers said while they ran.
@@ -81,14 +85,14 @@ FROM (SELECT id FROM workers WHERE state = 'ALIVE' AND partition = ?1
 -- name: running_of_workers
 -- What some workers run.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM json_each(?1) e CROSS JOIN executions x ON x.worker_id = e.value AND x.state = 1;
 
 -- name: handed_out
 -- Everything open that is off the timeline.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, x.slot,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM executions x WHERE x.state < 2 AND x.fired_ms IS NOT NULL;
 

@@ -101,7 +101,7 @@ SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN execut
 -- name: adrift
 -- Handed out long ago, and no worker ever said a word about it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions
       WHERE state < 2 AND state = 0 AND worker_id IS NULL AND fired_ms < ?1

@@ -1,12 +1,16 @@
 -- name: add_executions
 -- New executions, made from their jobs; those that exist already are left alone.
 INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler,
-                        lane, watch, created_ms, fired_ms, buffered, retry_of, slot, moves)
+                        lane, watch, created_ms, fired_ms, buffered, retry_of, slots, moves)
 SELECT e.value ->> 0, j.id, j.tenant, e.value ->> 3, e.value ->> 4, 0, 1, 1, j.revision, e.value ->> 5, j.pool, j.handler,
        j.lane, j.watch, ?2, e.value ->> 6, e.value ->> 7, e.value ->> 8, e.value ->> 9, ?3
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 1 AND j.id = e.value ->> 2
 WHERE true
 ON CONFLICT DO NOTHING;
+
+-- name: existing
+-- Which of some executions exist.
+SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: set_executions
 -- Where settled executions rest now.
@@ -14,7 +18,7 @@ UPDATE executions
 SET state = e.value ->> 1, attempt = e.value ->> 2, dispatch = e.value ->> 3, revision = e.value ->> 4,
     fired_ms = e.value ->> 5, buffered = e.value ->> 6, worker_id = e.value ->> 7, started_ms = e.value ->> 8,
     finished_ms = e.value ->> 9, cancel = e.value ->> 10, failure = e.value ->> 11,
-    progress = coalesce(e.value ->> 12, progress), result = e.value ->> 13, slot = e.value ->> 14, pool = e.value ->> 15, handler = e.value ->> 16,
+    progress = coalesce(e.value ->> 12, progress), result = e.value ->> 13, slots = e.value ->> 14, pool = e.value ->> 15, handler = e.value ->> 16,
     lane = e.value ->> 17, watch = e.value ->> 18, moves = moves || (e.value ->> 19)
 FROM json_each(?1) e
 WHERE executions.id = e.value ->> 0;
@@ -54,13 +58,13 @@ ON CONFLICT (execution_id) DO NOTHING;
 -- name: open_of_jobs
 -- Open executions of some jobs, oldest first.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, slot, NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel))
 FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x INDEXED BY executions_open ON x.job_id = e.value AND x.state < 2
       ORDER BY x.id);
 
 -- name: change_slots
--- How many more slots of each key are in use.
+-- How many more slots of each are in use.
 INSERT INTO slots (tenant, key, used)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2 FROM json_each(?1) e
 WHERE true
@@ -68,10 +72,28 @@ ON CONFLICT (tenant, key) DO UPDATE SET used = max(0, used + excluded.used);
 
 -- name: drop_free_slots
 -- Keys come and go: only those in use are counted.
-DELETE FROM slots WHERE used <= 0;
+DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
+
+-- name: caps
+-- What some tenants and pools have a cap on.
+SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1
+WHERE s.cap IS NOT NULL;
+
+-- name: slots_of_ended
+-- What executions that were ended without a look at their slots hold.
+SELECT json_group_array(json_array(tenant, slot, n))
+FROM (SELECT x.tenant, s.value AS slot, count(*) AS n
+      FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value CROSS JOIN json_each(x.slots) s
+      WHERE x.slots IS NOT NULL AND x.state > 1
+      GROUP BY x.tenant, s.value);
+
+-- name: clear_slots
+-- They hold nothing any more.
+UPDATE executions SET slots = NULL FROM json_each(?1) e WHERE executions.id = e.value AND slots IS NOT NULL AND state > 1;
 
 -- name: slots
--- Slots in use, by key.
+-- Slots in use, by name.
 SELECT json_group_array(json_array(s.tenant, s.key, s.used))
 FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
 
@@ -83,7 +105,7 @@ FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.
 
 -- name: hand_out
 -- Executions whose dispatch row was taken off the timeline.
-UPDATE executions SET fired_ms = ?2, slot = e.value ->> 1
+UPDATE executions SET fired_ms = ?2, slots = e.value ->> 1
 FROM json_each(?1) e
 WHERE executions.id = e.value ->> 0 AND state = 0;
 
