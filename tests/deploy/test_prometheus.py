@@ -25,7 +25,7 @@ _SAMPLE = re.compile(r"\b(noonday_\w+)(?:\{([^}]*)\})?")
     [
         ["check", "rules", "noonday.rules.yml"],
         ["check", "config", "prometheus.yml"],
-        ["test", "rules", "noonday.rules.test.yml"],
+        ["test", "rules", "noonday.rules.test.yml", "noonday.rules.days.test.yml"],
     ],
     ids=" ".join,
 )

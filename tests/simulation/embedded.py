@@ -300,7 +300,7 @@ class Simulation:
         common["catch_up"] = CatchUp(random.choice(list(CatchUpPolicy)), 3600)
         if random.random() < 0.3:
             common["max_runs"] = random.randint(1, 5)
-        common["end_at"] = self.instant() + timedelta(seconds=random.choice([10, 40, 60]))
+        common["end_at"] = self.instant() + timedelta(seconds=random.choice([5, 10, 25]))
         if kind < 0.75:
             schedule = random.choice(["* * * * * *", "*/5 * * * * *", "*/7 * * * * *"])
             return self.spec(type=JobType.CRON, schedule=schedule, **common)
