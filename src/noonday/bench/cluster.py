@@ -19,9 +19,11 @@ from noonday.bench.rig import Memory, Rig
 from noonday.bench.served import STOP_WITHIN_SEC, complaints_in
 from noonday.bench.site import circumstances, watching
 from noonday.drivers.postgres.connection import Database
+from noonday.model.caller import Caller
 from noonday.model.execution import State
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER
 from noonday.wiring.cluster import Node, Role
 from noonday.wiring.settings import Settings, load_settings
@@ -64,8 +66,11 @@ class ClusterRig(Rig):
     def now_ms(self) -> int:
         return self._node.clock.now_ms()
 
-    async def create(self, specs: Sequence[JobSpec]) -> Sequence[JobId]:
-        return await self._node.intake.desk.create_ids(OWNER, specs)
+    async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
+        return await self._node.intake.desk.create_ids(caller, specs)
+
+    async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
+        await self._node.intake.desk.put_tenant(OWNER, tenant, settings)
 
     def check(self) -> None:
         if self._node.failed.done():

@@ -13,8 +13,10 @@ from noonday.bench.ledger import Ledger, open_ledger
 from noonday.bench.machine import filesystem_of, memory_mb, own_cpu_sec, settings_used
 from noonday.bench.notes import Notes, Seen
 from noonday.bench.rig import Memory, Rig
+from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER, new_event_loop
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.server import SWITCH_SEC
@@ -84,8 +86,11 @@ class EmbeddedRig(Rig):
     def now_ms(self) -> int:
         return self._engine.drivers.clock.now_ms()
 
-    async def create(self, specs: Sequence[JobSpec]) -> Sequence[JobId]:
-        return await self._engine.desk.create_ids(OWNER, specs)
+    async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
+        return await self._engine.desk.create_ids(caller, specs)
+
+    async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
+        await self._engine.desk.put_tenant(OWNER, tenant, settings)
 
     def check(self) -> None:
         if self._engine.failed.done():

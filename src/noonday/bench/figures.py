@@ -1,5 +1,6 @@
 """What a measurement says, and how it follows from what was seen."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,15 @@ class Lateness(msgspec.Struct, frozen=True):
     p95: float | None = None
     p99: float | None = None
     max: float | None = None
+
+
+class OfTenant(msgspec.Struct, frozen=True):
+    """What one of several tenants got."""
+
+    jobs: int
+    lateness_ms: Lateness
+    share: float | None
+    """Of what was started while all of them had something waiting."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +64,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int | None
     """How many handlers were waiting at the same time, if they were to wait."""
     settings: dict[str, Any]
+    tenants: dict[str, OfTenant] | None = None
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +114,25 @@ def tally(due_ms: Mapping[str, int], starts: Sequence[tuple[str, int]], recorded
         earliest_ms=round(min(late_ns) / 1e6, 3) if late_ns else None,
         lateness_ms=lateness([late / 1e6 for late in late_ns]),
     )
+
+
+def by_tenant(tenants: Mapping[str, str], due_ms: int, starts: Sequence[tuple[str, int]]) -> dict[str, OfTenant]:
+    """What each tenant got; `tenants` has those of the executions, which are all due at one instant."""
+    left = Counter(tenants.values())
+    late: dict[str, list[float]] = {tenant: [] for tenant in left}
+    taken: Counter[str] = Counter()
+    for execution, at_ns in sorted(starts, key=lambda start: start[1]):
+        tenant = tenants[execution]
+        late[tenant].append(at_ns / 1e6 - due_ms)
+        if all(left.values()):
+            taken[tenant] += 1
+        left[tenant] -= 1
+    return {
+        tenant: OfTenant(
+            len(values), lateness(values), round(taken[tenant] / taken.total(), 4) if taken.total() else None
+        )
+        for tenant, values in late.items()
+    }
 
 
 def lateness(values_ms: Sequence[float]) -> Lateness:

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from noonday.bench import BenchFailed
-from noonday.bench.figures import Figures, tally, total, us_per_job, used_between
+from noonday.bench.figures import Figures, OfTenant, by_tenant, tally, total, us_per_job, used_between
 from noonday.bench.notes import Seen
 from noonday.bench.rig import Rig
-from noonday.bench.works import Waiting, Work
-from noonday.model.ids import JobId, execution_id
+from noonday.bench.works import Tenants, Waiting, Work
+from noonday.model.caller import Caller
+from noonday.model.ids import JobId, TenantId, execution_id
+from noonday.wiring.application import OWNER
 
 PAGE = 10_000
 SLOWEST_DRAIN_PER_S = 500
@@ -55,15 +57,28 @@ class _Run:
     async def create(self, head_start: float) -> None:
         work, begun, used_before = self._work, time.perf_counter(), self._rig.used_sec()
         self._begin_ms = self._rig.now_ms() + round(head_start * 1000)
-        for at in range(0, work.jobs, PAGE):
-            self._tell("creating", at, work.jobs)
-            page = range(at, min(at + PAGE, work.jobs))
-            self._jobs += await self._rig.create([work.spec(place, self._begin_ms) for place in page])
+        if isinstance(work, Tenants):
+            await self._create_of_tenants(work)
+        else:
+            await self._create_some(range(work.jobs), OWNER)
         self._created_per_s = work.jobs / (time.perf_counter() - begun)
         self._create_used = used_between(used_before, self._rig.used_sec())
         self._expected = _expected(work, self._begin_ms)
         self._last_due_ms = max(max(work.times(place, self._begin_ms)) for place in range(work.jobs))
         self._over_ms = self._last_due_ms + (work.lasts_ms if isinstance(work, Waiting) else 0)
+
+    async def _create_of_tenants(self, work: Tenants) -> None:
+        for party in work.parties:
+            await self._rig.put_tenant(party.tenant, party.settings)
+            first = len(self._jobs)
+            caller = Caller(TenantId(party.tenant), OWNER.subject, OWNER.scopes)
+            await self._create_some(range(first, first + party.jobs), caller)
+
+    async def _create_some(self, places: range, caller: Caller) -> None:
+        for at in range(0, len(places), PAGE):
+            self._tell("creating", len(self._jobs), self._work.jobs)
+            specs = [self._work.spec(place, self._begin_ms) for place in places[at : at + PAGE]]
+            self._jobs += await self._rig.create(specs, caller)
 
     async def await_begin(self) -> None:
         """Nothing may be handed out before all is stored: handing out begins a little ahead of the time."""
@@ -135,7 +150,14 @@ class _Run:
             created_per_s=round(self._created_per_s, 1),
             at_once=seen.at_once if isinstance(work, Waiting) else None,
             settings=settings,
+            tenants=self._by_tenant(work, seen) if isinstance(work, Tenants) else None,
         )
+
+    def _by_tenant(self, work: Tenants, seen: Seen) -> dict[str, OfTenant]:
+        tenants: dict[str, str] = {
+            execution_id(job, self._begin_ms): work.tenant_of(place) for place, job in enumerate(self._jobs)
+        }
+        return by_tenant(tenants, self._begin_ms, seen.starts())
 
     def _due_times(self) -> dict[str, int]:
         return {

@@ -42,6 +42,19 @@ def of_rest(size: RestSize, compared: Compared) -> Document:
     )
 
 
+def of_tenants(rounds: Sequence[Figures], alone: Sequence[Figures]) -> Document:
+    """The median round; with what a tenant had alone, if that was measured, and how much later its p95 was."""
+    document = _plain(middle(rounds)) | _wrongs([*rounds, *alone])
+    if len(rounds) > 1:
+        document["rounds"] = [_plain(figures) for figures in rounds]
+    document["alone"] = _plain(middle(alone))["tenants"] if alone else None
+    document["later_p95_ms"] = {
+        name: round(document["tenants"][name]["lateness_ms"]["p95"] - got["lateness_ms"]["p95"], 1)
+        for name, got in (document["alone"] or {}).items()
+    }
+    return document
+
+
 def of_create(created: Sequence[Created], rung: str, settings: Document) -> Document:
     """Nothing falls due here: a job is recorded when its creation is acknowledged. The rate is that of the first way."""
     first = created[0]

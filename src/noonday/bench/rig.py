@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noonday.bench.notes import Seen
+from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.view import TenantSettings
+from noonday.wiring.application import OWNER
 from noonday.wiring.settings import Settings
 
 Memory = tuple[float | None, float | None]
@@ -26,8 +29,11 @@ class Rig(ABC):
         """By the clock that decides what is due."""
 
     @abstractmethod
-    async def create(self, specs: Sequence[JobSpec]) -> Sequence[JobId]:
+    async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
         """In one transaction."""
+
+    @abstractmethod
+    async def put_tenant(self, tenant: str, settings: TenantSettings) -> None: ...
 
     @abstractmethod
     def check(self) -> None:

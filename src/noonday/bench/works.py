@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from noonday.model.job import JobSpec, JobType, Target, instant_of
+from noonday.model.view import TenantSettings
 
 TARGET = Target("bench", "bench.note")
 WAITING = Target("bench", "bench.wait")
@@ -118,7 +119,43 @@ class Crons(msgspec.Struct, frozen=True, tag="crons"):
         return phase_ms // 1000 * 1000 if self.by_cron else phase_ms
 
 
-Work = Burst | Stream | Crons | Waiting
+class Party(msgspec.Struct, frozen=True):
+    """A tenant that takes part."""
+
+    tenant: str
+    jobs: int
+    settings: TenantSettings = TenantSettings()
+
+
+class Tenants(msgspec.Struct, frozen=True, tag="tenants"):
+    """One-shots of several tenants that are all due at one instant."""
+
+    parties: tuple[Party, ...]
+
+    @property
+    def jobs(self) -> int:
+        return sum(party.jobs for party in self.parties)
+
+    @property
+    def lasts_ms(self) -> int:
+        return 0
+
+    def spec(self, place: int, begin_ms: int) -> JobSpec:
+        return one_shot(begin_ms)
+
+    def times(self, place: int, begin_ms: int) -> Sequence[int]:
+        return (begin_ms,)
+
+    def tenant_of(self, place: int) -> str:
+        """Those of one tenant come one after the other."""
+        for party in self.parties:
+            if place < party.jobs:
+                return party.tenant
+            place -= party.jobs
+        raise IndexError(place)
+
+
+Work = Burst | Stream | Crons | Waiting | Tenants
 
 _DAY_MS = 86_400_000
 _ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Tokyo")

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, TypeVar
@@ -17,14 +17,15 @@ from noonday.bench.engine import EMBEDDED
 from noonday.bench.figures import Created, Figures, Lateness, change_percent
 from noonday.bench.fleet import CLUSTER, FleetSize
 from noonday.bench.machine import IN_MEMORY, filesystem_of
-from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds
+from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds, of_tenants
 from noonday.bench.rest import Compared, RestSize, measure_rest
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Work
+from noonday.bench.works import AtRest, Burst, Crons, Party, Stream, Tenants, Waiting, Work
 from noonday.bench.workshop import Workshop, open_workshop
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Group
 from noonday.cli.screen import console, json_option, show, show_json
 from noonday.cli.tables import Listing
+from noonday.model.view import TenantSettings
 
 F = TypeVar("F", bound=Callable[..., None])
 TERMINATED = 128 + signal.SIGTERM
@@ -44,6 +45,8 @@ Examples:
   noonday bench rest --at-rest 1000000 --crons 100000
   NOONDAY_SCHEDULER_BATCH=500 noonday bench burst --jobs 20000 --rounds 3
   noonday bench burst --rung cluster --schedulers 2 --workers 2
+  noonday bench tenants --due big=200000 --due small=200 --alone small
+  noonday bench tenants --due a=50000 --due b=50000 --weight b=4
 """
 
 _positive = click.IntRange(min=1)
@@ -86,6 +89,21 @@ _head_start_option = click.option(
     help="How long creating the jobs may take before the first is due. [default: 2, and 1 for each 8000 jobs, on a "
     "cluster for each 5000]",
 )
+
+
+_Named = Sequence[tuple[str, Any]]
+
+
+def _named(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
+    def convert(text: str) -> tuple[str, Any]:
+        name, _, value = text.rpartition("=")
+        with suppress(ValueError):
+            if name:
+                return name, read(value)
+        raise click.BadParameter(f"{text!r} is not TENANT=N, such as acme=200")
+
+    convert.__name__ = "TENANT=N"
+    return convert
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
@@ -142,6 +160,38 @@ def waiting(jobs: int, seconds: float, concurrency: int | None, **options: Any) 
 
 
 @bench.command()
+@click.option(
+    "--due", type=_named(int), multiple=True, required=True, metavar="TENANT=N", help="So many of its jobs, at once."
+)
+@click.option("--weight", type=_named(int), multiple=True, metavar="TENANT=N")
+@click.option("--max-running", type=_named(int), multiple=True, metavar="TENANT=N")
+@click.option("--per-sec", type=_named(float), multiple=True, metavar="TENANT=N", help="The rate it may not exceed.")
+@click.option("--alone", help="Measure this tenant alone, too, and say how much later it is beside the others.")
+@measuring_options
+def tenants(
+    due: _Named, weight: _Named, max_running: _Named, per_sec: _Named, alone: str | None, **options: Any
+) -> None:
+    """One-shots of several tenants that are all due at one instant.
+
+    What each of them gets: how late its jobs start, and its share while all of them have some waiting.
+    """
+    said = {"weight": dict(weight), "max_running": dict(max_running), "rate_per_sec": dict(per_sec)}
+    _check_tenants(dict(due), said, alone)
+    parties = tuple(
+        Party(name, jobs, TenantSettings(**{field: by[name] for field, by in said.items() if name in by}))
+        for name, jobs in due
+    )
+    by_itself = tuple(party for party in parties if party.tenant == alone)
+    _measure_tenants(Tenants(parties), Tenants(by_itself) if by_itself else None, **options)
+
+
+def _check_tenants(due: dict[str, float], said: dict[str, dict[str, float]], alone: str | None) -> None:
+    for name in {name for by in said.values() for name in by} | ({alone} if alone else set()):
+        if name not in due:
+            raise click.UsageError(f"no jobs of tenant {name} are due: say --due {name}=N")
+
+
+@bench.command()
 @click.option("--at-rest", type=_positive, default=1_000_000, show_default=True, help="One-shots due in months.")
 @click.option("--crons", type=_not_negative, default=100_000, show_default=True, help="Cron jobs due in days.")
 @click.option("--jobs", type=_positive, default=100_000, show_default=True, help="Jobs in a burst.")
@@ -188,6 +238,38 @@ def create(jobs: int, calls: int, as_json: bool, **where: Any) -> None:
         created = list(measure_create(CreateSize(jobs, calls), workshop))
         document = of_create(created, workshop.rung, workshop.circumstances())
     conclude(document, as_json, _ways(created))
+
+
+def _measure_tenants(
+    work: Tenants,
+    alone: Tenants | None,
+    *,
+    rounds: int,
+    head_start: float | None,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    before, measured = [], []
+    with _workshop(**where) as workshop:
+        for _ in range(rounds):
+            if alone:
+                before.append(workshop.measure(alone, head_start=head_start))
+            measured.append(workshop.measure(work, head_start=head_start))
+    document = of_tenants(measured, before)
+    conclude(document, as_json, _tenants(document))
+
+
+def _tenants(document: Document) -> Listing:
+    right = ("JOBS", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "SHARE %")
+    grid = Listing("TENANT", *right, right=right)
+    for name, got in document["tenants"].items():
+        share = None if got["share"] is None else got["share"] * 100
+        late = (_number(got["lateness_ms"][at], 1) for at in ("p50", "p95", "p99", "max"))
+        grid.add(name, f"{got['jobs']:,}", *late, _number(share, 1))
+    for name, got in (document["alone"] or {}).items():
+        late = (_number(got["lateness_ms"][at], 1) for at in ("p50", "p95", "p99", "max"))
+        grid.add(f"{name}, alone", f"{got['jobs']:,}", *late, "-")
+    return grid
 
 
 def _measure(
