@@ -96,6 +96,63 @@ def stream_change(rate: float) -> Callable[[Document], float | None]:
     return find
 
 
+def later(tenant: str) -> Callable[[Document], float | None]:
+    return lambda document: float(document["later_p95_ms"][tenant])
+
+
+def off_weight_percent(document: Document) -> float:
+    """By how much the share of whoever is furthest from its weight differs from it."""
+    shares = {name: got["share"] for name, got in document["tenants"].items()}
+    wanted = {name: weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
+    return max(abs(shares[name] / share - 1) * 100 for name, share in wanted.items())
+
+
+WEIGHTS = {"one": 1, "two": 2, "four": 4}
+NEIGHBOURS = ("tenants", "--due", "big=200000", "--due", "small=200", "--alone", "small")
+BY_WEIGHT = (
+    "tenants",
+    *(word for name in WEIGHTS for word in ("--due", f"{name}=40000")),
+    *(word for name, weight in WEIGHTS.items() for word in ("--weight", f"{name}={weight}")),
+)
+LIMITED = ("tenants", "--due", "one=100000", "--compare", "--rounds", "3")
+
+
+def of_tenants(about: str, *where: str) -> tuple[Work, ...]:
+    """What tenants get beside each other, and what limits that hold nothing up cost."""
+    name = f"{about.replace(': ', '-')}tenants"
+    cost = (
+        Aim(
+            f"{about}100,000 counted against a cap: recorded/s, change %",
+            lambda d: d["change_percent"]["recorded_per_s"],
+            least=-10,
+        ),
+    )
+    return (
+        Work(
+            name,
+            (*NEIGHBOURS, *where),
+            (Aim(f"{about}200 beside another tenant's 200,000: p95 later by, ms", later("small"), most=250),),
+        ),
+        Work(
+            f"{name}-weights",
+            (*BY_WEIGHT, *where),
+            (Aim(f"{about}weights 1:2:4, off by % at most", off_weight_percent, most=10),),
+        ),
+        Work(f"{name}-cap", (*LIMITED, "--max-running", "one=1000000", *where), cost),
+        Work(
+            f"{name}-rate",
+            (*LIMITED, "--per-sec", "one=1000000", *where),
+            (
+                Aim(
+                    f"{about}100,000 counted against a rate: recorded/s, change %",
+                    lambda d: d["change_percent"]["recorded_per_s"],
+                    least=-10,
+                ),
+            ),
+        ),
+    )
+
+
 EMBEDDED = (
     Work(
         "burst",
@@ -143,6 +200,7 @@ EMBEDDED = (
             Aim("  start-up, s", lambda d: d["startup_sec"], most=3),
         ),
     ),
+    *of_tenants(""),
 )
 
 ON_CLUSTER = ("--rung", "cluster")
@@ -211,6 +269,7 @@ CLUSTER = (
             Aim("  the schema on its disk, MB", lambda d: d["after"]["file_mb"]),
         ),
     ),
+    *of_tenants("cluster: ", *ON_CLUSTER),
 )
 WORKS = EMBEDDED + CLUSTER
 

@@ -9,12 +9,14 @@ from noonday.api.limits import ApiLimits
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
+from noonday.intake.waiting import Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import Unauthorized
 from noonday.model.ids import TenantId
@@ -83,7 +85,8 @@ class Backstage:
     def make(cls) -> "Backstage":
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
         viewer = Viewer(keyring, None)
-        reading = Reading(archive=store.archive, clock=clock, viewer=viewer, live=_no_figures)
+        waiting = Waiting(store.archive, MemoryTokens(), clock)
+        reading = Reading(archive=store.archive, clock=clock, viewer=viewer, waiting=waiting, live=_no_figures)
         desk = Desk(
             jobs=store.jobs,
             archive=store.archive,

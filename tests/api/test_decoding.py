@@ -6,6 +6,7 @@ from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import MalformedBody
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.job import JobSpec, JobType
+from noonday.model.view import TenantSettings
 
 DECODER = BodyDecoder(JobSpec)
 TARGET = b'"target": {"pool": "p", "handler": "h"}'
@@ -111,3 +112,26 @@ def test_json_that_is_nested_too_deeply_is_malformed(depth: int):
 
 def test_a_nul_character_is_only_a_character():
     assert DECODER.decode(b'{"type": "CRON", "name": "\\u0000", %s}' % TARGET).name == "\0"
+
+
+TENANT = BodyDecoder(TenantSettings)
+
+
+@pytest.mark.parametrize(
+    ("pools", "pointer", "value", "likely"),
+    [
+        (b'{"etl": {}, "mail": {"maxRunning": "x"}}', "/pools/mail/maxRunning", "x", None),
+        (b'{"mail": {"maxRuning": 1}}', "/pools/mail/maxRuning", 1, "maxRunning"),
+        (b'{"mail": 3}', "/pools/mail", 3, None),
+    ],
+)
+def test_a_flaw_within_an_object_names_the_key(pools: bytes, pointer: str, value: object, likely: str | None):
+    with pytest.raises(InvalidInput) as refused:
+        TENANT.decode(b'{"pools": %s}' % pools)
+    (flaw,) = refused.value.flaws
+    assert (flaw.pointer, flaw.value, flaw.nearest) == (pointer, value, likely)
+
+
+def test_a_whole_number_within_an_object_may_be_written_with_a_point():
+    read = TENANT.decode(b'{"pools": {"etl": {"maxRunning": 3.0}, "mail": {"maxRunning": 5.0}}}')
+    assert [each.max_running for each in read.pools.values()] == [3, 5]

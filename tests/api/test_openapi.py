@@ -77,9 +77,16 @@ def test_changes_take_an_idempotency_key_and_replacing_takes_if_match():
     assert taken["POST /v1/schedules/preview"] == taken["GET /v1/jobs"] == set()
 
 
+def test_a_full_quota_is_an_answer_to_whatever_creates_jobs():
+    creating = {name for name, operation in operations() if "429" in operation["responses"]}
+    assert creating == {"POST /v1/jobs", "POST /v1/jobs/batch"}
+    headers = DOCUMENT["components"]["responses"]["TooManyRequests"]["headers"]
+    assert headers.keys() == {"Retry-After", "RateLimit", "RateLimit-Policy"}
+
+
 def test_job_answers_carry_an_etag_and_new_ones_a_location():
     created = DOCUMENT["paths"]["/v1/jobs"]["post"]["responses"]["201"]["headers"]
-    assert created.keys() == {"ETag", "Location", "Idempotency-Replay"}
+    assert created.keys() == {"ETag", "Location", "Idempotency-Replay", "RateLimit", "RateLimit-Policy"}
 
 
 def test_every_reference_leads_somewhere():

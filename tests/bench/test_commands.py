@@ -104,6 +104,26 @@ def test_a_burst_is_compared_with_and_without_jobs_at_rest(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_tenants_are_measured_beside_each_other_and_with_what_their_limits_cost(tmp_path: Path) -> None:
+    size = ["--due", "big=600", "--due", "small=20", "--weight", "small=2", "--max-running", "big=500"]
+    document = bench(tmp_path, "tenants", *size, "--alone", "small", "--compare", "--head-start", "2")
+    assert document["fired"] == 620
+    assert {name: got["jobs"] for name, got in document["tenants"].items()} == {"big": 600, "small": 20}
+    assert document["tenants"]["big"]["share"] + document["tenants"]["small"]["share"] == pytest.approx(1)
+    assert list(document["alone"]["tenants"]) == ["small"]
+    assert list(document["later_p95_ms"]) == ["small"]
+    assert set(document["change_percent"]) == {"recorded_per_s", "cpu_us_per_job"}
+
+
+@pytest.mark.slow
+def test_tenants_that_have_nothing_due_cannot_be_limited(tmp_path: Path) -> None:
+    ended = run(tmp_path, "tenants", "--due", "a=5", "--weight", "b=2")
+    assert ended.returncode == 2
+    assert "say --due b=N" in ended.stderr
+    assert "'a' is not TENANT=N" in run(tmp_path, "tenants", "--due", "a").stderr
+
+
+@pytest.mark.slow
 def test_jobs_that_are_not_stored_in_time_void_the_measurement(tmp_path: Path) -> None:
     ended = run(tmp_path, "burst", "--jobs", "200", "--head-start", "0.01", "--json")
     assert ended.returncode == 1

@@ -4,11 +4,11 @@ import pytest
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId, execution_id
-from noonday.model.job import Job, JobSpec, JobState, JobType, Target
+from noonday.model.job import Concurrency, Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Bye, Dispatch, HandlerInfo
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, Pause
+from noonday.ports.archive import Ahead, Archive, DeadFilterQuery, JobFilter, Pause
 from noonday.ports.jobs import Change, Fire, NewExecution
 from tests.support.crank import Crank
 from tests.support.factories import (
@@ -24,6 +24,7 @@ from tests.support.factories import (
     every,
     failure,
     hello,
+    instant,
     job,
     report,
     spec,
@@ -384,3 +385,112 @@ async def test_the_totals_add_up(crank: Crank, archive: Archive) -> None:
         "dead": 1,
         "workers": 1,
     }
+
+
+# What is due before something
+
+
+async def test_what_is_due_before_a_mark_is_counted_by_tenant_and_by_pool(crank: Crank, archive: Archive) -> None:
+    mail = spec(target=Target("mail", HANDLER))
+    jobs = [job(), job(), job(mail), job(tenant=OTHER), job(mail, tenant=OTHER), job(tenant=TenantId("third"))]
+    await crank.add(*jobs, job(spec(run_at=instant(NOW_MS + SECOND))))
+    mark = (NOW_MS + SECOND, jobs[0].id)
+    assert await archive.due_before(mark, 100) == Ahead(6, 3, False)
+    assert await archive.due_before(mark, 100, tenant=TENANT) == Ahead(3, 1, False)
+    assert await archive.due_before(mark, 100, tenant=TENANT, pool=POOL) == Ahead(2, 1, False)
+    assert await archive.due_before(mark, 100, pool="mail") == Ahead(2, 2, False)
+    assert await archive.due_before(mark, 100, pool="no such pool") == Ahead(0, 0, False)
+
+
+async def test_of_what_is_due_at_the_same_instant_that_of_a_smaller_key_is_before(
+    crank: Crank, archive: Archive
+) -> None:
+    jobs = [job() for _ in range(4)]
+    await crank.add(*jobs, job(tenant=OTHER))
+    for number, each in enumerate(jobs):
+        assert (await archive.due_before((NOW_MS, each.id), 100)).entries == number
+        assert (await archive.due_before((NOW_MS, each.id), 100, tenant=TENANT)).entries == number
+
+
+async def test_what_has_no_time_is_before_nothing(crank: Crank, archive: Archive) -> None:
+    paused = job(every())
+    await crank.add(paused)
+    await crank.change(paused, Change(fire=Fire(NOW_MS, None)))
+    for tenant in (None, TENANT):
+        assert await archive.due_before((2**50, paused.id), 100, tenant=tenant) == Ahead(0, 0, False)
+
+
+@pytest.mark.parametrize("tenant", [None, TENANT], ids=["of all", "of one"])
+async def test_no_more_is_looked_at_than_asked_for(crank: Crank, archive: Archive, tenant: TenantId | None) -> None:
+    jobs = [job() for _ in range(6)]
+    await crank.add(*jobs)
+    after = (NOW_MS + 1, jobs[0].id)
+    assert await archive.due_before(after, 4, tenant=tenant) == Ahead(4, 1, True)
+    assert await archive.due_before(after, 4, tenant=tenant, pool="mail") == Ahead(0, 0, True)
+    assert await archive.due_before(after, 7, tenant=tenant) == Ahead(6, 1, False)
+
+
+async def test_what_shares_a_key_is_counted_whether_it_waits_to_fire_or_to_be_handed_out(
+    crank: Crank, archive: Archive
+) -> None:
+    shared = spec(concurrency=Concurrency("k", 9), retry_policy=RetryPolicy(initial_delay_ms=1_000))
+    retried = job(shared)
+    await crank.add(retried)
+    await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
+    await crank.add(job(shared), job(spec(concurrency=Concurrency("l", 9))), job(), job(shared, tenant=OTHER))
+    mark = (NOW_MS + MINUTE, retried.id)
+    assert len(await crank.timeline()) == 5
+    assert (await archive.due_before_with_key(mark, 100, TENANT, "k")).entries == 2
+    assert await archive.due_before_with_key(mark, 100, TENANT, "l") == Ahead(1, 1, False)
+    assert await archive.due_before_with_key(mark, 100, OTHER, "k") == Ahead(1, 1, False)
+    assert await archive.due_before_with_key(mark, 100, TENANT, "no such key") == Ahead(0, 0, False)
+    assert (await archive.due_before_with_key(mark, 2, TENANT, "k")).is_least
+
+
+# What a tenant has waiting
+
+
+async def test_jobs_that_wait_for_a_time_are_counted_and_paused_ones_with_them(crank: Crank, archive: Archive) -> None:
+    done = job()
+    await end(crank, done)
+    waiting, paused, cancelled, over = job(every()), job(every()), job(every()), job(every())
+    await crank.add(waiting, paused, cancelled, over, job(every(), tenant=OTHER))
+    off = Fire(NOW_MS, None)
+    await crank.change(paused, Change(job=msgspec.structs.replace(paused, state=JobState.PAUSED), fire=off))
+    await crank.change(cancelled, Change(job=msgspec.structs.replace(cancelled, state=JobState.CANCELLED), fire=off))
+    await crank.change(over, Change(fire=off))
+    assert await archive.jobs_waiting(TENANT, 100) == 2
+    assert await archive.jobs_waiting(OTHER, 100) == 1
+    assert await archive.jobs_waiting(TenantId("nobody"), 100) == 0
+
+
+async def test_an_execution_that_waits_is_not_a_job_that_waits(crank: Crank, archive: Archive) -> None:
+    one = job(spec(retry_policy=RetryPolicy(max_attempts=3)))
+    await crank.add(one)
+    await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
+    assert await crank.states_of(one) == ["PENDING"]
+    assert await archive.jobs_waiting(TENANT, 100) == 0
+
+
+async def test_jobs_that_wait_are_counted_no_further_than_asked(crank: Crank, archive: Archive) -> None:
+    paused = [job(every()) for _ in range(3)]
+    await crank.add(*[job(every()) for _ in range(3)], *paused)
+    for one in paused:
+        held = msgspec.structs.replace(one, state=JobState.PAUSED)
+        await crank.change(one, Change(job=held, fire=Fire(NOW_MS, None)))
+    assert [await archive.jobs_waiting(TENANT, most) for most in (0, 2, 3, 5, 6, 7)] == [0, 2, 3, 5, 6, 6]
+
+
+async def test_the_next_one_shot_is_neither_a_schedule_nor_somebody_elses(crank: Crank, archive: Archive) -> None:
+    assert await archive.next_one_shot_ms(TENANT) is None
+    soon, later = (spec(type=JobType.DELAYED, delay_sec=seconds) for seconds in (60, 90))
+    await crank.add(job(every(5)), job(later), job(soon, tenant=OTHER))
+    assert await archive.next_one_shot_ms(TENANT) == NOW_MS + 90 * SECOND
+    await crank.add(job(msgspec.structs.replace(soon, start_deadline_sec=5)))
+    assert await archive.next_one_shot_ms(TENANT) == NOW_MS + 60 * SECOND
+
+
+async def test_unique_keys_are_taken_within_a_tenant(crank: Crank, archive: Archive) -> None:
+    await crank.add(job(spec(unique_key="a")), job(spec(unique_key="b"), tenant=OTHER), job())
+    assert await archive.keys_taken(TENANT, ["a", "b", "c"]) == {"a"}
+    assert await archive.keys_taken(TENANT, []) == set()

@@ -6,7 +6,7 @@ import pytest
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Failure, Outcome, State, is_path
 from noonday.model.firing import Kind
-from noonday.model.ids import WorkerId, execution_id
+from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
 from noonday.model.message import Beat, Bye, Dispatch, HandlerInfo, Report
 from noonday.model.retry import Backoff, RetryPolicy
@@ -843,6 +843,14 @@ AGED = {
 }
 
 
+STATE_OF = {
+    Outcome.SUCCEEDED: "SUCCEEDED",
+    Outcome.CANCELLED: "CANCELLED",
+    Outcome.EXPIRED: "EXPIRED",
+    Outcome.FAILED: "DEAD",
+}
+
+
 @pytest.mark.parametrize("outcome", AGED)
 async def test_each_kind_of_end_is_kept_for_its_own_time(
     crank: Crank, executions: Executions, outcome: Outcome
@@ -913,6 +921,92 @@ async def test_a_job_that_ended_is_kept_while_its_executions_are(crank: Crank, e
     await crank.settle(report(await crank.fire_one()))
     assert await executions.prune(msgspec.structs.replace(KEEP, jobs_ms=0), NOW_MS + DAY, 100) == 0
     assert await crank.states_of(done) == ["SUCCEEDED"]
+
+
+BIG = TenantId("big")
+
+
+async def ended_by_tenant(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED) -> dict[TenantId, Job]:
+    jobs = {tenant: job(spec(retry_policy=NO_RETRY), tenant=tenant) for tenant in (TENANT, BIG)}
+    await crank.add(*jobs.values())
+    await crank.settle(*[report(each, outcome, failure=failure()) for each in (await crank.fire()).dispatches])
+    return jobs
+
+
+@pytest.mark.parametrize("outcome", AGED)
+async def test_a_tenant_may_keep_what_ended_for_less_time_than_the_rest(
+    crank: Crank, executions: Executions, outcome: Outcome
+) -> None:
+    jobs = await ended_by_tenant(crank, outcome)
+    policy = msgspec.structs.replace(KEEP, tenants={BIG: HOUR})
+    ended_ms = NOW_MS + SECOND
+    assert await executions.prune(policy, ended_ms + HOUR, 100) == 0
+    # The job that ended goes with its execution.
+    assert await executions.prune(policy, ended_ms + HOUR + 1, 100) == 2
+    assert [await crank.states_of(one) for one in jobs.values()] == [[STATE_OF[outcome]], []]
+
+
+@pytest.mark.parametrize("outcome", AGED)
+async def test_a_tenant_may_keep_what_ended_for_longer_than_the_rest(
+    crank: Crank, executions: Executions, archive: Archive, outcome: Outcome
+) -> None:
+    jobs = await ended_by_tenant(crank, outcome)
+    policy = Retention(HOUR, HOUR, HOUR, HOUR, HOUR, FOREVER, FOREVER, FOREVER, {BIG: DAY})
+    while await executions.prune(policy, NOW_MS + 12 * HOUR, 100):
+        pass
+    assert [await crank.states_of(one) for one in jobs.values()] == [[], [STATE_OF[outcome]]]
+    assert [bool(await archive.find_job(tenant, one.id)) for tenant, one in jobs.items()] == [False, True]
+    while await executions.prune(policy, NOW_MS + DAY + HOUR, 100):
+        pass
+    assert await archive.find_job(BIG, jobs[BIG].id) is None
+
+
+async def test_what_one_tenant_keeps_for_longer_is_passed_in_steps(crank: Crank, executions: Executions) -> None:
+    await crank.add(*[job(tenant=BIG) for _ in range(25)])
+    await crank.settle(*[report(d) for d in (await crank.fire()).dispatches])
+    others = [job(now_ms=NOW_MS + SECOND) for _ in range(3)]
+    await crank.add(*others)
+    await crank.settle(*[report(d) for d in (await crank.fire(at_ms=NOW_MS + SECOND)).dispatches])
+    policy = msgspec.structs.replace(KEEP, succeeded_ms=HOUR, tenants={BIG: FOREVER})
+    steps = [await executions.prune(policy, NOW_MS + DAY, 1) for _ in range(8)]
+    assert sum(steps) == 3
+    assert steps[0] == 0
+    assert [state for one in others for state in await crank.states_of(one)] == []
+
+
+async def test_what_ended_late_is_found_when_the_walk_begins_again(crank: Crank, executions: Executions) -> None:
+    late, kept = job(), job(tenant=BIG)
+    await crank.add(late, kept)
+    by_job = {d.job_id: d for d in (await crank.fire()).dispatches}
+    policy = msgspec.structs.replace(KEEP, succeeded_ms=HOUR, tenants={BIG: FOREVER})
+    assert await executions.prune(policy, NOW_MS + 2 * HOUR, 100) == 0
+    await crank.settle(report(by_job[late.id], ended_ms=NOW_MS + 2 * HOUR))
+    assert [await executions.prune(policy, NOW_MS + 4 * HOUR, 100) for _ in range(3)] == [0, 1, 0]
+    assert await crank.states_of(late) == []
+
+
+async def test_the_jobs_of_several_tenants_are_walked_along_in_small_steps(
+    crank: Crank, executions: Executions
+) -> None:
+    tenants = [TenantId(name) for name in ("a", "b", "c")]
+    jobs = [job(tenant=tenant) for tenant in tenants for _ in range(5)]
+    await crank.add(*jobs, job())
+    await crank.settle(*[report(d) for d in (await crank.fire()).dispatches])
+    policy = msgspec.structs.replace(KEEP, tenants=dict.fromkeys(tenants, HOUR))
+    for _ in range(30):
+        assert await executions.prune(policy, NOW_MS + DAY, 2) <= 4
+    assert [state for one in jobs for state in await crank.states_of(one)] == []
+
+
+async def test_what_is_open_of_a_tenant_with_its_own_retention_is_never_pruned(
+    crank: Crank, executions: Executions
+) -> None:
+    one = job(tenant=BIG)
+    await crank.add(one)
+    await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
+    policy = msgspec.structs.replace(KEEP, tenants={BIG: 0})
+    assert await executions.prune(policy, NOW_MS + 1000 * DAY, 100) == 0
+    assert await crank.states_of(one) == ["RUNNING"]
 
 
 async def test_decisions_audit_and_receipts_are_kept_for_their_time(

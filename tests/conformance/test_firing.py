@@ -949,3 +949,18 @@ async def test_whatever_happens_keys_and_overlaps_hold_and_everything_ends(crank
     states = {state for one in lives.jobs for state in await crank.states_of(one)}
     assert states <= {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
     assert await crank.timeline() == []
+
+
+async def test_a_walk_of_one_tenant_begins_with_its_mark(crank: Crank, firing: Firing) -> None:
+    ours = [job(now_ms=NOW_MS + at) for at in range(6)]
+    theirs = [job(now_ms=NOW_MS + at, tenant=TenantId("other")) for at in range(6)]
+    await crank.add(*ours, *theirs)
+    first = (NOW_MS + 2, ours[2].id)
+    found = await firing.walk_tenant(TENANT, range(PARTITIONS), first, NOW_MS + 4, 10)
+    assert [entry.key for entry in found] == [one.id for one in ours[2:5]]
+    assert [e.key for e in await firing.walk_tenant(TENANT, range(PARTITIONS), first, NOW_MS + 4, 2)] == [
+        one.id for one in ours[2:4]
+    ]
+    here = {partition_of(ours[3].id)}
+    found = await firing.walk_tenant(TENANT, here, first, NOW_MS + 9, 10)
+    assert [entry.key for entry in found] == [one.id for one in ours[2:] if partition_of(one.id) in here]

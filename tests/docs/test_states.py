@@ -4,6 +4,7 @@ from typing import get_args
 
 from noonday.api.jobs import JobStateName
 from noonday.cli.why import OUTCOMES
+from noonday.intake.waiting import By
 from noonday.model.execution import MOVES, Outcome, State, judge
 from noonday.model.firing import Decided
 from noonday.model.job import JobState
@@ -46,6 +47,10 @@ def test_all_states_of_a_job_are_listed() -> None:
 def test_the_advice_on_occurrences_knows_each_outcome() -> None:
     advised = {name for name, _, _ in table("howto/why-did-it-not-run.md", "it says")}
     assert advised == {*OUTCOMES, "no occurrence"} - {"FIRED", "CANCELLED"}
+
+
+def test_the_advice_on_what_holds_knows_each_hold() -> None:
+    assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`heldBy`")] == list(By)
 
 
 def _listed(states: frozenset[State]) -> str:

@@ -4,7 +4,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from noonday.model.errors import (
     InvalidInput,
     NoondayError,
     NotFound,
+    QuotaExceeded,
     VersionMismatch,
 )
 from noonday.model.execution import Failure
@@ -29,6 +30,7 @@ from noonday.model.view import (
     AuditView,
     BackfillView,
     BulkView,
+    DayUsedView,
     DeadLetterView,
     ExecutionView,
     JobView,
@@ -40,6 +42,8 @@ from noonday.model.view import (
     PreviewTime,
     TenantSettings,
     TenantView,
+    UsageView,
+    UsedView,
     WorkerView,
 )
 from noonday.sdk import client as client_module
@@ -311,6 +315,17 @@ async def test_a_problem_is_raised_as_the_error_that_has_its_code(client, wire, 
     assert caught.value.context == {"required": "write", "held": ["read"]}
 
 
+async def test_a_quota_that_is_full_is_raised_with_its_figures(client, wire):
+    figures = {"limit": 10, "used": 10, "requested": 1, "retryAfterSec": 37, "violated-policies": ["max-jobs"]}
+    wire.will(problem(429, "quota-exceeded", "no room", **figures))
+
+    with pytest.raises(QuotaExceeded, match="no room") as caught:
+        await client.create(SPEC)
+
+    full = caught.value
+    assert (full.limit, full.used, full.requested, full.retry_after_sec) == (10, 10, 1, 37)
+
+
 async def test_flaws_arrive_as_they_were_found(client, wire):
     flaw = {"pointer": "/schedule", "detail": "minute 61", "value": "61 * * * *", "nearest": "1 * * * *"}
     wire.will(problem(422, "invalid-input", errors=[flaw]))
@@ -480,6 +495,14 @@ POOL = PoolView(
 )
 WORKER = WorkerView(worker_id="w", host="h", pid=1, pools={}, started_at=NOON, last_seen_at=NOON, state="ALIVE")
 TENANT = TenantView(tenant="t", settings=TenantSettings(weight=2), updated_at=None)
+USED = {"runs": 1, "succeeded": 1, "failed": 0, "run_seconds": 0.5, "payload_bytes": 3}
+USAGE = UsageView(
+    tenant="t",
+    from_=date(2030, 1, 1),
+    to=date(2030, 1, 31),
+    days=(DayUsedView(day=date(2030, 1, 7), **USED),),
+    total=UsedView(**USED),
+)
 BACKFILL = BackfillView(
     backfill_id="b", job_id="a", from_=NOON, to=NOON, total=1, created=1, first=(NOON,), preview=False
 )
@@ -541,6 +564,11 @@ CALLS = {
         lambda c: c.put_tenant("t", TenantSettings(weight=2)),
         TENANT,
         ("PUT", "/v1/tenants/t", {}, {"weight": 2}),
+    ),
+    "usage": (
+        lambda c: c.usage("t", date(2030, 1, 1), date(2030, 1, 31)),
+        USAGE,
+        ("GET", "/v1/tenants/t/usage", {"from": "2030-01-01", "to": "2030-01-31"}, None),
     ),
     "overview": (lambda c: c.overview(), {"due": 3}, ("GET", "/v1/overview", {}, None)),
 }

@@ -106,6 +106,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems += _durable(conn, history)
     problems += _tiling(conn, history, now_ms)
     problems += _legal(conn)
+    problems += _usage(conn)
     problems += _one_run(history)
     problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
@@ -120,6 +121,7 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _durable(conn, history)
     problems += _tiling(conn, history, world.now_ms())
     problems += _legal(conn)
+    problems += _usage(conn)
     problems += _named_runs(history, world)
     problems += _wishes(conn, history)
     problems += _paused(conn, history)
@@ -242,6 +244,30 @@ def _legal(conn: sqlite3.Connection) -> Iterator[str]:
         if attempt != 1 + failures:
             yield f"I5: execution {id_} failed {failures} times and is at attempt {attempt}"
     assert State.PENDING in MOVES
+
+
+def _usage(conn: sqlite3.Connection) -> Iterator[str]:
+    """I20: each run whose end was reported and believed is counted once. Nobody reports of a worker that was lost."""
+    ended: Counter[tuple[str, str]] = Counter()
+    # Ends that handlers recorded themselves, which only a cluster's store has: not reported yet, or never.
+    if conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'unreported'").fetchone():
+        for (tenant,) in conn.execute(
+            "SELECT tenant FROM executions WHERE id IN (SELECT execution_id FROM unreported)"
+        ):
+            ended.subtract([(tenant, "runs"), (tenant, "succeeded")])
+    for tenant, moves in conn.execute("SELECT tenant, moves FROM executions"):
+        path = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+        for before, after in pairwise(path):
+            if before is State.RUNNING and after is not State.FAILED_WORKER_LOST:
+                ended[tenant, "runs"] += 1
+                ended[tenant, "succeeded"] += after is State.SUCCEEDED
+    counted: Counter[tuple[str, str]] = Counter()
+    for tenant, runs, succeeded in conn.execute("SELECT tenant, runs, succeeded FROM usage"):
+        counted[tenant, "runs"] += runs
+        counted[tenant, "succeeded"] += succeeded
+    for name in {*ended, *counted}:
+        if ended[name] != counted[name]:
+            yield f"I20: {name} is {ended[name]}, and {counted[name]} are counted"
 
 
 def _one_run(history: History) -> Iterator[str]:

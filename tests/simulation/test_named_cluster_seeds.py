@@ -644,6 +644,23 @@ def test_twin_waits_then_flush() -> None:
     assert_ran_once(play(story, concurrency=2), 3)
 
 
+def test_dead_after_settle() -> None:
+    """The recorder dies between the commit of a batch and its answer: whoever records next finds its place behind it."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        dead = simulation.at("settle", "recorder", Process.kill, done=True, given=lambda: succeeded(simulation))
+        await create_some(simulation, 10)
+        await until(lambda: dead)
+        await create_some(simulation, 10)
+
+    def succeeded(simulation: ClusterSimulation) -> Any:
+        return one(simulation, "SELECT 1 FROM executions WHERE state = 5")
+
+    simulation = play(story)
+    assert_ran_once(simulation, 20)
+    assert one(simulation, "SELECT sum(runs), sum(succeeded) FROM usage") == (20, 20)
+
+
 def test_idle_worker_dies() -> None:
     async def story(simulation: ClusterSimulation) -> None:
         await asyncio.sleep(12)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
@@ -193,3 +194,34 @@ def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
         assert len(simulation.history.effects) == 50
 
     play(story)
+
+
+def test_very_much_of_one_tenant_does_not_crowd_out_another() -> None:
+    async def story(simulation: Simulation) -> None:
+        simulation.most_of_a_tenant = 10
+        await kill(simulation)
+        await asyncio.sleep(25)
+        await create_due_together(simulation, 2, big=400, small=20)
+
+    simulation = play(story, concurrency=4)
+    tenants = tenant_of(simulation)
+    order = [tenants[effect.execution] for effect in simulation.history.effects]
+    assert len(order) == 420
+    assert order[:60].count("small") == 20
+
+
+def test_what_is_held_of_one_tenant_takes_little_room() -> None:
+    async def story(simulation: Simulation) -> None:
+        simulation.most_of_a_tenant = 10
+        await kill(simulation)
+        await asyncio.sleep(25)
+        assert simulation.engine is not None
+        await simulation.engine.desk.hold(USER, "TENANT", "big")
+        await create_due_together(simulation, 2, big=400)
+        await asyncio.sleep(90)
+        index = simulation.engine.drivers.index
+        assert isinstance(index, MemoryHotIndex)
+        assert len(index) == 10
+        await simulation.engine.desk.let_go(USER, "TENANT", "big")
+
+    assert len(play(story).history.effects) == 400

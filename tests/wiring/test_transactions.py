@@ -13,7 +13,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.notices import Notices, channel_of
-from noonday.model.errors import BadSettings, Conflict, InvalidInput, PayloadTooLarge
+from noonday.model.errors import BadSettings, Conflict, InvalidInput, PayloadTooLarge, QuotaExceeded
 from noonday.model.ids import PARTITIONS, TenantId
 from noonday.wiring.application import OWNER
 from tests.drivers.postgres.own_schema import opened, own_schema
@@ -85,6 +85,26 @@ async def test_what_is_wrong_is_refused_and_the_transaction_goes_on(
         with pytest.raises(Conflict, match="unique key taken: 'one'"):
             await app.enqueue(ship, 2, unique_key="one", connection=caller.connection)
     assert await database.value("SELECT count(*) FROM jobs") == 1
+
+
+async def test_the_settings_of_the_tenant_hold_in_a_transaction_too(
+    app: Noonday, caller: Caller, database: Database
+) -> None:
+    settings = '{"maxJobs": 2, "maxPayloadBytes": 10, "defaultSpreadSec": 60}'
+    await database.value("INSERT INTO tenants VALUES ($1, $2, 0)", OWNER.tenant, settings)
+    async with caller.transaction():
+        with pytest.raises(PayloadTooLarge, match="maxPayloadBytes"):
+            await app.enqueue("other", "x" * 10, pool="shop", connection=caller.connection)
+        nightly = await app.enqueue(ship, 1, cron="0 0 * * *", connection=caller.connection)
+        assert nightly.spread_sec == 60
+        with pytest.raises(QuotaExceeded) as caught:
+            await app.enqueue_many([app.spec_for(ship, n) for n in range(2)], connection=caller.connection)
+        assert (caught.value.used, caught.value.requested, caught.value.retry_after_sec) == (1, 2, 3_600)
+        await app.enqueue(ship, 2, delay=60, connection=caller.connection)
+        with pytest.raises(QuotaExceeded) as caught:
+            await app.enqueue(ship, 3, connection=caller.connection)
+        assert 1 < caught.value.retry_after_sec <= 60
+    assert await database.value("SELECT count(*) FROM jobs") == 2
 
 
 async def test_a_handler_that_nobody_runs_yet_is_told(app: Noonday, caller: Caller) -> None:

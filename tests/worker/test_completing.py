@@ -67,6 +67,16 @@ async def test_a_run_reports_its_success_with_its_result_sealed(
     assert run.is_completed
 
 
+def test_a_run_reports_whose_it_was_and_how_large_its_payload_was(
+    keyring: Keyring, kept: Kept, clock: ManualClock
+) -> None:
+    run = begun(keyring, kept, clock)
+    report = run.report(WORKER, keyring)
+    assert (report.tenant, report.payload_bytes) == (run.dispatch.tenant, len(run.dispatch.payload or b"?"))
+    without = Run(dispatch(payload=None), Token(1, 0), run.handler).report(WORKER, keyring)
+    assert without.payload_bytes == 0
+
+
 async def test_a_result_that_is_too_large_is_refused_before_anything_is_written(
     keyring: Keyring, kept: Kept, clock: ManualClock
 ) -> None:

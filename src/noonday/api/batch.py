@@ -37,8 +37,9 @@ class BatchView(msgspec.Struct, frozen=True):
 async def create_jobs(call: Call, query: BatchQuery, body: JobBatch) -> list[JobView | NoondayError]:
     """Create up to 10,000 jobs at once.
 
-    The valid ones are stored in one transaction, and the others answered as problems in their places. With
-    `atomic=true` all are stored or none: 422 names everything that is wrong.
+    The valid ones are stored in one transaction, and the others answered as problems in their places; so are those that
+    the tenant's `maxJobs` has no room for. With `atomic=true` all are stored or none: 422 names everything that is
+    wrong, 429 says that there is no room for all.
     """
     _require_count_within(call.engine.limits.batch_jobs, len(body.jobs))
     specs = [_decode(raw) for raw in body.jobs]
@@ -51,7 +52,18 @@ def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
     return encode({"jobs": [_element(place, result) for place, result in enumerate(results)]})
 
 
-ROUTES = (Route("POST", PATH, create_jobs, scope="write", encode=encode_batch, returns=BatchView, is_batch=True),)
+ROUTES = (
+    Route(
+        "POST",
+        PATH,
+        create_jobs,
+        scope="write",
+        encode=encode_batch,
+        returns=BatchView,
+        is_batch=True,
+        creates_jobs=True,
+    ),
+)
 
 _SPEC = BodyDecoder(JobSpec)
 

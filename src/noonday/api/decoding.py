@@ -40,7 +40,7 @@ class BodyDecoder:
     def _read_again(self, data: Any, complaint: msgspec.ValidationError) -> Any:
         """To JSON, 3.0 is as whole a number as 3; to msgspec it is not. So where that is all, it is put right."""
         for _ in range(MOST_CORRECTIONS):
-            if not _make_whole(data, complaint):
+            if not _make_whole(data, complaint, self._expected):
                 break
             try:
                 return msgspec.convert(data, self._expected)
@@ -64,7 +64,7 @@ def invalid(complaint: msgspec.ValidationError, data: Any, expected: Any) -> Inv
 
 
 def flaw_of(complaint: msgspec.ValidationError, data: Any, expected: Any) -> Flaw:
-    what, steps = _parse(str(complaint))
+    what, steps = _located(complaint, data, expected)
     for pattern, explain in _EXPLAINED:
         if found := pattern.fullmatch(what):
             return explain(_Place(steps, _find(data, steps), _walk(expected, steps)), found[1])
@@ -95,10 +95,15 @@ def _bad_choice(place: _Place, _: str) -> Flaw:
     return Flaw(_pointer(place.steps), detail, place.value, choices, likely)
 
 
+def _bad_day(place: _Place, _: str) -> Flaw:
+    return Flaw(_pointer(place.steps), "must be a day, written YYYY-MM-DD", place.value, "a day such as 2030-01-31")
+
+
 _EXPLAINED = (
     (re.compile(r"Object contains unknown field `(.*)`", re.DOTALL), _unknown_field),
     (re.compile(r"Object missing required field `(.*)`"), _missing_field),
     (re.compile(r"Invalid enum value (.*)", re.DOTALL), _bad_choice),
+    (re.compile(r"Invalid (RFC3339 encoded date)"), _bad_day),
 )
 
 
@@ -130,7 +135,27 @@ def _where(trouble: Exception, body: bytes) -> tuple[int, str]:
     return int(found[1]) if found else len(body), str(trouble).partition(" (byte")[0]
 
 
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+SOME_KEY = "[...]"
+_STEP = re.compile(r"(\[\.\.\.\])|\.([^.\[]+)|\[(\d+)\]")
+
+
+def _located(complaint: msgspec.ValidationError, data: Any, expected: Any) -> tuple[str, tuple[Step, ...]]:
+    """What is wrong and where. Which key of an object it is, msgspec leaves out: the first whose value does not fit."""
+    what, steps = _parse(str(complaint))
+    if SOME_KEY in steps:
+        at = steps.index(SOME_KEY)
+        key = _first_unfit(_find(data, steps[:at]), _walk(expected, steps[: at + 1]))
+        steps = (*steps[:at], key, *steps[at + 1 :])
+    return what, steps
+
+
+def _first_unfit(values: dict[str, Any], kind: inspect.Type | None) -> str:
+    for key, value in values.items():
+        try:
+            msgspec.convert(value, kind.cls if isinstance(kind, inspect.StructType) else Any)
+        except msgspec.ValidationError:
+            return key
+    return SOME_KEY
 
 
 def _parse(message: str) -> tuple[str, tuple[Step, ...]]:
@@ -138,7 +163,8 @@ def _parse(message: str) -> tuple[str, tuple[Step, ...]]:
     what, _, path = message.rpartition(" - at `$")
     if not what:
         return message, ()
-    return what, tuple(name or int(index) for name, index in _STEP.findall(path.removesuffix("`")))
+    found = _STEP.findall(path.removesuffix("`"))
+    return what, tuple(some or name or int(index) for some, name, index in found)
 
 
 def _pointer(steps: Sequence[Step]) -> str:
@@ -154,9 +180,9 @@ def _find(data: Any, steps: Sequence[Step]) -> Any:
     return data
 
 
-def _make_whole(data: Any, complaint: msgspec.ValidationError) -> bool:
+def _make_whole(data: Any, complaint: msgspec.ValidationError, expected: Any) -> bool:
     """Turn the float that was complained about into an int, with its neighbours if it stands in a list."""
-    what, steps = _parse(str(complaint))
+    what, steps = _located(complaint, data, expected)
     value = _find(data, steps)
     if not steps or not what.startswith("Expected `int") or not isinstance(value, float) or not value.is_integer():
         return False
@@ -180,6 +206,8 @@ def _inside(kind: inspect.Type | None, step: Step) -> Iterator[inspect.Type]:
         yield from (field.type for field in kind.fields if field.encode_name == step)
     elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
         yield kind.item_type
+    elif isinstance(kind, inspect.DictType):
+        yield kind.value_type
 
 
 def _bare(kind: inspect.Type | None) -> inspect.Type | None:

@@ -15,6 +15,7 @@ from noonday.api.errors import MethodNotAllowed, reply_of
 from noonday.api.headers import idempotency_key, trace_of, version_to_match
 from noonday.api.incoming import Incoming
 from noonday.api.query import QueryReader
+from noonday.api.rate_limit import within_quota
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
@@ -99,7 +100,10 @@ class Endpoint:
             return reply
         if isinstance(result, Reply):
             return result
-        return Reply(self._route.encode(result), self._route.status, self._route.media_type, self._links(result))
+        headers = self._links(result)
+        if self._route.creates_jobs:
+            headers += within_quota(self._engine.desk.standing(caller))
+        return Reply(self._route.encode(result), self._route.status, self._route.media_type, headers)
 
     async def _admit(self, request: Incoming) -> Caller:
         if self._route.scope is None:

@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 import structlog
 
+from noonday.api.rate_limit import over_quota
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.model import errors as model
 from noonday.model.errors import Flaw, NoondayError
@@ -95,6 +96,7 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
     model.IdempotencyMismatch: Answer(
         HTTPStatus.UNPROCESSABLE_ENTITY, "This Idempotency-Key was used for a different request"
     ),
+    model.QuotaExceeded: Answer(HTTPStatus.TOO_MANY_REQUESTS, "The tenant has as many as it may have"),
     Unexpected: Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong on our side"),
     model.StoreUnavailable: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
     model.SignalsUnavailable: Answer(
@@ -174,6 +176,8 @@ def known_error(error: Exception, path: str) -> NoondayError:
 
 def _headers(error: NoondayError, answer: Answer, token_sent: bool) -> list[Header]:
     headers = []
+    if isinstance(error, model.QuotaExceeded):
+        headers += over_quota(error)
     if answer.retry_after_sec is not None:
         headers.append((b"retry-after", b"%d" % answer.retry_after_sec))
     if isinstance(error, model.Unauthorized | model.Forbidden):

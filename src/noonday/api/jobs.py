@@ -33,7 +33,8 @@ async def create_job(call: Call, body: JobSpec) -> JobView:
     """Create a job.
 
     With a `uniqueKey` that is in use, the job that has it is replaced instead. A handler that no worker has registered
-    yet is accepted with a warning; a pool that does not exist is refused.
+    yet is accepted with a warning; a pool that does not exist is refused. 429 if the tenant has as many jobs as its
+    `maxJobs` says.
     """
     return await call.desk.create(call.caller, body, call.idem, traceparent=call.traceparent)
 
@@ -82,7 +83,7 @@ async def trigger_job(call: Call, job_id: JobIdInPath) -> ExecutionView:
 
 
 ROUTES = (
-    Route("POST", "/v1/jobs", create_job, scope="write", status=201),
+    Route("POST", "/v1/jobs", create_job, scope="write", status=201, creates_jobs=True),
     Route("GET", "/v1/jobs", list_jobs, scope="read"),
     Route("GET", "/v1/jobs/{jobId}", get_job, scope="read"),
     Route("PUT", "/v1/jobs/{jobId}", replace_job, scope="write"),

@@ -180,6 +180,8 @@ def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
         headers["Location"] = _header("Where it can be read", format="uri-reference", required=True)
     if route.is_change:
         headers["Idempotency-Replay"] = _header("`true` if this is the answer to an earlier request", const="true")
+    if route.creates_jobs:
+        headers |= _rate_limit(required=False)
     response = {
         "description": HTTPStatus(route.status).phrase,
         "content": {route.media_type: {"schema": schema_of[route.returns]}},
@@ -189,6 +191,15 @@ def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
 
 def _header(description: str, *, required: bool = False, **schema: Any) -> dict[str, Any]:
     return {"description": description, "required": required, "schema": {"type": "string", **schema}}
+
+
+def _rate_limit(*, required: bool) -> dict[str, Any]:
+    policy = 'The tenant\'s quota of jobs, if it has one, such as `"max-jobs";q=1000`'
+    left = 'How many more it may create, and if none, in how many seconds to try again: `"max-jobs";r=37`'
+    return {
+        "RateLimit-Policy": _header(policy, required=required, pattern='^"max-jobs";q=[0-9]+$'),
+        "RateLimit": _header(left, required=required, pattern='^"max-jobs";r=[0-9]+(;t=[0-9]+)?$'),
+    }
 
 
 def _problems(route: Route) -> dict[str, Any]:
@@ -210,6 +221,8 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
         yield HTTPStatus.PRECONDITION_FAILED
     if "body" in route.parameters:
         yield from (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    if route.creates_jobs:
+        yield HTTPStatus.TOO_MANY_REQUESTS
     yield from (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -235,6 +248,10 @@ _HEADERS_OF_STATUS = {
     HTTPStatus.FORBIDDEN: {"WWW-Authenticate": _CHALLENGE},
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": _header("The methods of this path", required=True)},
     HTTPStatus.CONFLICT: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$")},
+    HTTPStatus.TOO_MANY_REQUESTS: {
+        "Retry-After": _header("Seconds to wait", pattern="^[0-9]+$", required=True),
+        **_rate_limit(required=True),
+    },
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$", required=True)},
 }
 

@@ -54,6 +54,8 @@ class Route:
     media_type: str = JSON
     is_batch: bool = False
     """Whether the body may have the size of a batch."""
+    creates_jobs: bool = False
+    """Whether it is held against the tenant's quota of jobs."""
     is_safe: bool = False
     """Whether it changes nothing although it is not a GET."""
     documented: bool = True

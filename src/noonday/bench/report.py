@@ -42,17 +42,30 @@ def of_rest(size: RestSize, compared: Compared) -> Document:
     )
 
 
-def of_tenants(rounds: Sequence[Figures], alone: Sequence[Figures]) -> Document:
-    """The median round; with what a tenant had alone, if that was measured, and how much later its p95 was."""
-    document = _plain(middle(rounds)) | _wrongs([*rounds, *alone])
+def of_tenants(rounds: Sequence[Figures], alone: Sequence[Figures] = (), without: Sequence[Figures] = ()) -> Document:
+    """The median round, by its rate. With what a tenant had alone: how much later its p95 was beside others. With what there was
+    without limits: what they cost."""
+    figures = _by_rate(rounds)
+    document = _plain(figures) | _wrongs([*rounds, *alone, *without])
     if len(rounds) > 1:
-        document["rounds"] = [_plain(figures) for figures in rounds]
-    document["alone"] = _plain(middle(alone))["tenants"] if alone else None
+        document["rounds"] = [_plain(each) for each in rounds]
+    document["alone"] = _plain(_by_rate(alone)) if alone else None
+    document["without"] = _plain(_by_rate(without)) if without else None
     document["later_p95_ms"] = {
         name: round(document["tenants"][name]["lateness_ms"]["p95"] - got["lateness_ms"]["p95"], 1)
-        for name, got in (document["alone"] or {}).items()
+        for name, got in (document["alone"] or {"tenants": {}})["tenants"].items()
     }
+    if without:
+        before = _by_rate(without)
+        document["change_percent"] = {
+            "recorded_per_s": change_percent(before.recorded_per_s, figures.recorded_per_s),
+            "cpu_us_per_job": change_percent(before.cpu_us_per_job, figures.cpu_us_per_job),
+        }
     return document
+
+
+def _by_rate(rounds: Sequence[Figures]) -> Figures:
+    return sorted(rounds, key=lambda each: each.recorded_per_s)[(len(rounds) - 1) // 2]
 
 
 def of_create(created: Sequence[Created], rung: str, settings: Document) -> Document:

@@ -167,9 +167,16 @@ def waiting(jobs: int, seconds: float, concurrency: int | None, **options: Any) 
 @click.option("--max-running", type=_named(int), multiple=True, metavar="TENANT=N")
 @click.option("--per-sec", type=_named(float), multiple=True, metavar="TENANT=N", help="The rate it may not exceed.")
 @click.option("--alone", help="Measure this tenant alone, too, and say how much later it is beside the others.")
+@click.option("--compare", is_flag=True, help="Measure the same without limits, too, and say what they cost.")
 @measuring_options
 def tenants(
-    due: _Named, weight: _Named, max_running: _Named, per_sec: _Named, alone: str | None, **options: Any
+    due: _Named,
+    weight: _Named,
+    max_running: _Named,
+    per_sec: _Named,
+    alone: str | None,
+    compare: bool,
+    **options: Any,
 ) -> None:
     """One-shots of several tenants that are all due at one instant.
 
@@ -181,8 +188,12 @@ def tenants(
         Party(name, jobs, TenantSettings(**{field: by[name] for field, by in said.items() if name in by}))
         for name, jobs in due
     )
-    by_itself = tuple(party for party in parties if party.tenant == alone)
-    _measure_tenants(Tenants(parties), Tenants(by_itself) if by_itself else None, **options)
+    beside = {}
+    if alone:
+        beside["alone"] = Tenants(tuple(party for party in parties if party.tenant == alone))
+    if compare:
+        beside["without"] = Tenants(tuple(Party(name, jobs) for name, jobs in due))
+    _measure_tenants(Tenants(parties), beside, **options)
 
 
 def _check_tenants(due: dict[str, float], said: dict[str, dict[str, float]], alone: str | None) -> None:
@@ -241,34 +252,26 @@ def create(jobs: int, calls: int, as_json: bool, **where: Any) -> None:
 
 
 def _measure_tenants(
-    work: Tenants,
-    alone: Tenants | None,
-    *,
-    rounds: int,
-    head_start: float | None,
-    as_json: bool,
-    **where: Any,
+    work: Tenants, beside: dict[str, Tenants], *, rounds: int, head_start: float | None, as_json: bool, **where: Any
 ) -> None:
-    before, measured = [], []
+    measured: dict[str, list[Figures]] = {name: [] for name in ("", *beside)}
     with _workshop(**where) as workshop:
         for _ in range(rounds):
-            if alone:
-                before.append(workshop.measure(alone, head_start=head_start))
-            measured.append(workshop.measure(work, head_start=head_start))
-    document = of_tenants(measured, before)
+            for name, each in {**beside, "": work}.items():
+                measured[name].append(workshop.measure(each, head_start=head_start))
+    document = of_tenants(measured.pop(""), **measured)
     conclude(document, as_json, _tenants(document))
 
 
 def _tenants(document: Document) -> Listing:
-    right = ("JOBS", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "SHARE %")
+    right = ("JOBS", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "SHARE %", "RECORDED/S", "CPU US/JOB")
     grid = Listing("TENANT", *right, right=right)
-    for name, got in document["tenants"].items():
-        share = None if got["share"] is None else got["share"] * 100
-        late = (_number(got["lateness_ms"][at], 1) for at in ("p50", "p95", "p99", "max"))
-        grid.add(name, f"{got['jobs']:,}", *late, _number(share, 1))
-    for name, got in (document["alone"] or {}).items():
-        late = (_number(got["lateness_ms"][at], 1) for at in ("p50", "p95", "p99", "max"))
-        grid.add(f"{name}, alone", f"{got['jobs']:,}", *late, "-")
+    for about, found in (("", document), (", alone", document["alone"]), (", without limits", document["without"])):
+        for name, got in (found or {"tenants": {}})["tenants"].items():
+            share = None if got["share"] is None else got["share"] * 100
+            late = (_number(got["lateness_ms"][at], 1) for at in ("p50", "p95", "p99", "max"))
+            whole = (_rate(found["recorded_per_s"]), f"{found['cpu_us_per_job']:.0f}")
+            grid.add(f"{name}{about}", f"{got['jobs']:,}", *late, _number(share, 1), *whole)
     return grid
 
 

@@ -11,6 +11,8 @@ from noonday.cli.asking import asks
 from noonday.cli.bounds import NONE, count, number, seconds
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
+from noonday.cli.tenant_file import apply
+from noonday.cli.usage import usage
 from noonday.model.view import TenantSettings, TenantView
 from noonday.sdk.sync import SyncClient
 
@@ -22,6 +24,8 @@ Examples:
   noonday tenant set acme --weight 4 --rate 50 --burst 200
   noonday tenant set acme --max-running 20 --max-running-in mail=5
   noonday tenant set acme --rate none          no longer bounded
+  noonday tenant set acme --max-jobs 10000 --retention-days 90
+  noonday tenant apply tenants.toml --dry-run
 """
 
 NAMES = {
@@ -84,6 +88,10 @@ def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]
         elif value is not None:
             settings[NAMES[flag]] = value
     _show(client.put_tenant(name, _read_settings.decode(msgspec.json.encode(settings))), as_json)
+
+
+tenant.add_command(apply)
+tenant.add_command(usage)
 
 
 def _show(view: TenantView, as_json: bool) -> None:

@@ -100,7 +100,27 @@ def _error(one: OccurrenceView) -> str:
 
 
 def _due(one: OccurrenceView) -> str:
-    return f"DUE: its time has come, and it waits: {one.reason}."
+    told = ". ".join(part for part in (printable(one.reason), _expected(one)) if part)
+    return f"DUE: its time has come, and it waits: {told}."
+
+
+def _expected(one: OccurrenceView) -> str:
+    """How many are before it, and when it starts, as far as that is known."""
+    told = []
+    if one.position is not None:
+        told.append(f"{_before_it(one.position, one.position_is_least)} before it")
+    if one.expected_at is not None:
+        seconds = (one.expected_at - now()).total_seconds()
+        soon = f"in {length(seconds)}" if seconds >= 1 else "at any moment"
+        verb = "it cannot start earlier than" if one.position_is_least else "expected to start"
+        told.append(f"{verb} {soon} (at {one.expected_at.astimezone():%H:%M:%S})")
+    return "; ".join(told)
+
+
+def _before_it(position: int, is_least: bool) -> str:
+    if position == 0 and not is_least:
+        return "nothing is"
+    return f"at least {position} are" if is_least else f"{position} {'is' if position == 1 else 'are'}"
 
 
 def _planned(one: OccurrenceView) -> str:
@@ -171,7 +191,7 @@ def _attempt(one: ExecutionView, attempt: AttemptView) -> str:
 
 def _rest(one: ExecutionView) -> Iterator[str]:
     if one.waiting_for:
-        yield f"It waits for {printable(one.waiting_for)}."
+        yield f"It waits for: {printable(one.waiting_for)}."
     if one.state == "PENDING" and one.next_attempt_at and one.attempt > 1:
         yield f"Attempt {one.attempt} follows {relative(one.next_attempt_at)}."
     if one.cancel_requested:

@@ -1,6 +1,6 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from noonday.intake import edits
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.filters import DeadFilter
 from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.quotas import Quotas, Room, Standing
 from noonday.intake.reading import Reading, dead_query
 from noonday.intake.views import Viewer
 from noonday.model.caller import Caller
@@ -32,7 +33,7 @@ from noonday.model.errors import (
 from noonday.model.execution import State
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
-from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of
+from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of, with_default_spread
 from noonday.model.retry import flaws_of
 from noonday.model.tenancy import flaws_of_pool, flaws_of_pool_name, flaws_of_tenant
 from noonday.model.view import (
@@ -97,6 +98,7 @@ class Desk:
         self._hint_ahead_ms = hint_ahead_ms
         self._tracing = tracing
         self._new_id = new_id
+        self._quotas = Quotas(archive, clock)
         self._in_progress: set[tuple[TenantId, str]] = set()
         self.on_placed: Callable[[], None] = lambda: None
 
@@ -109,12 +111,14 @@ class Desk:
         async with self._once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(1, traceparent) as trace:
-                draft = await self._draft(caller, spec, now_ms, trace)
+                settings = await self._quotas.settings(caller.tenant)
+                draft = await self._draft(caller, spec, now_ms, trace, settings)
                 if isinstance(draft, NoondayError):
                     raise draft
-                answers = await self._add(
-                    caller, [draft], now_ms, idem, lambda answers: self._view_of(draft, answers[0])
-                )
+                with await self._room(caller, [draft], whole=True) as room:
+                    answers = await self._add(
+                        caller, [draft], now_ms, room, idem, lambda answers: self._view_of(draft, answers[0])
+                    )
                 view = self._view_of(draft, answers[0])
                 self._tracing.created([view.job_id])
             return view
@@ -132,29 +136,34 @@ class Desk:
         async with self._once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(len(specs), traceparent) as trace:
-                drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
-                good = [draft for draft in drafts if isinstance(draft, _Draft)]
+                settings = await self._quotas.settings(caller.tenant)
+                drafts = [await self._draft(caller, spec, now_ms, trace, settings) for spec in specs]
+                good = _good(drafts)
                 if atomic and len(good) < len(drafts):
                     raise _all_flaws(drafts)
+                with await self._room(caller, good, whole=atomic) as room:
+                    judged = _judged(drafts, room)
 
-                def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
-                    stored = iter(answers)
-                    return [
-                        draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored))
-                        for draft in drafts
-                    ]
+                    def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
+                        stored = iter(answers)
+                        return [
+                            draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored))
+                            for draft in judged
+                        ]
 
-                return views(await self._add(caller, good, now_ms, idem, views))
+                    return views(await self._add(caller, _good(judged), now_ms, room, idem, views))
 
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
         """Store many jobs in one transaction, all or none, and answer just their ids."""
         now_ms = self._clock.now_ms()
         with self._tracing.creating(len(specs), None) as trace:
-            drafts = [await self._draft(caller, spec, now_ms, trace) for spec in specs]
-            good = [draft for draft in drafts if isinstance(draft, _Draft)]
+            settings = await self._quotas.settings(caller.tenant)
+            drafts = [await self._draft(caller, spec, now_ms, trace, settings) for spec in specs]
+            good = _good(drafts)
             if len(good) < len(drafts):
                 raise _all_flaws(drafts)
-            answers = await self._add(caller, good, now_ms)
+            with await self._room(caller, good, whole=True) as room:
+                answers = await self._add(caller, good, now_ms, room)
             ids = [
                 draft.new.job.id if answer is None else answer.after.job.id
                 for draft, answer in zip(good, answers, strict=True)
@@ -162,8 +171,21 @@ class Desk:
             self._tracing.created(ids)
         return ids
 
+    def standing(self, caller: Caller) -> Standing | None:
+        """How much of its quota of jobs the caller's tenant uses, if it has one and has just created some."""
+        return self._quotas.standing(caller.tenant)
+
+    async def _room(self, caller: Caller, drafts: "Sequence[_Draft]", *, whole: bool) -> Room:
+        keys = [draft.new.job.spec.unique_key for draft in drafts]
+        return await self._quotas.room(caller.tenant, keys, whole=whole)
+
     async def _draft(
-        self, caller: Caller, spec: JobSpec | NoondayError, now_ms: int, traceparent: str | None
+        self,
+        caller: Caller,
+        spec: JobSpec | NoondayError,
+        now_ms: int,
+        traceparent: str | None,
+        settings: TenantSettings,
     ) -> "_Draft | NoondayError":
         if isinstance(spec, NoondayError):
             return spec
@@ -171,19 +193,20 @@ class Desk:
             check(spec, now_ms)
             warnings = () if self._catalogue.is_plain(spec) else await self._catalogue.check(spec)
             job_id = self._new_id()
+            said = with_default_spread(spec, settings.default_spread_sec)
             job = Job(
                 id=job_id,
                 tenant=caller.tenant,
                 revision=1,
                 state=JobState.ACTIVE,
-                spec=_without_payload(spec),
+                spec=_without_payload(said),
                 anchor_ms=anchor_of(spec, now_ms),
-                payload=self._seal(spec.payload, caller.tenant, job_id),
+                payload=self._seal(spec.payload, caller.tenant, job_id, settings.max_payload_bytes),
                 created_ms=now_ms,
                 updated_ms=now_ms,
                 trace=traceparent,
             )
-            return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload)
+            return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload, said is not spec)
         except Unavailable:
             raise  # no flaw of the job
         except NoondayError as error:
@@ -194,6 +217,7 @@ class Desk:
         caller: Caller,
         drafts: "Sequence[_Draft]",
         now_ms: int,
+        room: Room,
         idem: Idempotency | None = None,
         view: Callable[[Sequence[Applied | None]], Any] = list,
     ) -> list[Applied | None]:
@@ -205,9 +229,10 @@ class Desk:
         seal = None
         if idem:
             seal = lambda answers: self._receipt(caller, idem, now_ms, view(answers))  # noqa: E731
-        answers = await self._jobs.add(
-            [draft.new for draft in drafts], upsert=partial(self._upsert, now_ms=now_ms), audit=audit, seal=seal
-        )
+        spread = frozenset(draft.new.job.id for draft in drafts if draft.has_default_spread)
+        upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread)
+        answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
+        room.made = answers.count(None)
         await self._hint_new(drafts, answers, now_ms)
         return answers
 
@@ -229,8 +254,10 @@ class Desk:
             await self._index.hint(entries)
             self.on_placed()
 
-    def _upsert(self, before: Snapshot, wanted: Job, now_ms: int) -> Change:
+    def _upsert(self, before: Snapshot, wanted: Job, now_ms: int, spread_by_default: Collection[JobId]) -> Change:
         """The payload was sealed for the new job's id: it belongs to the present one."""
+        if wanted.id in spread_by_default:
+            wanted = _keeping_spread(before.job, wanted)
         plain = self._viewer.open(wanted.payload, wanted.tenant, wanted.id)
         if plain == self._viewer.open(before.job.payload, before.job.tenant, before.job.id):
             wanted = msgspec.structs.replace(wanted, payload=before.job.payload)
@@ -251,7 +278,9 @@ class Desk:
         now_ms = self._clock.now_ms()
         check(spec, now_ms)
         warnings = await self._catalogue.check(spec)
-        payload = self._seal(spec.payload, caller.tenant, job_id)
+        settings = await self._quotas.settings(caller.tenant)
+        payload = self._seal(spec.payload, caller.tenant, job_id, settings.max_payload_bytes)
+        said = _without_payload(with_default_spread(spec, settings.default_spread_sec))
 
         def decide(before: Snapshot) -> Change:
             if if_version is not None and before.job.revision != if_version:
@@ -261,7 +290,7 @@ class Desk:
             if spec.unique_key != before.job.spec.unique_key:
                 raise InvalidInput.of("/uniqueKey", "a job keeps its unique key", spec.unique_key)
             audit = self._audit(caller, "job.replace", job_id, {"version": before.job.revision + 1})
-            return edits.replace(before, _without_payload(spec), payload, now_ms, audit)
+            return edits.replace(before, said, payload, now_ms, audit)
 
         return await self._edit_job(caller, job_id, decide, now_ms, idem, warnings)
 
@@ -527,6 +556,7 @@ class Desk:
         async with self._once(caller, idem):
             audit = self._audit(caller, "tenant.put", tenant, msgspec.to_builtins(settings))
             await self._archive.put_tenant(TenantId(tenant), settings, audit)
+            self._quotas.forget(TenantId(tenant))
             view = await self._reading.get_tenant(caller, tenant)
             return await self._kept(caller, idem, self._clock.now_ms(), view)
 
@@ -571,15 +601,18 @@ class Desk:
         body = self._keyring.seal(idem.encode(answer), context_of(caller.tenant, idem.key))
         return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, body)
 
-    def _seal(self, payload: Any, tenant: str, job_id: str) -> bytes | None:
+    def _seal(self, payload: Any, tenant: str, job_id: str, tenant_most: int | None = None) -> bytes | None:
         if payload is None:
             return None
         plain = _encode_payload(payload)
-        if len(plain) > self._limits.payload_bytes:
+        most, whose = self._limits.payload_bytes, ""
+        if tenant_most is not None and tenant_most < most:
+            most, whose = tenant_most, f" of tenant {tenant!r} (maxPayloadBytes)"
+        if len(plain) > most:
             raise PayloadTooLarge(
-                f"the payload has {len(plain)} bytes, more than {self._limits.payload_bytes}: "
+                f"the payload has {len(plain)} bytes, more than the limit{whose} of {most}: "
                 "store it elsewhere and pass a reference",
-                limit=self._limits.payload_bytes,
+                limit=most,
                 size=len(plain),
             )
         return self._keyring.seal(plain, context_of(tenant, job_id))
@@ -591,16 +624,35 @@ class Desk:
 class _Draft:
     """A job that is sound and not yet stored."""
 
-    __slots__ = ("new", "payload", "warnings")
+    __slots__ = ("has_default_spread", "new", "payload", "warnings")
 
-    def __init__(self, new: NewJob, warnings: tuple[str, ...], payload: Any) -> None:
+    def __init__(self, new: NewJob, warnings: tuple[str, ...], payload: Any, has_default_spread: bool) -> None:
         self.new = new
         self.warnings = warnings
         self.payload = payload
+        self.has_default_spread = has_default_spread
 
     def entry(self) -> Entry:
         assert self.new.fire is not None
         return fire_entry(self.new.job, self.new.fire.nominal_ms, partition_of(self.new.job.id))
+
+
+def _good(drafts: "Sequence[_Draft | NoondayError]") -> list[_Draft]:
+    return [draft for draft in drafts if isinstance(draft, _Draft)]
+
+
+def _judged(drafts: "Sequence[_Draft | NoondayError]", room: Room) -> "Sequence[_Draft | NoondayError]":
+    """With refusals in the places of those that there is no room for."""
+    if room.why is None:
+        return drafts
+    places = iter(range(len(drafts)))
+    return [room.why if isinstance(each, _Draft) and next(places) in room.refused else each for each in drafts]
+
+
+def _keeping_spread(present: Job, wanted: Job) -> Job:
+    """A job that says nothing of its spread, and else the same as before, is not moved by another default."""
+    same = msgspec.structs.replace(wanted.spec, spread_sec=present.spec.spread_sec)
+    return msgspec.structs.replace(wanted, spec=same) if same == present.spec else wanted
 
 
 def _without_payload(spec: JobSpec) -> JobSpec:

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from noonday.intake.filters import DeadFilter, PreviewRequest
-from noonday.intake.views import Viewer
+from noonday.intake.views import Viewer, usage_view
+from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, why_paused
 from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import Forbidden, InvalidInput, NotFound
 from noonday.model.execution import State
 from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
-from noonday.model.job import Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
+from noonday.model.job import Concurrency, Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
 from noonday.model.recent import overview_of
 from noonday.model.schedule import CronRule, IntervalRule, Rule, describe, local_text, zone
 from noonday.model.view import (
@@ -33,11 +36,12 @@ from noonday.model.view import (
     RunningView,
     TenantSettings,
     TenantView,
+    UsageView,
     WorkerView,
 )
 from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import Execution
+from noonday.ports.jobs import Execution, Fire
 
 _YEAR_9999_MS = 253_370_764_800_000
 """Dates end there."""
@@ -51,14 +55,14 @@ class Reading:
         archive: Archive,
         clock: Clock,
         viewer: Viewer,
-        why_held: Callable[[str], str | None] = lambda key: None,
+        waiting: Waiting,
         live: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`why_held` knows why a due entry is not fired; `live` has figures only the running engine knows."""
+        """`live` has figures only the running engine knows."""
         self._archive = archive
         self._clock = clock
         self._viewer = viewer
-        self._why_held = why_held
+        self._waiting = waiting
         self._live = live
 
     async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10) -> JobView:
@@ -90,8 +94,9 @@ class Reading:
     async def get_execution(self, caller: Caller, execution_id: str) -> ExecutionView:
         row = await self.execution_row(caller, execution_id)
         job = await self._archive.find_job(caller.tenant, row.job_id)
-        name = job.job.spec.name if job else None
-        return self._viewer.execution(row, name, await self._waiting_for(row))
+        spec = job.job.spec if job else None
+        waiting_for = await self._waiting_for(row, spec.concurrency if spec else None)
+        return self._viewer.execution(row, spec.name if spec else None, waiting_for)
 
     async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
         row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
@@ -139,47 +144,44 @@ class Reading:
         if fire.due_ms is None and job.state is not JobState.PAUSED:
             return []
         is_due = job.state is not JobState.PAUSED and any(time + spread <= now_ms for time in times)
-        why_due = await self._why_due(job) if is_due else ""
+        hold = await self._waiting.of(_waiter(job, fire)) if is_due else None
         views = []
         for time in times:
             if job.state is JobState.PAUSED:
                 views.append(_view(job, "PAUSED" if time <= now_ms else "PLANNED", time, "the job is paused"))
-            elif time + spread <= now_ms:
-                views.append(_view(job, "DUE", time, why_due))
+            elif hold and time + spread <= now_ms:
+                views.append(_due(job, time, hold))
             else:
                 reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
                 views.append(_view(job, "PLANNED", time, reason))
         return views
 
-    async def _why_due(self, job: Job) -> str:
-        held = self._why_held(job.id) or await self._why_paused(job.tenant, job.spec.target.pool)
-        if held:
-            return held
-        pool = job.spec.target.pool
-        pools = await self._archive.list_pools(self._clock.now_ms(), pool)
-        if not pools or not pools[0].workers:
-            return f"pool {pool!r} has no workers"
-        return f"waits for its turn in pool {pool!r}: {pools[0].due} due, {pools[0].running} of {pools[0].capacity} running"
-
-    async def _waiting_for(self, row: Execution) -> str | None:
+    async def _waiting_for(self, row: Execution, concurrency: Concurrency | None) -> str | None:
         if row.state is not State.PENDING:
             return None
         if row.buffered:
             return "an earlier execution of the job that is still open (overlap)"
         if row.fired_ms is None:
-            held = self._why_held(row.id) or await self._why_paused(row.tenant, row.pool)
-            if held:
-                return held
-            if row.waits_until_ms is None:
-                return "its job is paused"
-            if "HANDED_BACK" in row.moves.rpartition("[0,")[2]:
-                return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has it"
-            when = instant_of(row.waits_until_ms)
-            return f"its next attempt at {when:%Y-%m-%dT%H:%M:%SZ}" if row.attempt > 1 else "its turn on the timeline"
-        pools = await self._archive.list_pools(self._clock.now_ms(), row.pool)
+            return await self._waiting_on_timeline(row, concurrency)
+        pools = await self._archive.list_pools(UNCOUNTED_MS, row.pool)
         if not pools or not pools[0].workers:
             return f"pool {row.pool!r} has no workers"
         return f"a free slot in pool {row.pool!r}: {pools[0].running} of {pools[0].capacity} running"
+
+    async def _waiting_on_timeline(self, row: Execution, concurrency: Concurrency | None) -> str:
+        due_ms = row.waits_until_ms
+        if due_ms is not None and due_ms <= self._clock.now_ms():
+            waiter = Waiter(row.tenant, row.pool, row.job_id, (due_ms, row.id), concurrency)
+            return _held(await self._waiting.of(waiter))
+        held = await self._waiting.find_pause(row.tenant, row.pool)
+        if held:
+            return held
+        if due_ms is None:
+            return "its job is paused"
+        if "HANDED_BACK" in row.moves.rpartition("[0,")[2]:
+            return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has it"
+        when = in_words(due_ms)
+        return f"its next attempt at {when}" if row.attempt > 1 else f"its time: {when}"
 
     async def preview(self, request: PreviewRequest) -> Preview:
         rule, text = _preview_rule(request)
@@ -245,11 +247,15 @@ class Reading:
         return AuditPage(entries=views, next=str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def get_tenant(self, caller: Caller, tenant: str) -> TenantView:
-        if tenant != caller.tenant and not caller.may("admin"):
-            raise Forbidden("only an admin may look at another tenant", required="admin")
+        _require_own_or_admin(caller, tenant)
         found = await self._archive.find_tenant(TenantId(tenant))
         settings, updated_ms = found or (TenantSettings(), None)
         return TenantView(tenant=tenant, settings=settings, updated_at=instant_of(updated_ms))
+
+    async def usage(self, caller: Caller, tenant: str, from_day: int, to_day: int) -> UsageView:
+        _require_own_or_admin(caller, tenant)
+        days = await self._archive.usage(TenantId(tenant), from_day, to_day)
+        return usage_view(tenant, from_day, to_day, days)
 
     async def pauses(self, caller: Caller) -> PauseList:
         """Another tenant's are for admins."""
@@ -259,11 +265,6 @@ class Reading:
             if pause.kind != "TENANT" or pause.name == caller.tenant or caller.may("admin")
         )
         return PauseList(pauses=tuple(pauses))
-
-    async def _why_paused(self, tenant: str, pool: str) -> str | None:
-        of_it = (("ALL", ""), ("TENANT", tenant), ("POOL", pool))
-        pauses = await self._archive.pauses()
-        return next((_paused(pause) for pause in pauses if (pause.kind, pause.name) in of_it), None)
 
     async def overview(self, caller: Caller) -> dict[str, Any]:
         now_ms = self._clock.now_ms()
@@ -301,6 +302,27 @@ def _local(job: Job, ms: int) -> str | None:
 def _view(job: Job, outcome: str, ms: int, reason: str) -> OccurrenceView:
     at = instant_of(ms)
     return OccurrenceView(outcome=outcome, scheduled_at=at, until=at, count=1, reason=reason, local=_local(job, ms))
+
+
+def _due(job: Job, ms: int, hold: Hold) -> OccurrenceView:
+    return msgspec.structs.replace(
+        _view(job, "DUE", ms, hold.reason),
+        held_by=hold.by,
+        position=hold.position,
+        position_is_least=hold.position_is_least,
+        expected_at=instant_of(hold.expected_ms),
+    )
+
+
+def _held(hold: Hold) -> str:
+    least = "at least " if hold.position_is_least else ""
+    before = f"; {least}{hold.position} before it" if hold.position else ""
+    return hold.reason + before + (f"; expected to start at {in_words(hold.expected_ms)}" if hold.expected_ms else "")
+
+
+def _waiter(job: Job, fire: Fire) -> Waiter:
+    due_ms = fire.nominal_ms if fire.due_ms is None else fire.due_ms
+    return Waiter(job.tenant, job.spec.target.pool, job.id, (due_ms, job.id), job.spec.concurrency)
 
 
 def _fired(job: Job, execution: Execution) -> OccurrenceView:
@@ -357,14 +379,8 @@ def _audit_cursor(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def _paused(pause: Pause) -> str:
-    what = f"{pause.kind.lower()} {pause.name!r}" if pause.name else "everything"
-    return f"{what} is paused since {instant_of(pause.since_ms):%Y-%m-%dT%H:%M:%SZ} by {pause.subject}"
-
-
 def _pool(row: PoolRow, pauses: Sequence[Pause]) -> PoolView:
-    of_it = (("ALL", ""), ("POOL", row.name))
-    note = next((_paused(pause) for pause in pauses if (pause.kind, pause.name) in of_it), None)
+    note = why_paused(pauses, ("POOL", row.name))
     if note is None and not row.workers:
         note = f"no workers: {row.due} due entries wait on the timeline" if row.due else "no workers"
     return PoolView(
@@ -411,3 +427,8 @@ def _worker(row: WorkerRow, tenant: str) -> WorkerView:
         ),
         stuck=row.stuck,
     )
+
+
+def _require_own_or_admin(caller: Caller, tenant: str) -> None:
+    if tenant != caller.tenant and not caller.may("admin"):
+        raise Forbidden("only an admin may look at another tenant", required="admin")

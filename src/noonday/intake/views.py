@@ -1,6 +1,8 @@
 """From rows of the store to what the wire says."""
 
 from collections.abc import Sequence
+from datetime import date, timedelta
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -11,7 +13,17 @@ from noonday.model.errors import BadKey
 from noonday.model.execution import Cause, Failure, State
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.schedule import local_text
-from noonday.model.view import AttemptView, DeadLetterView, ExecutionView, JobView, TransitionView
+from noonday.model.usage import Used
+from noonday.model.view import (
+    AttemptView,
+    DayUsedView,
+    DeadLetterView,
+    ExecutionView,
+    JobView,
+    TransitionView,
+    UsageView,
+    UsedView,
+)
 from noonday.ports.archive import JobRow
 from noonday.ports.jobs import Execution, Fire
 from noonday.runtime.tracing import trace_id_of
@@ -180,3 +192,28 @@ def _attempt(begun: TransitionView, ended: TransitionView | None) -> AttemptView
         finished_at=ended.at if ended else None,
         error=Failure(kind, message) if failed else None,
     )
+
+
+def usage_view(tenant: str, from_day: int, to_day: int, days: Sequence[tuple[int, Used]]) -> UsageView:
+    total = reduce(Used.plus, (used for _, used in days), Used())
+    return UsageView(
+        tenant=tenant,
+        from_=_date_of(from_day),
+        to=_date_of(to_day),
+        days=tuple(DayUsedView(day=_date_of(day), **_used(used)) for day, used in days),
+        total=UsedView(**_used(total)),
+    )
+
+
+def _used(used: Used) -> dict[str, Any]:
+    return {
+        "runs": used.runs,
+        "succeeded": used.succeeded,
+        "failed": used.failed,
+        "run_seconds": used.run_ms / 1000,
+        "payload_bytes": used.payload_bytes,
+    }
+
+
+def _date_of(day: int) -> date:
+    return date(1970, 1, 1) + timedelta(days=day)

@@ -11,6 +11,7 @@ from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
 from noonday.model.firing import LANES, Decision, Entry, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobSpec, Overlap
+from noonday.model.message import Report
 from noonday.model.slots import SlotKey, slot_key
 from noonday.ports.jobs import Execution
 
@@ -75,6 +76,8 @@ class Ledger:
         self.slots: Counter[SlotKey] = Counter()
         """How many more of each are in use; fewer, if negative."""
         self.freed: set[SlotKey] = set()
+        self.said_again: list[Report] = []
+        """Successes that were settled before: their handler has recorded them itself, or they came twice."""
         self.touched: set[tuple[str, JobId]] = set()
         """(tenant, job) of watched jobs of which an execution was opened, closed or had its turn."""
         self._closed: set[JobId] = set()

@@ -12,6 +12,7 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.retry import DEFAULT_POLICY
+from noonday.model.usage import usage_of
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 
@@ -55,13 +56,25 @@ class Settlement:
 
     def settle(self, books: Books, now_ms: int) -> tuple[Ledger, Settled]:
         ledger = Ledger(books, now_ms)
-        illegal = [report for case in self.cases if (report := _settle_one(ledger, *case)) is not None]
+        believed: list[Report] = []
+        illegal: list[Report] = []
+        for execution, outcome, report in self.cases:
+            moved = _settle_one(ledger, execution, outcome, report)
+            if report is None:
+                continue
+            if moved:
+                believed.append(report)
+            elif outcome is Outcome.SUCCEEDED and execution.state is State.SUCCEEDED:
+                ledger.said_again.append(report)
+            else:
+                illegal.append(report)
         ledger.finish()
         return ledger, Settled(
             entries=tuple(ledger.entries),
             refused=(*self._refused, *illegal),
             by_state=dict(ledger.rested),
             freed=tuple(name for _, name in ledger.freed),
+            usage=usage_of(believed),
         )
 
 
@@ -103,8 +116,8 @@ def _is_fenced_in(row: Execution, report: Report) -> bool:
     return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
 
 
-def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: Report | None) -> Report | None:
-    """Answers the report if its move would not have been legal: it changed nothing."""
+def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: Report | None) -> bool:
+    """False if the move would not have been legal: it changed nothing."""
     verdict = judge(
         outcome,
         state=execution.state,
@@ -117,14 +130,12 @@ def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: 
         snooze_ms=report.snooze_ms if report else 0,
     )
     if verdict is None:
-        # A success that is settled is said again by its worker when the handler has recorded it itself.
-        said_again = outcome is Outcome.SUCCEEDED and execution.state is State.SUCCEEDED
-        return None if said_again else report
+        return False
     if outcome is Outcome.ASKED_BACK:
         _take_back(ledger, execution, ledger.books.jobs.get(execution.job_id))
     else:
         _apply(ledger, execution, verdict, report, outcome)
-    return None
+    return True
 
 
 def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:

@@ -51,6 +51,30 @@ class PayloadTooLarge(NoondayError):
     code = "payload-too-large"
 
 
+class QuotaExceeded(NoondayError):
+    """The tenant has as many as it may have. Trying again later is right, once something of it is gone."""
+
+    code = "quota-exceeded"
+
+    @property
+    def limit(self) -> int:
+        return int(self.context["limit"])
+
+    @property
+    def used(self) -> int:
+        return int(self.context["used"])
+
+    @property
+    def requested(self) -> int:
+        """How many more were asked for at once."""
+        return int(self.context["requested"])
+
+    @property
+    def retry_after_sec(self) -> int:
+        """When the next of them may be gone."""
+        return int(self.context["retryAfterSec"])
+
+
 class NotFound(NoondayError):
     code = "not-found"
 

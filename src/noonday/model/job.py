@@ -106,7 +106,8 @@ class JobSpec(_Wire, frozen=True, kw_only=True):
     overlap: Overlap = Overlap.ALLOW
     catch_up: CatchUp = CatchUp()
     start_deadline_sec: float | None = None
-    spread_sec: float = 0
+    spread_sec: float | None = None
+    """Unsaid, a job with a schedule gets what its tenant's settings say when it is created or replaced; 0 is none."""
     unique_key: str | None = None
     concurrency: Concurrency | None = None
     priority: Priority = Priority.NORMAL
@@ -155,6 +156,13 @@ def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
 def spread_ms(spec: JobSpec, job_id: JobId) -> int:
     """How long after its nominal time this job is due: the same for every occurrence of one job."""
     return int(spec.spread_sec * 1000 * stable_fraction(f"spread/{job_id}")) if spec.spread_sec else 0
+
+
+def with_default_spread(spec: JobSpec, default_sec: float | None) -> JobSpec:
+    """The job with a spread, if it has a schedule and says nothing of one."""
+    if not default_sec or spec.spread_sec is not None or spec.one_shot:
+        return spec
+    return msgspec.structs.replace(spec, spread_sec=default_sec)
 
 
 def anchor_of(spec: JobSpec, now_ms: int) -> int:

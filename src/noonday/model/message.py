@@ -61,6 +61,10 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     """The `traceparent` of a run that was traced, at its end."""
     late_ms: int = 0
     """How long after its instant the handler was entered."""
+    tenant: str = ""
+    """Whose run it was, at its end."""
+    payload_bytes: int = 0
+    """Of the payload as it was handed to the worker, at the end."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,7 +1,7 @@
 """Figures of the last seconds, small enough to be kept beside the place of a recorder, and such that they add up."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import log2
 
 import msgspec
@@ -44,16 +44,25 @@ class Recent:
         return Figures(now_ms, sum(ended for ended, _ in self._seconds.values()), dict(late))
 
 
-def overview_of(all_figures: Iterable[Figures], now_ms: int) -> dict[str, object]:
-    """Rate and lateness of all recorders together. What was said longer ago than a window says nothing any more."""
-    fresh = [figures for figures in all_figures if figures.at_ms > now_ms - WINDOW_SEC * 1000]
+def overview_of(all_figures: Sequence[Figures], now_ms: int) -> dict[str, object]:
+    """Rate and lateness of all recorders together."""
     late: Counter[int] = Counter()
-    for figures in fresh:
+    for figures in _fresh(all_figures, now_ms):
         late.update(figures.late)
     return {
-        "ratePerSec": round(sum(figures.ended for figures in fresh) / WINDOW_SEC, 1),
+        "ratePerSec": round(rate_per_sec(all_figures, now_ms), 1),
         "latenessMs": {f"p{percent}": _percentile(late, percent) for percent in (50, 95, 99)},
     }
+
+
+def rate_per_sec(all_figures: Sequence[Figures], now_ms: int) -> float:
+    """How many runs ended a second."""
+    return sum(figures.ended for figures in _fresh(all_figures, now_ms)) / WINDOW_SEC
+
+
+def _fresh(all_figures: Sequence[Figures], now_ms: int) -> list[Figures]:
+    """What was said longer ago than a window says nothing any more."""
+    return [figures for figures in all_figures if figures.at_ms > now_ms - WINDOW_SEC * 1000]
 
 
 def _percentile(late: Counter[int], percent: int) -> int | None:

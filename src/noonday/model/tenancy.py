@@ -4,7 +4,7 @@ import msgspec
 
 from noonday.model.errors import Flaw
 from noonday.model.job import is_target_name
-from noonday.model.rate import MAX_RATE, MIN_RATE
+from noonday.model.rate import MAX_RATE, MIN_RATE, Rate
 from noonday.model.view import PoolSettings, TenantSettings
 
 MOST_RUNNING = 1_000_000
@@ -23,6 +23,13 @@ POOL_BOUNDS: dict[str, tuple[float, float]] = {
     "maxRunning": (0, MOST_RUNNING),
 }
 IN_POOL_BOUNDS: dict[str, tuple[float, float]] = {"maxRunning": (0, MOST_RUNNING)}
+
+
+def rate_of(settings: TenantSettings) -> Rate | None:
+    """Without a burst, a second's worth at once."""
+    if settings.rate_per_sec is None:
+        return None
+    return Rate(settings.rate_per_sec, settings.burst or max(1, round(settings.rate_per_sec)))
 
 
 def flaws_of_tenant(settings: TenantSettings) -> list[Flaw]:

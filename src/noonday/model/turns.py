@@ -1,5 +1,6 @@
 """Whose turn it is: what waits for its time, and in which order it is handed out once it is ready."""
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
@@ -13,6 +14,11 @@ SHARES = (16, 4, 1)
 MOST_AT_ONCE = 16
 """What a tenant of weight 1 takes before the next one has its turn: whoever has little does not wait behind a long turn."""
 
+MOST_OF_A_TENANT = 100_000
+"""What an index that keeps everything in memory takes in of one tenant. The rest stays in the store until there is room."""
+
+Place = tuple[int, str]
+"""Where something stands on the timeline: (due time, key)."""
 QueueName = tuple[str, str, int]
 """(pool, tenant, lane)."""
 _Waiting = tuple[int, int, Entry]
@@ -65,8 +71,15 @@ class Turns:
     member any more is passed over when its time comes.
     """
 
-    def __init__(self, lead_ms: int) -> None:
+    def __init__(self, lead_ms: int, most_of_a_tenant: int | None = None) -> None:
         self._lead_ms = lead_ms
+        self._most = most_of_a_tenant
+        self._of_tenant: Counter[str] = Counter()
+        """How much is in the queues of each tenant."""
+        self._latest: dict[str, int] = {}
+        """The latest due time of what was taken in, of tenants that have much here."""
+        self._left_out: dict[str, Place] = {}
+        """Tenants that have too much: nothing from this place on was taken in."""
         self._members: dict[int, set[_Member]] = {}
         """What is here, by partition."""
         self._queues: dict[QueueName, list[_Waiting]] = {}
@@ -84,16 +97,43 @@ class Turns:
         self._serial = 0
 
     def place(self, entries: Iterable[Entry]) -> None:
-        """Add entries. One that is there already changes nothing."""
+        """Add entries. One that is there already changes nothing; of a tenant that has too much here, later ones are left out."""
         members = self._members
         for entry in entries:
             here = members.get(entry.partition)
             if here is None:
                 here = members[entry.partition] = set()
             member = (entry.key, entry.number, entry.nominal_ms)
-            if member not in here:
+            if member not in here and not (self._most and self._leaves_out(entry)):
                 here.add(member)
                 self._push(entry)
+
+    def left_out(self) -> dict[str, Place]:
+        """Tenants that have room again, and from where on something of theirs may not be here."""
+        enough = (self._most or 0) // 2
+        return {tenant: place for tenant, place in self._left_out.items() if self._of_tenant[tenant] <= enough}
+
+    def take_in(self, tenant: str, until: Place | None) -> None:
+        """What a tenant has before this place, or all of it, is going to be placed."""
+        if until is None:
+            del self._left_out[tenant]
+        else:
+            self._left_out[tenant] = until
+
+    def _leaves_out(self, entry: Entry) -> bool:
+        """What is due before something that is here is always taken in."""
+        tenant, due_ms = entry.tenant, entry.due_ms
+        first = self._left_out.get(tenant)
+        if first is not None:
+            return (due_ms, entry.key) >= first
+        if self._of_tenant[tenant] < (self._most or 0):
+            if due_ms > self._latest.get(tenant, 0):
+                self._latest[tenant] = due_ms
+            return False
+        if due_ms < self._latest[tenant]:
+            return False
+        self._left_out[tenant] = (due_ms, entry.key)
+        return True
 
     def own(self, partitions: Collection[int]) -> None:
         """From now on hand out entries of these partitions alone. Others stay until they are dropped or ours again."""
@@ -176,7 +216,8 @@ class Turns:
 
     def _tidy(self) -> None:
         entries = self._all() if self._members else []
-        for part in (self._members, self._queues, self._asleep, self._awake, self._ready, self._left, self._aside):
+        kept = (self._members, self._queues, self._asleep, self._awake, self._ready, self._left, self._aside)
+        for part in (*kept, self._of_tenant, self._latest):
             part.clear()
         self.place(entries)
 
@@ -184,6 +225,7 @@ class Turns:
         ready_ms = entry.due_ms - self._lead_ms if entry.staged else entry.due_ms
         name = (entry.pool, entry.tenant, entry.lane)
         queue = self._queues.setdefault(name, [])
+        self._of_tenant[entry.tenant] += 1
         self._serial += 1
         heappush(queue, (ready_ms, self._serial, entry))
         if queue[0][2] is entry and entry.lane not in self._ready.get((entry.pool, entry.tenant), ()):
@@ -246,7 +288,7 @@ class Turns:
 
     def _drain(self, name: QueueName, now_ms: int, quota: int, claimed: list[Entry]) -> int:
         queue, members, foreign = self._queues[name], self._members, self._foreign
-        taken = 0
+        taken, before = 0, len(queue)
         while taken < quota and queue and queue[0][0] <= now_ms:
             entry = heappop(queue)[2]
             if foreign and entry.partition in foreign:
@@ -259,6 +301,7 @@ class Turns:
                 continue
             claimed.append(entry)
             taken += 1
+        self._of_tenant[name[1]] += len(queue) - before
         if not queue or queue[0][0] > now_ms:
             pool, tenant, lane = name
             self._ready[pool, tenant].discard(lane)

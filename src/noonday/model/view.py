@@ -1,6 +1,6 @@
 """What the read side answers, in the words of the wire."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import msgspec
@@ -106,6 +106,15 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
     execution_id: str | None = None
     state: str | None = None
     local: str | None = None
+    held_by: str | None = None
+    """What a DUE one waits for: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
+    TURN."""
+    position: int | None = None
+    """How many are before a DUE one, of those that wait for the same."""
+    position_is_least: bool = False
+    """Whether there may be more before it: not all were counted."""
+    expected_at: datetime | None = None
+    """About when a DUE one starts, if that can be told. Not before then, if there may be more before it."""
 
 
 class OccurrencePage(Page, frozen=True, kw_only=True):
@@ -263,3 +272,27 @@ class TenantView(_View, frozen=True, kw_only=True):
     tenant: str
     settings: TenantSettings
     updated_at: datetime | None
+
+
+class UsedView(_View, frozen=True, kw_only=True):
+    """What runs that ended have used. Some neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
+
+    runs: int
+    succeeded: int
+    failed: int
+    run_seconds: float
+    payload_bytes: int
+
+
+class DayUsedView(UsedView, frozen=True, kw_only=True):
+    day: date
+
+
+class UsageView(_View, frozen=True, kw_only=True):
+    """What a tenant used on some days (UTC). Days without a run are left out."""
+
+    tenant: str
+    from_: date = msgspec.field(name="from")
+    to: date
+    days: tuple[DayUsedView, ...]
+    total: UsedView

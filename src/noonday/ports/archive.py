@@ -12,7 +12,9 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import SlotKey
+from noonday.model.usage import Used
 from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 
@@ -41,6 +43,16 @@ class Slots(NamedTuple):
 
     used: int
     cap: int | None
+
+
+class Ahead(NamedTuple):
+    """What is due before a mark of the timeline."""
+
+    entries: int
+    tenants: int
+    """Whose it is: of so many tenants."""
+    is_least: bool
+    """There may be more: not all was looked at."""
 
 
 class DeadFilterQuery(msgspec.Struct, frozen=True):
@@ -168,8 +180,27 @@ class Archive(ABC):
         """Settings that were put at this instant or later, and when."""
 
     @abstractmethod
+    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
+        """What a tenant used on these days and all between, oldest first. On days that are missing, nothing."""
+
+    @abstractmethod
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
         """With its caps, which what is handed out at present counts against."""
+
+    @abstractmethod
+    async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
+        """How many jobs of a tenant wait for a time, or are paused. Counts no further than `most`.
+
+        A paused one is told from one that is over by looking at it: that is done for as many, and for ten thousand at least.
+        """
+
+    @abstractmethod
+    async def next_one_shot_ms(self, tenant: TenantId) -> int | None:
+        """When the first one-shot of a tenant is due that is among the next of the timeline."""
+
+    @abstractmethod
+    async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
+        """Which of these unique keys the tenant uses already."""
 
     @abstractmethod
     async def capped_pools(self) -> list[str]:
@@ -178,6 +209,17 @@ class Archive(ABC):
     @abstractmethod
     async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
         """How full these are. What is missing is empty, and has no cap."""
+
+    @abstractmethod
+    async def due_before(
+        self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
+    ) -> Ahead:
+        """What is due before a mark, of a tenant or for a pool if they are named. At most so many rows are looked at, of
+        whomever they are, so that it costs the same however much is due."""
+
+    @abstractmethod
+    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
+        """The same of a tenant's jobs that share a concurrency key."""
 
     @abstractmethod
     async def list_audit(

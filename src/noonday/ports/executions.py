@@ -1,13 +1,14 @@
 """What workers report, settled: the recorder's side of the store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from noonday.model.firing import Entry
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.model.usage import NOTHING, Usage
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class Settled(msgspec.Struct, frozen=True):
     """How many executions ended in each state."""
     freed: tuple[str, ...] = ()
     """Concurrency keys that have a free slot again."""
+    usage: Usage = NOTHING
+    """What was added to the usage of tenants."""
 
 
 class Executions(ABC):
@@ -56,6 +59,8 @@ class Executions(ABC):
         """Apply a batch of the log in one transaction, and move the recorder's place from `was` to `now` by compare and set.
 
         A report counts only if it names the present dispatch, the row is off the timeline, and no other worker has it.
+        What the run used is added to the usage of its tenant in the same transaction, once, however often the report comes;
+        that of a success which its handler recorded itself, with the first report of it.
         Raises StaleEpoch if the place is not `was`: somebody else records this partition.
         """
 
@@ -95,3 +100,16 @@ class Retention(msgspec.Struct, frozen=True):
     decisions_ms: int
     audit_ms: int
     receipts_ms: int
+    tenants: Mapping[TenantId, int] = {}
+    """Of tenants that keep their executions that ended, and their jobs that did, for another time than the rest: how long."""
+
+    def jobs_before_ms(self, tenant: TenantId, now_ms: int) -> int:
+        """A job of this tenant that ended may go if it has not changed since."""
+        return now_ms - self.tenants.get(tenant, self.jobs_ms)
+
+    def any_jobs_before_ms(self, now_ms: int) -> int:
+        """No tenant lets go of a job that has changed since."""
+        return now_ms - min([self.jobs_ms, *self.tenants.values()])
+
+    def keep_longer_than(self, age_ms: int) -> list[TenantId]:
+        return [tenant for tenant, own_ms in self.tenants.items() if own_ms > age_ms]

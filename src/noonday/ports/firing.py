@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from noonday.model.firing import Entry, FirePlan
-from noonday.model.ids import ExecutionId, InstanceId, JobId
+from noonday.model.ids import ExecutionId, InstanceId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
 
@@ -85,6 +85,12 @@ class Firing(ABC):
     @abstractmethod
     async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
         """Rows of some partitions with a due time up to `until_ms`, in order of (due time, key), beginning after a mark."""
+
+    @abstractmethod
+    async def walk_tenant(
+        self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
+    ) -> list[Entry]:
+        """The same of one tenant, beginning with a mark."""
 
     @abstractmethod
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:

@@ -220,6 +220,8 @@ class Recorder:
                     culprit.started_ms or culprit.ended_ms,
                     culprit.ended_ms,
                     failure,
+                    tenant=culprit.tenant,
+                    payload_bytes=culprit.payload_bytes,
                 ),
             )
         await self._apply(LogBatch(batch.offset, batch.next_offset, harmless))
@@ -260,6 +262,7 @@ class Recorder:
         await self._index.hint([entry for entry in settled.entries if entry.due_ms <= latest])
         for state, count in settled.by_state.items():
             self._metrics.executions.labels(state).inc(count)
+        self._metrics.count_usage(settled.usage)
         if settled.refused:
             await self._tell_to_stop(settled.refused)
         self.on_settled(settled)

@@ -4,12 +4,16 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from noonday.model.usage import Usage
+
+OTHERS = "(others)"
 _LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 _DURATION = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 14400)
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, max_tenants: int = 0) -> None:
+        """`max_tenants`: how many tenants are counted by their names, the first that are seen; 0: tenants are not counted."""
         self.registry = registry = CollectorRegistry()
         self.due = Counter(
             "noonday_due_total", "Entries of the timeline that came due and were claimed.", registry=registry
@@ -67,11 +71,41 @@ class Metrics:
         self.answers = Counter(
             "noonday_api_answers_total", "Answers of the API, by class.", ["class"], registry=registry
         )
+        self.tenant_runs = Counter(
+            "noonday_tenant_runs_total",
+            "Runs of a tenant that ended, by outcome.",
+            ["tenant", "outcome"],
+            registry=registry,
+        )
+        self.tenant_run_seconds = Counter(
+            "noonday_tenant_run_seconds_total", "How long the runs of a tenant took.", ["tenant"], registry=registry
+        )
+        self._max_tenants = max_tenants
+        self._named_tenants: set[str] = set()
         self._answers_by_class = [self.answers.labels(f"{first}xx") for first in range(1, 6)]
 
     def count_answer(self, status: int) -> None:
         """Of an HTTP status. Called for every request, so the labels are looked up beforehand."""
         self._answers_by_class[status // 100 - 1].inc()
+
+    def count_usage(self, usage: Usage) -> None:
+        """What runs used, of each tenant, if tenants are counted."""
+        if not self._max_tenants:
+            return
+        for (tenant, _), used in usage.items():
+            label = self._label_of(tenant)
+            others = used.runs - used.succeeded - used.failed
+            for outcome, count in (("SUCCEEDED", used.succeeded), ("FAILED", used.failed), ("OTHER", others)):
+                if count:
+                    self.tenant_runs.labels(label, outcome).inc(count)
+            self.tenant_run_seconds.labels(label).inc(used.run_ms / 1000)
+
+    def _label_of(self, tenant: str) -> str:
+        if tenant not in self._named_tenants:
+            if len(self._named_tenants) >= self._max_tenants:
+                return OTHERS
+            self._named_tenants.add(tenant)
+        return tenant
 
     def watch_tick(self, loop: str, age_sec: Callable[[], float]) -> None:
         """Whoever scrapes is told how long ago a loop came round as of then, also if everything else stands still."""

@@ -10,6 +10,7 @@ from noonday.model.ids import TenantId
 from noonday.model.rate import Rate
 from noonday.model.shares import Shares, Within
 from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, capped_by, caps_of_tenant, of_pool, of_tenant_in, pool_in
+from noonday.model.tenancy import rate_of
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
@@ -208,10 +209,3 @@ class Allowances:
                 await self._tokens.take(unused, self._clock.now_ms())
             except TokensUnavailable:
                 return
-
-
-def rate_of(settings: TenantSettings) -> Rate | None:
-    """Without a burst, a second's worth at once."""
-    if settings.rate_per_sec is None:
-        return None
-    return Rate(settings.rate_per_sec, settings.burst or max(1, round(settings.rate_per_sec)))

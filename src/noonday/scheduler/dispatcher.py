@@ -131,9 +131,6 @@ class Dispatcher:
         """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
         return entry.key in self._in_hand or entry in self._held
 
-    def why_held(self, key: str) -> str | None:
-        return next((reason for entry, reason in self._held.items() if entry.key == key), None)
-
     def release_held(self) -> None:
         """Something was freed: what is held may be tried at once."""
         self._held_until = 0.0

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from noonday.model.ids import TenantId
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
 
@@ -43,7 +44,17 @@ class Hydrator:
         for walk in self._walks:
             placed += await self._step(walk, now_ms + self._ahead_ms)
         self._join_those_at_the_end()
+        for tenant, first in self._index.left_out().items():
+            placed += await self._fetch(TenantId(tenant), first, now_ms + self._ahead_ms)
         return placed
+
+    async def _fetch(self, tenant: TenantId, first: Mark, until_ms: int) -> int:
+        """The index had too much of a tenant to take in more, and has room again."""
+        entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, PAGE)
+        last = (entries[-1].due_ms, entries[-1].key) if len(entries) == PAGE else None
+        self._index.take_in(tenant, last)
+        await self._index.place(entries)
+        return len(entries)
 
     def walk_again(self, partitions: Collection[int]) -> None:
         """Somebody else had these partitions in between: what they placed or dropped we cannot know."""

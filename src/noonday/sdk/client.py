@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from noonday.model.view import (
     Preview,
     TenantSettings,
     TenantView,
+    UsageView,
     WorkerView,
 )
 from noonday.sdk.payload import decoder_of
@@ -316,6 +317,10 @@ class Client:
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> TenantView:
         return await self._http.change(TenantView, "PUT", path_of("tenants", tenant), settings)
+
+    async def usage(self, tenant: str, from_: date | None = None, to: date | None = None) -> UsageView:
+        """What a tenant used from one day to another (UTC), both included; the last 30 days, if not said."""
+        return await self._http.get(UsageView, path_of("tenants", tenant, "usage"), {"from": from_, "to": to})
 
     async def overview(self) -> dict[str, Any]:
         """Rate, lateness and backlog as the server sees them now."""

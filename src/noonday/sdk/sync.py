@@ -172,5 +172,6 @@ class SyncClient:
     audit = paging(Client.audit)
     get_tenant = blocking(Client.get_tenant)
     put_tenant = blocking(Client.put_tenant)
+    usage = blocking(Client.usage)
     overview = blocking(Client.overview)
     health = blocking(Client.health)

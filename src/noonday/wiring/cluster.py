@@ -78,7 +78,7 @@ class Node:
         self.settings = settings
         self.roles = frozenset(roles)
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.metrics.named_tenants)
         self.clock = servers.clock
         self._servers = servers
         self._store = store

@@ -39,7 +39,7 @@ class Engine:
         self.drivers = drivers
         self.settings = settings
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.metrics.named_tenants)
         self.tracing = tracing or Tracing(None)
         self._tasks = Tasks()
         around = Surroundings(self.instance, settings, self.metrics, self.tracing)
@@ -57,7 +57,7 @@ class Engine:
             | dict(concurrency or {}),
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
-        intake = IntakePart(drivers, around, why_held=self.dispatcher.why_held, live=self.live, new_id=new_id)
+        intake = IntakePart(drivers, around, live=self.live, new_id=new_id)
         self.desk, self.reading = intake.desk, intake.reading
         self.desk.on_placed = scheduler.wake
         self.recorder.on_settled = lambda settled: _let_others_in(scheduler, settled)

@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from noonday.model.ids import TenantId
 from noonday.model.schedule import tzdata_version
 from noonday.ports.executions import Retention
 from noonday.runtime.metrics import Metrics
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
 
 _DAY_MS = 86_400_000
 _STEP = 500
+_OVERLAP_MS = 60_000
+"""Settings may become visible so much later than they say, and clocks of those who put them differ."""
 
 
 class Housekeeper:
@@ -30,6 +35,8 @@ class Housekeeper:
         self._shows_clock = shows_clock
         self._drivers = drivers
         self._retention = _in_ms(retention, limits)
+        self._own_retention: dict[TenantId, int] = {}
+        self._seen_ms = 0
         self._metrics = metrics
         self._zones = tzdata_version()
         self._offset = self._wall_minus_monotonic()
@@ -37,8 +44,18 @@ class Housekeeper:
     async def run_once(self, now_ms: int) -> int:
         await self._gauge(now_ms)
         replanned = await self._drivers.firing.replan(self._zones, _STEP, now_ms)
-        pruned = await self._drivers.executions.prune(self._retention, now_ms, _STEP)
+        await self._follow_tenants()
+        policy = msgspec.structs.replace(self._retention, tenants=self._own_retention)
+        pruned = await self._drivers.executions.prune(policy, now_ms, _STEP)
         return int(replanned == _STEP or pruned >= _STEP)
+
+    async def _follow_tenants(self) -> None:
+        """Which tenants keep what ended for a time of their own."""
+        for tenant, settings, updated_ms in await self._drivers.archive.tenants_since(self._seen_ms - _OVERLAP_MS):
+            self._seen_ms = max(self._seen_ms, updated_ms)
+            self._own_retention.pop(tenant, None)
+            if settings.retention_days is not None:
+                self._own_retention[tenant] = settings.retention_days * _DAY_MS
 
     async def _gauge(self, now_ms: int) -> None:
         counts = await self._drivers.archive.counts(now_ms)

@@ -11,6 +11,7 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
+from noonday.intake.waiting import Waiting
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.ports.archive import Archive
 from noonday.ports.bus import Bus
@@ -76,15 +77,13 @@ class IntakePart:
         drivers: Drivers,
         around: Surroundings,
         *,
-        why_held: Callable[[str], str | None] = lambda key: None,
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         limits = around.settings.limits
         viewer = Viewer(drivers.keyring, around.settings.logs_url_template)
-        self.reading = Reading(
-            archive=drivers.archive, clock=drivers.clock, viewer=viewer, why_held=why_held, live=live
-        )
+        waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
+        self.reading = Reading(archive=drivers.archive, clock=drivers.clock, viewer=viewer, waiting=waiting, live=live)
         self.desk = Desk(
             jobs=drivers.jobs,
             archive=drivers.archive,

@@ -170,6 +170,22 @@ class TelemetrySettings(Role, frozen=True, kw_only=True):
     service_name: Annotated[str, Meta(min_length=1, description="The name that traces carry.")] = "noonday"
 
 
+class MetricsSettings(Role, frozen=True, kw_only=True):
+    """What is counted besides what always is."""
+
+    tenants: Annotated[bool, Meta(description="Whether runs are also counted for each tenant.")] = False
+    max_tenants: Annotated[
+        int,
+        Meta(
+            ge=1, le=100_000, description="The first so many tenants have a label of their own; all others share one."
+        ),
+    ] = 100
+
+    @property
+    def named_tenants(self) -> int:
+        return self.max_tenants if self.tenants else 0
+
+
 class PostgresSettings(Role, frozen=True, kw_only=True):
     """Where the truth is kept on a cluster."""
 
@@ -284,6 +300,7 @@ class Settings(Role, frozen=True, kw_only=True):
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
     redis: RedisSettings = field(default_factory=RedisSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)

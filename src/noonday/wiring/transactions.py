@@ -46,8 +46,8 @@ class Transactions:
         return Desk(
             jobs=CallersJobs(callers),
             catalogue=Catalogue(registry, self._clock),
+            archive=registry,
             # Creating a job needs none of these.
-            archive=absent,
             reading=absent,
             index=absent,
             signals=absent,

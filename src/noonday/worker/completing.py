@@ -48,6 +48,8 @@ class Completing:
             progress=self._sealed(run, run._said),
             pool=dispatch.pool,
             job_id=dispatch.job_id,
+            tenant=dispatch.tenant,
+            payload_bytes=len(dispatch.payload or b""),
         )
 
     def _encoded(self, run: "Context", result: Any) -> bytes | None:

@@ -188,6 +188,8 @@ class Run:
             self.dispatch.job_id,
             trace_to_tell(self.span),
             self.started_ms - self.dispatch.due_ms if self.started_ms else 0,
+            self.dispatch.tenant,
+            len(self.dispatch.payload or b""),
         )
 
     def start_report(self, worker: WorkerId) -> Report:

@@ -18,7 +18,7 @@ from tests.support.factories import NOW_MS
 FOLDER = files("noonday.drivers.postgres")
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
 NAMED = [(port, name) for port in PORTS for name in load(port).statements]
-GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts")
+GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
 """Tables that grow with the work."""
 READ_WHOLE = {
     ("executions", "drop_audit"): "read in order of its key, and ends at its limit",
@@ -41,6 +41,7 @@ INSERT INTO revisions (job_id, revision, spec) SELECT job, 1, '{}' FROM numbers;
 INSERT INTO decisions SELECT job, n, n, 1, 'MISSED', 'r', n FROM numbers;
 INSERT INTO dead SELECT id, tenant, job_id, pool, handler, finished_ms, 1 FROM executions;
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) SELECT 't' || n % 20, n, 's', 'a', 't' || n, '{}' FROM numbers;
+INSERT INTO usage SELECT 't' || n % 200, n / 200, 1, 1, 0, 1, 1 FROM numbers;
 INSERT INTO receipts SELECT 't' || n % 20, 'k' || n, 'f', n, 200, '' FROM numbers;
 ANALYZE;
 """.replace("NOW_MS", str(NOW_MS))

@@ -16,11 +16,14 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import WorkerId
 from noonday.model.job import Concurrency, Job, JobSpec, Overlap
 from noonday.model.message import Dispatch, Report
+from noonday.model.usage import Used
+from noonday.ports.executions import Retention
 from noonday.ports.jobs import NewJob
 from tests.docs.pages import DOCS, blocks
 from tests.support.callers import CALLERS, Caller
 from tests.support.crank import Crank, first_fire, moves_of
 from tests.support.factories import (
+    DAY,
     HANDLER,
     NOW_MS,
     POOL,
@@ -227,6 +230,36 @@ async def test_what_the_worker_says_afterwards_changes_nothing(
         await crank.settle(report(dispatch, outcome))
     assert await crank.look(dispatch) == before
     assert await crank.timeline() == []
+
+
+@each_kind
+async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it_and_once(
+    caller: Caller, crank: Crank, store: Store, schema: str, kind: JobSpec
+) -> None:
+    dispatch = await fired(crank, kind)
+    said = report(dispatch, tenant=TENANT, payload_bytes=7)
+    async with caller.transaction():
+        await complete(caller, schema, said)
+    assert await usage_today(store) == []
+    settled = await crank.settle(said)
+    assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)] == list(settled.usage.values())
+    assert (await crank.settle(said)).usage == {}
+    assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)]
+
+
+async def test_what_was_completed_and_never_reported_goes_with_its_execution(
+    caller: Caller, crank: Crank, store: Store, schema: str
+) -> None:
+    dispatch = await fired(crank)
+    async with caller.transaction():
+        await complete(caller, schema, report(dispatch))
+    assert await store.database.value("SELECT count(*) FROM unreported") == 1
+    await store.executions.prune(Retention(0, 0, 0, 0, 0, 0, 0, 0), NOW_MS + DAY, 1000)
+    assert await store.database.value("SELECT count(*) FROM unreported") == 0
+
+
+async def usage_today(store: Store) -> list[Used]:
+    return [used for _, used in await store.archive.usage(TENANT, NOW_MS // DAY, NOW_MS // DAY)]
 
 
 @each_kind

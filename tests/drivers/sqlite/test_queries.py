@@ -13,7 +13,7 @@ from noonday.drivers.sqlite.queries import load
 FOLDER = files("noonday.drivers.sqlite")
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
 NAMED = [(port, name) for port in PORTS for name in load(port).statements]
-GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts")
+GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
 """Tables that grow with the work."""
 READ_WHOLE = {
     ("archive", "dead"): "read in order of its key, and ends at its limit",

@@ -11,7 +11,7 @@ from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
 
-_COPIED = ("jobs", "timeline", "executions", "decisions", "slots")
+_COPIED = ("jobs", "timeline", "executions", "decisions", "slots", "usage", "unreported")
 _OPEN = "SELECT id FROM executions WHERE state < 2 UNION SELECT key FROM timeline WHERE kind = 1"
 _UNFINISHED = {
     "jobs": f"watch & 2 > 0 OR id IN (SELECT job_id FROM executions WHERE id IN ({_OPEN}))",
@@ -57,6 +57,7 @@ class StoreView:
     async def _copy(self, chosen: Mapping[str, str]) -> sqlite3.Connection:
         copied = connect(MEMORY, FileOptions("OFF"))
         prepare(copied)
+        copied.execute("CREATE TABLE unreported (execution_id TEXT PRIMARY KEY)")
         session = await self._open_session()
         async with session.transaction(isolation="repeatable_read", readonly=True):
             for table, which in chosen.items():
@@ -75,4 +76,4 @@ class StoreView:
 
 
 def _plain(name: str) -> str:
-    return f"{name}::text" if name in ("id", "key", "job_id", "retry_of") else name
+    return f"{name}::text" if name in ("id", "key", "job_id", "retry_of", "execution_id") else name

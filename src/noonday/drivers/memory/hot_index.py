@@ -6,13 +6,13 @@ import uuid_utils
 
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
-from noonday.model.turns import Turns
+from noonday.model.turns import MOST_OF_A_TENANT, Place, Turns
 from noonday.ports.hot_index import HotIndex
 
 
 class MemoryHotIndex(HotIndex):
-    def __init__(self, lead_ms: int) -> None:
-        self._queue = Turns(lead_ms)
+    def __init__(self, lead_ms: int, most_of_a_tenant: int = MOST_OF_A_TENANT) -> None:
+        self._queue = Turns(lead_ms, most_of_a_tenant)
         self._eras: dict[int, str] = {}
 
     async def place(self, entries: Sequence[Entry]) -> None:
@@ -28,6 +28,12 @@ class MemoryHotIndex(HotIndex):
     ) -> list[Entry]:
         self._queue.own(partitions)
         return self._queue.claim(now_ms, credit, limit, shares)
+
+    def left_out(self) -> Mapping[str, Place]:
+        return self._queue.left_out()
+
+    def take_in(self, tenant: str, until: Place | None) -> None:
+        self._queue.take_in(tenant, until)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)

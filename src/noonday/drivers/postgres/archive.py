@@ -15,8 +15,10 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
+from noonday.model.usage import Used
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
+    Ahead,
     Archive,
     DeadFilterQuery,
     DeadLetter,
@@ -27,6 +29,7 @@ from noonday.ports.archive import (
     Slots,
     WorkerRow,
 )
+from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -169,11 +172,25 @@ class PostgresArchive(Archive):
         rows = await self._database.fetch(SQL.tenants_since, since_ms)
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
+    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
+        rows = await self._database.fetch(SQL.usage, tenant, from_day, to_day)
+        return [(day, Used(*counts)) for day, *counts in rows]
+
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
         async with self._database.transaction() as session:
             await session.execute(SQL.put_tenant, tenant, as_json(settings), audit.at_ms)
             await _set_caps(session, tenant, caps_of_tenant(tenant, settings))
             await _add_audit(session, audit)
+
+    async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
+        return int(await self._database.value(SQL.jobs_waiting, tenant, most))
+
+    async def next_one_shot_ms(self, tenant: TenantId) -> int | None:
+        due_ms: int | None = await self._database.value(SQL.next_one_shot, tenant)
+        return due_ms
+
+    async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
+        return {key for (key,) in await self._database.fetch(SQL.keys_taken, tenant, list(keys))}
 
     async def capped_pools(self) -> list[str]:
         return [name for (name,) in await self._database.fetch(SQL.capped_pools)]
@@ -181,6 +198,20 @@ class PostgresArchive(Archive):
     async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
         rows = await self._database.fetch(SQL.slots, [tenant for tenant, _ in keys], [name for _, name in keys])
         return {(tenant, name): Slots(used, cap) for tenant, name, used, cap in rows}
+
+    async def due_before(
+        self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
+    ) -> Ahead:
+        if tenant is None:
+            return await self._ahead(SQL.due_before, *mark, most, pool)
+        return await self._ahead(SQL.due_before_of, *mark, most, tenant, pool)
+
+    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
+        return await self._ahead(SQL.due_before_with_key, *mark, most, tenant, key)
+
+    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *of: str | None) -> Ahead:
+        count, tenants, looked_at = await self._database.row(query, due_ms, key, most, *of)
+        return Ahead(count, tenants, is_least=looked_at >= most)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 import asyncpg
+import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.ledger import (
@@ -19,11 +20,13 @@ from noonday.drivers.postgres.ledger import (
 )
 from noonday.drivers.postgres.queries import load
 from noonday.ledger.ledger import as_json
+from noonday.ledger.pruning import LOOKED_AT, PruneWalk
 from noonday.ledger.settling import Settlement, found, sort_out, successes_first
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Outcome, State
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
 from noonday.ports.executions import Executions, Place, Retention, Settled
 from noonday.ports.jobs import Execution
 
@@ -38,6 +41,7 @@ class PostgresExecutions(Executions):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prune_jobs_after = ("", FIRST_ID)
+        self._walk = PruneWalk(FIRST_ID)
         self._partitions_at_ms = 0
 
     async def place(self, partition: int) -> Place | None:
@@ -93,14 +97,20 @@ class PostgresExecutions(Executions):
         await self._keep_partitions(now_ms)
         went: int = 0
         for age_ms, states in _by_age(policy).items():
-            went += await self._prune_executions(states, now_ms - age_ms, limit)
+            if exempt := policy.keep_longer_than(age_ms):
+                went += await self._prune_but(exempt, states, now_ms, age_ms, limit)
+            else:
+                went += await self._prune_executions(states, now_ms - age_ms, limit)
+        went += await self._prune_of_tenants(policy, now_ms, limit)
         value = self._database.value
         went += await value(SQL.drop_decisions, now_ms - policy.decisions_ms, limit)
         went += await value(SQL.drop_audit, now_ms - policy.audit_ms, limit)
         went += await value(SQL.drop_receipts, now_ms - policy.receipts_ms, limit)
+        went += await value(SQL.drop_usage, now_ms // DAY_MS - KEPT_DAYS, limit)
         went += await value(SQL.drop_unused_revisions, limit)
         await value(SQL.drop_workers, now_ms - policy.succeeded_ms)
-        went += await self._prune_jobs(now_ms - policy.jobs_ms, limit)
+        await value(SQL.drop_unreported, _first_id_at(now_ms - policy.succeeded_ms))
+        went += await self._prune_jobs(policy, now_ms, limit)
         return went
 
     async def _keep_partitions(self, now_ms: int) -> None:
@@ -117,15 +127,50 @@ class PostgresExecutions(Executions):
     async def _prune_executions(self, states: Sequence[State], before_ms: int, limit: int) -> int:
         if before_ms <= 0:
             return 0
-        time = f"{before_ms:012x}"
-        newest = f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
+        newest = _first_id_at(before_ms)
         count: int = await self._database.value(SQL.drop_executions, newest, list(states), before_ms, limit)
         return count
 
-    async def _prune_jobs(self, before_ms: int, limit: int) -> int:
+    async def _prune_but(
+        self, exempt: Sequence[TenantId], states: Sequence[State], now_ms: int, age_ms: int, limit: int
+    ) -> int:
+        before_ms, name = now_ms - age_ms, ",".join(state.name for state in states)
+        bounds = (_first_id_at(before_ms), list(states), before_ms, limit)
+        row = await self._database.row(
+            SQL.old_executions_but, *bounds, self._walk.mark_of(name), LOOKED_AT * limit, list(exempt)
+        )
+        self._walk.move(name, row[1], now_ms)
+        return await self._drop(row[0])
+
+    async def _prune_of_tenants(self, policy: Retention, now_ms: int, limit: int) -> int:
+        """Of tenants that have a time of their own: one page of their jobs a step, round and round."""
+        went, looked_at = 0, 0
+        for tenant in self._walk.tenants_from_mark(policy.tenants):
+            page = [job for (job,) in await self._database.fetch(SQL.jobs_of, tenant, self._walk.job, limit)]
+            before_ms = now_ms - policy.tenants[tenant]
+            bounds = (_first_id_at(before_ms), before_ms, limit - went)
+            old = await self._database.fetch(SQL.old_executions_of, page, *bounds)
+            dropped = await self._drop([execution for (execution,) in old])
+            went, looked_at = went + dropped, looked_at + len(page)
+            if went >= limit:
+                break  # There may be more of the same jobs.
+            self._walk.looked_at(page, limit)
+            if looked_at >= limit:
+                break
+        return went
+
+    async def _drop(self, ids: Sequence[str]) -> int:
+        return int(await self._database.value(SQL.drop_these, list(ids))) if ids else 0
+
+    async def _prune_jobs(self, policy: Retention, now_ms: int, limit: int) -> int:
         """One page of all jobs a step, round and round."""
+        before_ms = policy.any_jobs_before_ms(now_ms)
         page = await self._database.fetch(SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
-        gone = [(tenant, job) for tenant, job, ended in page if ended]
+        gone = [
+            (tenant, job)
+            for tenant, job, updated_ms, ended in page
+            if ended and updated_ms < policy.jobs_before_ms(tenant, now_ms)
+        ]
         if gone:
             await self._database.value(SQL.drop_jobs, [t for t, _ in gone], [job for _, job in gone], before_ms)
         self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", FIRST_ID)
@@ -159,16 +204,17 @@ class _Settle:
         self._signs = signs
 
     async def attempt(self) -> Settled:
-        ledger_text, settled = await self._decide()
+        ledger_text, settled, said_again = await self._decide()
+        usage = together(usage_of(self._plain), settled.usage)
         async with self._database.session() as session:
             try:
                 if self._signs:
                     async with session.transaction():
                         await _note_signs(session, self._signs, self._now.partition)
-                        await self._write(session, ledger_text)
+                        told = await self._write(session, ledger_text, usage, said_again)
                         await _keep_progress(session, self._signs)
                 else:
-                    await self._write(session, ledger_text)
+                    told = await self._write(session, ledger_text, usage, said_again)
             except asyncpg.PostgresError as error:
                 if error.sqlstate == STALE_PLACE:
                     raise StaleEpoch(
@@ -180,26 +226,31 @@ class _Settle:
             else:
                 if self._plain:
                     settled.by_state["SUCCEEDED"] = settled.by_state.get("SUCCEEDED", 0) + len(self._plain)
-                return settled
+                of_told = usage_of(report for report in said_again if report.execution_id in told)
+                return msgspec.structs.replace(settled, usage=together(usage, of_told))
         self._others += [report for report in self._plain if report.execution_id in unfit]
         self._others.sort(key=lambda report: self._order[id(report)])
         self._plain = [report for report in self._plain if report.execution_id not in unfit]
         return await self.attempt()
 
-    async def _decide(self) -> tuple[str | None, Settled]:
+    async def _decide(self) -> tuple[str | None, Settled, list[Report]]:
+        """What to write, what it does, and which successes were settled before."""
         if not self._others:
-            return None, Settled((), (), {})
+            return None, Settled((), (), {}), []
         rows = versioned(await self._database.value(SQL.find, [report.execution_id for report in self._others]))
         settlement = sort_out((row for row, _ in rows), self._others)
         books, touched = await books_for(self._database, settlement)
         ledger, settled = settlement.settle(books, self._now_ms)
         concerned = {execution.id for execution, _, _ in settlement.cases}
         checks = {"rows": [(row.id, version) for row, version in rows if row.id in concerned], "jobs": touched}
-        return as_json(payload_of(ledger) | checks) if concerned else None, settled
+        return as_json(payload_of(ledger) | checks) if concerned else None, settled, ledger.said_again
 
-    async def _write(self, session: Session, ledger_text: str | None) -> None:
+    async def _write(
+        self, session: Session, ledger_text: str | None, usage: Usage, said_again: Sequence[Report]
+    ) -> list[str]:
+        """Answers which executions, of those that were settled before, are reported for the first time."""
         was, now, plain = self._was, self._now, self._plain
-        await session.fetchval(
+        told: list[str] | None = await session.fetchval(
             SQL.settle,
             now.partition,
             was.era if was else None,
@@ -217,7 +268,15 @@ class _Settle:
             [report.progress for report in plain],
             ledger_text,
             self._now_ms,
+            as_json(usage_rows(usage)) if usage or said_again else None,
+            as_json([(report.execution_id, *row) for report in said_again for row in usage_rows(usage_of([report]))]),
         )
+        return told or []
+
+
+def _first_id_at(ms: int) -> str:
+    time = f"{max(0, ms):012x}"
+    return f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
 
 
 def _by_age(policy: Retention) -> dict[int, list[State]]:

@@ -26,7 +26,7 @@ from noonday.ledger.volley import Volley, is_careful, is_plain
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.firing import Entry, Kind
-from noonday.model.ids import PARTITIONS, InstanceId, JobId, execution_id
+from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.slots import SlotKey, capped_by
@@ -71,6 +71,12 @@ class PostgresFiring(Firing):
             rows = await self._database.fetch(SQL.walk_all, *bounds)
         else:
             rows = await self._database.fetch(SQL.walk, *bounds, list(partitions))
+        return [Entry(*row) for row in rows]
+
+    async def walk_tenant(
+        self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
+    ) -> list[Entry]:
+        rows = await self._database.fetch(SQL.walk_tenant, *first, until_ms, limit, list(partitions), tenant)
         return [Entry(*row) for row in rows]
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:

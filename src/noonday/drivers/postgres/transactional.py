@@ -6,7 +6,7 @@ our search_path while it runs. Parameters and answers are text and numbers, what
 
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from noonday.ledger.settling import sort_out
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
 from noonday.model.ids import JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
+from noonday.model.view import TenantSettings
 from noonday.ports.completions import Completions
 from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
 
@@ -80,7 +81,7 @@ class CallersJobs(Jobs):
 
 
 class CallersRegistry:
-    """Which pools and handlers there are: what a catalogue asks an archive."""
+    """Which pools and handlers there are, and what a tenant may have: what a catalogue, and quotas, ask an archive."""
 
     def __init__(self, connection: CallersConnection) -> None:
         self._connection = connection
@@ -91,6 +92,22 @@ class CallersRegistry:
     async def find_handler(self, pool: str, name: str) -> HandlerInfo | None:
         text = await self._connection.value(SQL.handler, pool, name)
         return None if text is None else msgspec.json.decode(text, type=HandlerInfo)
+
+    async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
+        """Without the time they were put at."""
+        text = await self._connection.value(SQL.tenant, tenant)
+        return None if text is None else (msgspec.json.decode(text, type=TenantSettings), 0)
+
+    async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
+        return int(await self._connection.value(SQL.waiting, tenant, most))
+
+    async def next_one_shot_ms(self, tenant: TenantId) -> int | None:
+        due_ms: int | None = await self._connection.value(SQL.next_one_shot, tenant)
+        return due_ms
+
+    async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
+        """None: one that is taken is refused here in any case."""
+        return set()
 
 
 class PostgresCompletions(Completions):

@@ -11,7 +11,7 @@ from noonday.drivers.redis.listener import Listener
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
-from noonday.model.turns import Turns
+from noonday.model.turns import MOST_OF_A_TENANT, Place, Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 
@@ -32,7 +32,7 @@ class HintedHotIndex(HotIndex):
     def __init__(self, connection: Connection, clock: Clock, lead_ms: int, prefix: str = "noonday") -> None:
         self._connection = connection
         self._channel = f"{prefix}:hints"
-        self._queue = Turns(lead_ms)
+        self._queue = Turns(lead_ms, MOST_OF_A_TENANT)
         self._eras: dict[int, str] = {}
         """Of the partitions that are ours."""
         self._listener = Listener(connection, self._channel, clock, heard=self._on_hint)
@@ -58,6 +58,12 @@ class HintedHotIndex(HotIndex):
     ) -> list[Entry]:
         await self._own(partitions)
         return self._queue.claim(now_ms, credit, limit, shares)
+
+    def left_out(self) -> Mapping[str, Place]:
+        return self._queue.left_out()
+
+    def take_in(self, tenant: str, until: Place | None) -> None:
+        self._queue.take_in(tenant, until)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)

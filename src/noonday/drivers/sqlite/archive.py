@@ -18,8 +18,10 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
+from noonday.model.usage import Used
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
+    Ahead,
     Archive,
     DeadFilterQuery,
     DeadLetter,
@@ -30,6 +32,7 @@ from noonday.ports.archive import (
     Slots,
     WorkerRow,
 )
+from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
@@ -170,6 +173,10 @@ class SqliteArchive(Archive):
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_since, since_ms))
         return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
 
+    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.usage, tenant, from_day, to_day))
+        return [(day, Used(*counts)) for day, *counts in rows]
+
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
         def work(conn: sqlite3.Connection) -> None:
             conn.execute(SQL.put_tenant, (tenant, as_json(settings), audit.at_ms))
@@ -178,6 +185,18 @@ class SqliteArchive(Archive):
 
         await self._database.write(work)
 
+    async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
+        row = await self._database.read(lambda conn: conn.execute(SQL.jobs_waiting, (tenant, most)).fetchone())
+        return int(row[0])
+
+    async def next_one_shot_ms(self, tenant: TenantId) -> int | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.next_one_shot, (tenant,)).fetchone())
+        return row[0] if row else None
+
+    async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
+        wanted = as_json(list(keys))
+        return {key for (key,) in await self._database.read(lambda conn: rows_of(conn, SQL.keys_taken, tenant, wanted))}
+
     async def capped_pools(self) -> list[str]:
         return [name for (name,) in await self._database.read(lambda conn: rows_of(conn, SQL.capped_pools))]
 
@@ -185,6 +204,19 @@ class SqliteArchive(Archive):
         named = as_json(list(keys))
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.slots, named))
         return {(tenant, name): Slots(used, cap) for tenant, name, used, cap in rows}
+
+    async def due_before(
+        self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
+    ) -> Ahead:
+        return await self._ahead(SQL.due_before, *mark, most, tenant, pool)
+
+    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
+        return await self._ahead(SQL.due_before_with_key, *mark, most, tenant, key)
+
+    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *of: str | None) -> Ahead:
+        parameters = (due_ms, key, most, *of)
+        row = await self._database.read(lambda conn: conn.execute(query, parameters).fetchone())
+        return Ahead(row[0], row[1], is_least=row[2] >= most)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int

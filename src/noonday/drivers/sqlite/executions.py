@@ -1,7 +1,7 @@
 """Executions in SQLite."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -9,11 +9,13 @@ from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.ledger import executions_of, let_go_of_slots, rows_of, settle
 from noonday.drivers.sqlite.queries import load
 from noonday.ledger.ledger import as_json, move
+from noonday.ledger.pruning import LOOKED_AT, PruneWalk
 from noonday.ledger.settling import Settlement, found, sort_out, successes_first
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Outcome, State
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
 from noonday.ports.executions import Executions, Place, Retention, Settled
 from noonday.ports.jobs import Execution
 
@@ -24,6 +26,7 @@ class SqliteExecutions(Executions):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prune_jobs_after = ("", "")
+        self._walk = PruneWalk("")
 
     async def place(self, partition: int) -> Place | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.place, (partition,)).fetchone())
@@ -42,15 +45,20 @@ class SqliteExecutions(Executions):
         now: Place,
         now_ms: int,
     ) -> Settled:
-        def work(conn: sqlite3.Connection) -> Settled:
+        def work(conn: sqlite3.Connection, settle: Callable[..., Settled]) -> Settled:
             _move_place(conn, was, now)
             _note_signs(conn, signs, now.partition)
-            settled = _settle(conn, reports, now_ms)
+            settled = settle(conn, reports, now_ms)
             # A run may have said so in the same batch in which it began.
             _keep_progress(conn, signs)
+            if settled.usage:
+                conn.execute(SQL.add_usage, (as_json(usage_rows(settled.usage)),))
             return settled
 
-        return await self._database.write(work)
+        try:
+            return await self._database.write(lambda conn: work(conn, _settle))
+        except _SettledBefore:
+            return await self._database.write(lambda conn: work(conn, _settle_one_by_one))
 
     async def workers_to_judge(self, partition: int) -> list[WorkerId]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.workers_to_judge, partition))
@@ -89,22 +97,66 @@ class SqliteExecutions(Executions):
             (State.EXPIRED, policy.expired_ms),
             (State.DEAD, policy.dead_ms),
         ):
-            went += _prune_executions(conn, state, now_ms - age_ms, limit)
+            if exempt := policy.keep_longer_than(age_ms):
+                went += self._prune_but(conn, exempt, state, now_ms, age_ms, limit)
+            else:
+                went += _prune_executions(conn, state, now_ms - age_ms, limit)
+        went += self._prune_of_tenants(conn, policy, now_ms, limit)
         went += conn.execute(SQL.drop_decisions, (now_ms - policy.decisions_ms, limit)).rowcount
         went += conn.execute(SQL.drop_audit, (now_ms - policy.audit_ms, limit)).rowcount
         went += conn.execute(SQL.drop_receipts, (now_ms - policy.receipts_ms, limit)).rowcount
+        went += conn.execute(SQL.drop_usage, (now_ms // DAY_MS - KEPT_DAYS, limit)).rowcount
         went += conn.execute(SQL.drop_unused_revisions, (limit,)).rowcount
         conn.execute(SQL.drop_workers, (now_ms - policy.succeeded_ms,))
-        return went + self._prune_jobs(conn, now_ms - policy.jobs_ms, limit)
+        return went + self._prune_jobs(conn, policy, now_ms, limit)
 
-    def _prune_jobs(self, conn: sqlite3.Connection, before_ms: int, limit: int) -> int:
+    def _prune_but(
+        self,
+        conn: sqlite3.Connection,
+        exempt: Sequence[TenantId],
+        state: State,
+        now_ms: int,
+        age_ms: int,
+        limit: int,
+    ) -> int:
+        before_ms = now_ms - age_ms
+        mark = self._walk.mark_of(state.name)
+        parameters = (_first_id_at(before_ms), int(state), before_ms, LOOKED_AT * limit, mark, as_json(list(exempt)))
+        text, last = conn.execute(SQL.old_executions_but, parameters).fetchone()
+        ids = msgspec.json.decode(text, type=list[str])
+        self._walk.move(state.name, ids[limit - 1] if len(ids) > limit else last, now_ms)
+        return _drop_executions(conn, as_json(ids[:limit]))
+
+    def _prune_of_tenants(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
+        """Of tenants that have a time of their own: one page of their jobs a step, round and round."""
+        went, looked_at = 0, 0
+        for tenant in self._walk.tenants_from_mark(policy.tenants):
+            page = msgspec.json.decode(
+                conn.execute(SQL.jobs_of, (tenant, self._walk.job, limit)).fetchone()[0], type=list[str]
+            )
+            before_ms = now_ms - policy.tenants[tenant]
+            parameters = (as_json(page), _first_id_at(before_ms), before_ms, limit - went)
+            dropped = _drop_executions(conn, conn.execute(SQL.old_executions_of, parameters).fetchone()[0])
+            went, looked_at = went + dropped, looked_at + len(page)
+            if went >= limit:
+                break  # There may be more of the same jobs.
+            self._walk.looked_at(page, limit)
+            if looked_at >= limit:
+                break
+        return went
+
+    def _prune_jobs(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
         """One page of all jobs a step, round and round: a look at each would hold up the writer when there are many."""
-        page = rows_of(conn, SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
-        gone = as_json([(tenant, job) for tenant, job, ended in page if ended])
+        page = rows_of(conn, SQL.jobs_page, *self._prune_jobs_after, policy.any_jobs_before_ms(now_ms), limit)
+        gone = [
+            (tenant, job)
+            for tenant, job, updated_ms, ended in page
+            if ended and updated_ms < policy.jobs_before_ms(tenant, now_ms)
+        ]
         for query in (SQL.drop_jobs, SQL.drop_revisions, SQL.drop_fires):
-            conn.execute(query, (gone,))
+            conn.execute(query, (as_json(gone),))
         self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", "")
-        return sum(ended for _, _, ended in page)
+        return len(gone)
 
 
 def _fate(execution: Execution) -> Outcome:
@@ -149,16 +201,31 @@ def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
         conn.execute(SQL.greet_handler, (handler.pool, handler.name, as_json(handler)))
 
 
+class _SettledBefore(Exception):
+    """A success has come that an earlier batch had: which of them are new can only be told before they are settled."""
+
+
+def _settle_one_by_one(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+    plain, others = successes_first(reports)
+    return _settle_each(conn, plain + others, now_ms)
+
+
 def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
     plain, others = successes_first(reports)
     succeeded = _succeed(conn, plain) if plain else 0
+    applied = plain
     if succeeded < len(plain):
-        others += _not_applied(conn, plain)
-    freed = let_go_of_slots(conn, [report.execution_id for report in plain]) if _any_slots(conn) else ()
+        applied, not_applied = _apart(conn, plain)
+        if len(applied) > succeeded:
+            raise _SettledBefore
+        others += not_applied
+    freed = let_go_of_slots(conn, [report.execution_id for report in applied]) if _any_slots(conn) else ()
     answer = _settle_each(conn, others, now_ms)
     if succeeded:
         answer.by_state["SUCCEEDED"] = answer.by_state.get("SUCCEEDED", 0) + succeeded
-    return msgspec.structs.replace(answer, freed=(*answer.freed, *freed)) if freed else answer
+    return msgspec.structs.replace(
+        answer, freed=(*answer.freed, *freed), usage=together(usage_of(applied), answer.usage)
+    )
 
 
 def _any_slots(conn: sqlite3.Connection) -> bool:
@@ -195,10 +262,17 @@ def _success(report: Report) -> tuple[object, ...]:
     )
 
 
-def _not_applied(conn: sqlite3.Connection, reports: Sequence[Report]) -> list[Report]:
-    """Which of the plain reports the plain statement did not take."""
+def _apart(conn: sqlite3.Connection, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """Which plain reports are settled now, each execution once, and which the plain statement did not take."""
     rows = {row.id: row for row in executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))}
-    return [report for report in reports if not _is_settled_by(rows.get(report.execution_id), report)]
+    applied: dict[ExecutionId, Report] = {}
+    others = []
+    for report in reports:
+        if _is_settled_by(rows.get(report.execution_id), report):
+            applied.setdefault(report.execution_id, report)
+        else:
+            others.append(report)
+    return list(applied.values()), others
 
 
 def _is_settled_by(row: Execution | None, report: Report) -> bool:
@@ -221,8 +295,16 @@ def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: in
 def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, limit: int) -> int:
     if before_ms <= 0:
         return 0
-    newest = f"{before_ms:012x}"
-    ids = conn.execute(SQL.old_executions, (f"{newest[:8]}-{newest[8:]}", int(state), before_ms, limit)).fetchone()[0]
+    parameters = (_first_id_at(before_ms), int(state), before_ms, limit)
+    return _drop_executions(conn, conn.execute(SQL.old_executions, parameters).fetchone()[0])
+
+
+def _drop_executions(conn: sqlite3.Connection, ids: str) -> int:
     went = conn.execute(SQL.drop_executions, (ids,)).rowcount
     conn.execute(SQL.drop_dead, (ids,))
     return went
+
+
+def _first_id_at(ms: int) -> str:
+    time = f"{max(0, ms):012x}"
+    return f"{time[:8]}-{time[8:]}"

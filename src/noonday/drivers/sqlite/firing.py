@@ -1,6 +1,7 @@
 """The timeline in SQLite."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.ledger import (
     caps_of,
+    change_slots,
     executions_of,
     limits_of,
     open_executions,
@@ -24,7 +26,7 @@ from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
 from noonday.model.execution import Outcome, State
 from noonday.model.firing import Entry, Kind
-from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, execution_id
+from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.slots import SlotKey, capped_by
@@ -64,6 +66,14 @@ class SqliteFiring(Firing):
             return _entries.decode(conn.execute(SQL.walk_some, (*bounds, named)).fetchone()[0])
 
         return await self._database.read(work)
+
+    async def walk_tenant(
+        self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
+    ) -> list[Entry]:
+        parameters = (*first, until_ms, limit, as_json(list(partitions)), tenant)
+        return await self._database.read(
+            lambda conn: _entries.decode(conn.execute(SQL.walk_tenant, parameters).fetchone()[0])
+        )
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
         wanted = as_json([(entry.tenant, entry.key) for entry in entries])
@@ -118,6 +128,7 @@ class _Fire:
         self.fired_plain: list[str] = []
         self.used: dict[SlotKey, int] = {}
         self.caps: dict[SlotKey, int] = {}
+        self._keys: dict[tuple[str, str], list[SlotKey]] = {}
 
     def fire(self, shots: Sequence[Shot]) -> Fired:
         epochs = _epochs(self.conn)
@@ -132,11 +143,15 @@ class _Fire:
         return self._answer(volley, tuple(sorted(lost)))
 
     def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
-        """One-shots that nothing can stand in the way of are fired at once, if not one of them is stale. Answers the rest."""
-        plain = [shot.entry for shot in shots if self._is_plain(shot)]
+        """One-shots that nothing but a cap can stand in the way of are fired at once, if not one of them is stale. Answers the
+        rest."""
+        plain = [shot.entry for shot in shots if is_plain(shot)]
         if not plain:
             return shots
-        rows = [(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms) for e in plain]
+        chosen, full, taken = self._within_caps(plain)
+        rows = [
+            (execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._names_of(e)) for e in chosen
+        ]
         named = as_json(rows)
         self.conn.execute("SAVEPOINT plain")
         moves = move(State.PENDING, self.now_ms)
@@ -146,16 +161,41 @@ class _Fire:
             self.conn.execute("RELEASE plain")
             return shots
         self.conn.execute("RELEASE plain")
+        if taken:
+            change_slots(self.conn, taken)
+            self.used = {key: used + taken[key] for key, used in self.used.items()}
         answer = self.conn.execute(SQL.plain_dispatches, (named, self.now_ms)).fetchone()[0]
         self.dispatches = _dispatches.decode(answer)
-        self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, plain, strict=True)]
-        self.fired_plain = [entry.key for entry in plain]
-        return [shot for shot in shots if not self._is_plain(shot)]
+        self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
+        self.fired_plain = [entry.key for entry in chosen]
+        self.present += full
+        return [shot for shot in shots if not is_plain(shot)]
 
-    def _is_plain(self, shot: Shot) -> bool:
-        if not is_plain(shot):
-            return False
-        return not self.caps or not any(key in self.caps for key in capped_by(shot.entry.tenant, shot.entry.pool))
+    def _within_caps(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry], Counter[SlotKey]]:
+        """Those that there are slots for, those that there are none for, and how many are taken."""
+        taken: Counter[SlotKey] = Counter()
+        if not self.caps:
+            return entries, [], taken
+        chosen, full = [], []
+        for entry in entries:
+            keys = self._capped(entry.tenant, entry.pool)
+            if all(self.used[key] + taken[key] < self.caps[key] for key in keys):
+                for key in keys:
+                    taken[key] += 1
+                chosen.append(entry)
+            else:
+                full.append(entry)
+        return chosen, full, taken
+
+    def _names_of(self, entry: Entry) -> list[str] | None:
+        return [name for _, name in self._capped(entry.tenant, entry.pool)] or None if self.caps else None
+
+    def _capped(self, tenant: str, pool: str) -> list[SlotKey]:
+        """What a tenant's executions in a pool count against."""
+        keys = self._keys.get((tenant, pool))
+        if keys is None:
+            keys = self._keys[tenant, pool] = [key for key in capped_by(tenant, pool) if key in self.caps]
+        return keys
 
     def _drop_stale(self, shots: Sequence[Shot]) -> list[Shot]:
         """Compare each entry with the row that is on the timeline now."""

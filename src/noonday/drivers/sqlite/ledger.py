@@ -144,16 +144,14 @@ def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None
         conn.execute(SQL.drop_free_slots)
 
 
-def let_go_of_slots(conn: sqlite3.Connection, executions: Sequence[ExecutionId]) -> tuple[str, ...]:
-    """What executions that have ended still hold. Answers the names of what was freed."""
-    held = rows_of(conn, SQL.slots_of_ended, as_json(executions))
-    if not held:
-        return ()
+def let_go_of_slots(conn: sqlite3.Connection, ended: Sequence[ExecutionId]) -> tuple[str, ...]:
+    """What executions that were just ended held. Answers the names of what was freed."""
     freed: Counter[SlotKey] = Counter()
-    for tenant, name, count in held:
-        freed[slot_key(tenant, name)] -= count
-    _run(conn, SQL.clear_slots, executions)
-    change_slots(conn, freed)
+    for tenant, names, count in rows_of(conn, SQL.slots_of, as_json(ended)):
+        for name in names:
+            freed[slot_key(tenant, name)] -= count
+    if freed:
+        change_slots(conn, freed)
     return tuple(name for _, name in freed)
 
 

@@ -24,6 +24,8 @@ from tests.scenarios.life import effects_of, now_ms
 from tests.scenarios.process import until
 
 SAY_EVERY_SEC = 5.0
+CAPS = {"maxRunning": 60, "pools": {"p": {"maxRunning": 50}}}
+"""Low enough to be reached, and never to be exceeded."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
         await cluster.ready(*(seat.process for seat in seats.values()))
         await cluster.known(*cluster.alive("worker"))
         await cluster.owned_by(plan.kinds["scheduler"])
+        status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", CAPS)
+        assert status == 200, answer
         run = _Run(plan, cluster, site, seats, say)
         await run.live()
         copy = await cluster.store.copy()

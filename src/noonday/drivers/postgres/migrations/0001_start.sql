@@ -193,6 +193,24 @@ CREATE TABLE tenants (
 );
 CREATE INDEX tenants_updated ON tenants (updated_ms);
 
+-- What the runs of a tenant used that ended on a day (UTC, counted from 1970-01-01).
+CREATE TABLE usage (
+    tenant        text COLLATE "C" NOT NULL,
+    day           bigint NOT NULL,
+    runs          bigint NOT NULL,
+    succeeded     bigint NOT NULL,
+    failed        bigint NOT NULL,
+    run_ms        bigint NOT NULL,
+    payload_bytes bigint NOT NULL,
+    PRIMARY KEY (tenant, day)
+) WITH (fillfactor = 50);
+CREATE INDEX usage_day ON usage (day);
+
+-- Ends that a handler has recorded itself and its worker has not reported yet: they count as used when it does.
+CREATE TABLE unreported (
+    execution_id uuid PRIMARY KEY
+);
+
 CREATE TABLE pauses (
     kind     text NOT NULL,
     name     text COLLATE "C" NOT NULL,

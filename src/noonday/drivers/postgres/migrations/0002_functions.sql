@@ -193,10 +193,35 @@ BEGIN
     END IF;
 END $$;
 
--- Settle a batch of the log: move the place, settle plain successes, write what was decided of the rest.
+-- Add to what tenants have used: counted [[tenant, day, runs, succeeded, failed, run_ms, payload_bytes]]; said_again [[execution,
+-- tenant, ...]], of successes that were settled before, counts for those that nobody has reported yet. Answers which these are.
+CREATE FUNCTION add_usage(counted jsonb, said_again jsonb) RETURNS uuid[] LANGUAGE plpgsql AS $$
+DECLARE
+    told uuid[];
+BEGIN
+    IF jsonb_array_length(said_again) > 0 THEN
+        WITH gone AS (
+            DELETE FROM unreported u USING jsonb_array_elements(said_again) e WHERE u.execution_id = (e ->> 0)::uuid
+            RETURNING u.execution_id, e - 0 AS used)
+        SELECT array_agg(execution_id), counted || coalesce(jsonb_agg(used), '[]') INTO told, counted FROM gone;
+    END IF;
+    INSERT INTO usage (tenant, day, runs, succeeded, failed, run_ms, payload_bytes)
+    SELECT e ->> 0, (e ->> 1)::bigint, sum((e ->> 2)::bigint), sum((e ->> 3)::bigint), sum((e ->> 4)::bigint),
+           sum((e ->> 5)::bigint), sum((e ->> 6)::bigint)
+    FROM jsonb_array_elements(counted) e GROUP BY 1, 2 ORDER BY (e ->> 0) COLLATE "C", 2
+    ON CONFLICT (tenant, day) DO UPDATE
+    SET runs = usage.runs + excluded.runs, succeeded = usage.succeeded + excluded.succeeded,
+        failed = usage.failed + excluded.failed, run_ms = usage.run_ms + excluded.run_ms,
+        payload_bytes = usage.payload_bytes + excluded.payload_bytes;
+    RETURN told;
+END $$;
+
+-- Settle a batch of the log: move the place, settle plain successes, write what was decided of the rest, add what was used, as in
+-- add_usage.
 CREATE FUNCTION settle(log_partition integer, was_era text, was_next bigint, now_era text, now_next bigint, now_tick_ms bigint, now_recent text,
                        ids uuid[], dispatches integer[], workers_ text[], started bigint[], ended bigint[],
-                       results bytea[], said bytea[], w jsonb, now_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+                       results bytea[], said bytea[], w jsonb, now_ms bigint, counted jsonb, said_again jsonb)
+RETURNS uuid[] LANGUAGE plpgsql AS $$
 DECLARE
     done uuid[];
     let_go jsonb;
@@ -240,11 +265,13 @@ BEGIN
                 SELECT json_agg(id)::text FROM unnest(ids) id WHERE id <> ALL (coalesce(done, '{}')));
         END IF;
     END IF;
-    -- Slots are locked last, and each is changed once.
+    -- Slots are locked last but for the usage, and each is changed once.
     IF let_go IS NOT NULL OR w ? 'slots' THEN
         PERFORM write_ledger(jsonb_build_object(
             'slots', merge_slots(coalesce(let_go, '[]') || coalesce(w -> 'slots', '[]'))), now_ms);
     END IF;
+    -- After everything else that others may wait for: all recorders add to the same few rows.
+    RETURN CASE WHEN counted IS NOT NULL THEN add_usage(counted, said_again) END;
 END $$;
 
 -- Partitions of `executions` for whole days, made ahead. A day of which the default partition has rows stays there.

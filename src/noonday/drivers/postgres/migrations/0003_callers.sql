@@ -62,6 +62,7 @@ DECLARE
     w constant jsonb := said::jsonb;
 BEGIN
     PERFORM apply_ledger(w, now_ms);
+    INSERT INTO unreported (execution_id) SELECT (e ->> 0)::uuid FROM jsonb_array_elements(w -> 'rows') e ON CONFLICT DO NOTHING;
     PERFORM callers_tell(coalesce(w -> 'put', '[]'));
     RETURN true;
 EXCEPTION WHEN SQLSTATE 'ND002' THEN
@@ -76,4 +77,40 @@ $$;
 -- What workers say of a handler.
 CREATE FUNCTION callers_handler(wanted_pool text, wanted text) RETURNS text LANGUAGE sql SET search_path FROM CURRENT AS $$
     SELECT info FROM handlers WHERE pool = wanted_pool AND name = wanted
+$$;
+
+-- A tenant's settings.
+CREATE FUNCTION callers_tenant(wanted text) RETURNS text LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT settings FROM tenants WHERE id = wanted
+$$;
+
+-- How many jobs of a tenant wait, as `jobs_waiting`; those of this very transaction too.
+CREATE FUNCTION callers_waiting(wanted text, most bigint) RETURNS bigint LANGUAGE sql
+SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+    WITH timed AS MATERIALIZED (
+        SELECT count(*) AS jobs
+        FROM (SELECT 1 FROM timeline t
+              WHERE (t.tenant, t.due_ms) >= (wanted, 0) AND (t.tenant, t.due_ms) <= (wanted, 9223372036854775807) AND t.kind = 0
+              ORDER BY t.tenant, t.due_ms LIMIT most) page
+    )
+    SELECT least(most, timed.jobs + CASE WHEN timed.jobs >= most THEN 0 ELSE (
+        SELECT count(*)
+        FROM (SELECT t.key FROM timeline t WHERE t.tenant = wanted AND t.due_ms IS NULL AND t.kind = 0
+              LIMIT greatest(most, 10000)) timeless
+        WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = wanted AND j.id = timeless.key AND j.state = 1 OFFSET 0)
+    ) END)
+    FROM timed
+$$;
+
+-- When the next one-shot of a tenant is due, as `next_one_shot`.
+CREATE FUNCTION callers_next_one_shot(wanted text) RETURNS bigint LANGUAGE sql
+SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+    SELECT t.due_ms
+    FROM (SELECT * FROM timeline t
+          WHERE (t.tenant, t.due_ms) >= (wanted, 0) AND (t.tenant, t.due_ms) <= (wanted, 9223372036854775807)
+          ORDER BY t.tenant, t.due_ms LIMIT 1000) t
+    WHERE t.kind = 0
+          AND EXISTS (SELECT 1 FROM jobs j
+                      WHERE j.tenant = t.tenant AND j.id = t.key AND j.type IN ('ONE_TIME', 'DELAYED') OFFSET 0)
+    ORDER BY t.tenant, t.due_ms LIMIT 1
 $$;

@@ -151,6 +151,10 @@ DELETE FROM pauses WHERE kind = $1 AND name = $2;
 -- Settings that were put since an instant.
 SELECT id, settings, updated_ms FROM tenants WHERE updated_ms >= $1;
 
+-- name: usage
+-- What a tenant used, day by day.
+SELECT day, runs, succeeded, failed, run_ms, payload_bytes FROM usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day;
+
 -- name: put_tenant
 -- A tenant's settings.
 INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)
@@ -160,6 +164,39 @@ ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = exclud
 -- The caps of a tenant, or of a pool.
 SELECT set_caps($1, $2::text[], $3::text[], $4::integer[]);
 
+-- name: jobs_waiting
+-- How many jobs of a tenant wait for a time, or are paused; counted up to a number.
+-- Differs: by the index of the tenant's rows: first those with a time, then of those without one the paused.
+WITH timed AS MATERIALIZED (
+    SELECT count(*) AS jobs
+    FROM (SELECT 1 FROM timeline t
+          WHERE (t.tenant, t.due_ms) >= ($1::text, 0) AND (t.tenant, t.due_ms) <= ($1, 9223372036854775807) AND t.kind = 0
+          ORDER BY t.tenant, t.due_ms LIMIT $2::bigint) page
+)
+SELECT least($2, timed.jobs + CASE WHEN timed.jobs >= $2 THEN 0 ELSE (
+    SELECT count(*)
+    FROM (SELECT t.key FROM timeline t WHERE t.tenant = $1 AND t.due_ms IS NULL AND t.kind = 0
+          LIMIT greatest($2, 10000)) timeless
+    WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.id = timeless.key AND j.state = 1 OFFSET 0)
+) END)
+FROM timed;
+
+-- name: next_one_shot
+-- When the next one-shot of a tenant is due, if that is among the next of its timeline.
+-- Differs: as `executions`.
+SELECT t.due_ms
+FROM (SELECT * FROM timeline t
+      WHERE (t.tenant, t.due_ms) >= ($1::text, 0) AND (t.tenant, t.due_ms) <= ($1, 9223372036854775807)
+      ORDER BY t.tenant, t.due_ms LIMIT 1000) t
+WHERE t.kind = 0
+      AND EXISTS (SELECT 1 FROM jobs j
+                  WHERE j.tenant = t.tenant AND j.id = t.key AND j.type IN ('ONE_TIME', 'DELAYED') OFFSET 0)
+ORDER BY t.tenant, t.due_ms LIMIT 1;
+
+-- name: keys_taken
+-- Which unique keys a tenant uses.
+SELECT j.unique_key FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
+
 -- name: capped_pools
 -- Pools that have a cap.
 SELECT substr(key, 6) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
@@ -168,6 +205,35 @@ SELECT substr(key, 6) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
 -- How full something is.
 SELECT s.tenant, s.key, s.used, s.cap
 FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key;
+
+-- name: due_before
+-- How much of a pool is due before a mark, whose it is, and how many rows were looked at.
+SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
+FROM (SELECT coalesce(t.pool = $4, $4 IS NULL) AS mine, t.tenant FROM timeline t
+      WHERE t.due_ms IS NOT NULL AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
+      ORDER BY t.due_ms, t.key LIMIT $3) looked_at;
+
+-- name: due_before_of
+-- As `due_before`, of a tenant.
+-- Differs: there is an index for it. A tenant is named by comparing rows, as a job in `executions`.
+SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
+FROM (SELECT coalesce(t.pool = $5, $5 IS NULL) AND (t.due_ms, t.key) < ($1::bigint, $2::uuid) AS mine, t.tenant
+      FROM timeline t
+      WHERE (t.tenant, t.due_ms) >= ($4::text, 0) AND (t.tenant, t.due_ms) <= ($4, $1)
+      ORDER BY t.tenant, t.due_ms LIMIT $3) looked_at;
+
+-- name: due_before_with_key
+-- As `due_before`, of those of a tenant that share a concurrency key.
+SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
+FROM (SELECT t.tenant,
+             CASE WHEN t.staged = 0 AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
+                  THEN (SELECT j.spec::jsonb -> 'concurrency' ->> 'key' = $5 FROM jobs j
+                        WHERE j.tenant = $4 AND j.id = CASE WHEN t.kind = 0 THEN t.key
+                                                            ELSE (SELECT x.job_id FROM executions x WHERE x.id = t.key) END)
+             END AS mine
+      FROM (SELECT * FROM timeline t
+            WHERE (t.tenant, t.due_ms) >= ($4::text, 0) AND (t.tenant, t.due_ms) <= ($4, $1)
+            ORDER BY t.tenant, t.due_ms LIMIT $3) t OFFSET 0) looked_at;
 
 -- name: add_audit
 -- Who did what.

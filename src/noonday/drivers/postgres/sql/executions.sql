@@ -7,9 +7,9 @@ SELECT partition, era, next, tick_ms FROM places WHERE partition = $1;
 SELECT min(tick_ms) FROM places;
 
 -- name: settle
--- A batch of the log: the place moved, plain successes settled, what was decided of the rest.
+-- A batch of the log: the place moved, plain successes settled, what was decided of the rest, what was used.
 SELECT settle($1, $2, $3, $4, $5, $6, $7, $8::uuid[], $9::integer[], $10::text[], $11::bigint[], $12::bigint[], $13::bytea[],
-              $14::bytea[], $15::jsonb, $16);
+              $14::bytea[], $15::jsonb, $16, $17::jsonb, $18::jsonb)::text[];
 
 -- name: find
 -- Some executions as they are, with the version of their rows.
@@ -99,6 +99,44 @@ WITH old AS MATERIALIZED (
     DELETE FROM executions x USING unnest((SELECT ids FROM old)::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+), never_reported AS (
+    DELETE FROM unreported WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+)
+SELECT count(*) FROM gone;
+
+-- name: old_executions_but
+-- What `drop_executions` drops, but for tenants that keep theirs for longer: of so many rows from a mark on. And the mark to go
+-- on from: the last that goes, if there are too many for one step, else the last that was looked at.
+WITH looked_at AS MATERIALIZED (
+    SELECT id, tenant, state, finished_ms FROM executions WHERE id > $5::uuid AND id < $1::uuid ORDER BY id LIMIT $6
+), old AS MATERIALIZED (
+    SELECT id FROM looked_at
+    WHERE state = ANY ($2::smallint[]) AND finished_ms < $3 AND tenant <> ALL ($7::text[]) ORDER BY id LIMIT $4
+)
+SELECT ARRAY(SELECT id::text FROM old),
+       CASE WHEN (SELECT count(*) FROM old) = $4 THEN (SELECT id::text FROM old ORDER BY id DESC LIMIT 1)
+            ELSE (SELECT id::text FROM looked_at ORDER BY id DESC LIMIT 1) END;
+
+-- name: jobs_of
+-- Some jobs of a tenant from a mark on.
+SELECT id::text FROM jobs WHERE tenant = $1 AND id > $2::uuid ORDER BY id LIMIT $3;
+
+-- name: old_executions_of
+-- A small step of executions of some jobs, which ended and are no longer kept.
+SELECT x.id::text
+FROM unnest($1::uuid[]) e (id) CROSS JOIN LATERAL (
+    SELECT x.id FROM executions x
+    WHERE (x.job_id, x.id) >= (e.id, '00000000-0000-0000-0000-000000000000') AND (x.job_id, x.id) < (e.id, $2::uuid)
+          AND x.id < $2 AND x.state >= 5 AND x.finished_ms < $3
+    ORDER BY x.job_id, x.id LIMIT $4) x
+LIMIT $4;
+
+-- name: drop_these
+-- Some executions, with their dead letters.
+WITH gone AS (
+    DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
+), dead_gone AS (
+    DELETE FROM dead WHERE execution_id = ANY ($1)
 )
 SELECT count(*) FROM gone;
 
@@ -126,6 +164,17 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone;
 
+-- name: drop_unreported
+-- Ends whose workers died before they could report them.
+DELETE FROM unreported WHERE execution_id < $1::uuid;
+
+-- name: drop_usage
+-- What was used long ago.
+WITH gone AS (
+    DELETE FROM usage WHERE ctid = ANY (ARRAY(SELECT ctid FROM usage WHERE day < $1 ORDER BY day LIMIT $2)) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
 -- name: drop_unused_revisions
 -- What replaced jobs once said is needed as long as something that was fired with it is open.
 WITH gone AS (
@@ -141,8 +190,8 @@ SELECT count(*) FROM gone;
 DELETE FROM workers WHERE state <> 'ALIVE' AND seen_ms < $1;
 
 -- name: jobs_page
--- Some jobs from a mark on, and whether each ended long ago and has no execution left.
-SELECT j.tenant, j.id::text,
+-- Some jobs from a mark on, when each changed last, and whether it ended long ago and has no execution left.
+SELECT j.tenant, j.id::text, j.updated_ms,
        j.updated_ms < $3 AND j.state <> 1
        AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0))
        AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id OFFSET 0)

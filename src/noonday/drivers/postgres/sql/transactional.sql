@@ -17,3 +17,15 @@ SELECT callers_pools();
 -- name: handler
 -- What is known of a handler.
 SELECT callers_handler($1::text, $2::text);
+
+-- name: tenant
+-- A tenant's settings.
+SELECT callers_tenant($1::text);
+
+-- name: waiting
+-- How many jobs of a tenant wait.
+SELECT callers_waiting($1::text, $2::bigint);
+
+-- name: next_one_shot
+-- When the next one-shot of a tenant is due.
+SELECT callers_next_one_shot($1::text);

@@ -180,6 +180,19 @@ CREATE TABLE tenants (
 ) WITHOUT ROWID;
 CREATE INDEX tenants_updated ON tenants (updated_ms);
 
+-- What the runs of a tenant used that ended on a day (UTC, counted from 1970-01-01).
+CREATE TABLE usage (
+    tenant        TEXT NOT NULL,
+    day           INTEGER NOT NULL,
+    runs          INTEGER NOT NULL,
+    succeeded     INTEGER NOT NULL,
+    failed        INTEGER NOT NULL,
+    run_ms        INTEGER NOT NULL,
+    payload_bytes INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day)
+) WITHOUT ROWID;
+CREATE INDEX usage_day ON usage (day);
+
 CREATE TABLE pauses (
     kind     TEXT NOT NULL,
     name     TEXT NOT NULL,

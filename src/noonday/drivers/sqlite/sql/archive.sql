@@ -29,7 +29,7 @@ FROM (SELECT j.*,
 -- name: execution
 -- An execution whole, with the due time of its dispatch row.
 SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause, x.pool,
-                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')), t.due_ms, x.worker_id, x.started_ms,
+                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                   x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
 FROM executions x LEFT JOIN timeline t ON t.key = x.id
 WHERE x.id = ?2 AND x.tenant = ?1;
@@ -37,7 +37,7 @@ WHERE x.id = ?2 AND x.tenant = ?1;
 -- name: executions
 -- Executions of a job, newest first.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result,
                                    x.retry_of, x.moves))
 FROM (SELECT * FROM executions
@@ -47,7 +47,7 @@ FROM (SELECT * FROM executions
 -- name: executions_between
 -- Scheduled executions of a job by nominal time. The id begins with it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
 
@@ -65,7 +65,7 @@ FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 -- Dead letters, newest first.
 SELECT json_group_array(json_array(
            json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')), NULL, x.worker_id,
+                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), NULL, x.worker_id,
                       x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
            d.died_ms, d.archived, d.retried_as,
            (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
@@ -112,7 +112,7 @@ FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT
 -- name: running
 -- What runs now.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms))
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms))
 FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 
 -- name: tenant
@@ -134,6 +134,11 @@ DELETE FROM pauses WHERE kind = ?1 AND name = ?2;
 -- name: tenants_since
 -- Settings that were put since an instant.
 SELECT json_group_array(json_array(id, settings, updated_ms)) FROM tenants WHERE updated_ms >= ?1;
+
+-- name: usage
+-- What a tenant used, day by day.
+SELECT json_group_array(json_array(day, runs, succeeded, failed, run_ms, payload_bytes))
+FROM (SELECT * FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day);
 
 -- name: put_tenant
 -- A tenant's settings.
@@ -159,6 +164,28 @@ ON CONFLICT (tenant, key) DO UPDATE SET used = used + excluded.used, cap = exclu
 -- What nothing counts against.
 DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
 
+-- name: jobs_waiting
+-- How many jobs of a tenant wait for a time, or are paused; counted up to a number.
+-- Differs: no index has the tenant, so this reads the timeline until it has counted enough.
+SELECT count(*)
+FROM (SELECT 1 FROM timeline t
+      WHERE t.tenant = ?1 AND t.kind = 0
+            AND (t.due_ms IS NOT NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = ?1 AND j.id = t.key AND j.state = 1))
+      LIMIT ?2);
+
+-- name: next_one_shot
+-- When the next one-shot of a tenant is due, if that is among the next of the timeline.
+SELECT t.due_ms
+FROM (SELECT due_ms, key, kind, tenant FROM timeline WHERE due_ms IS NOT NULL ORDER BY due_ms, key LIMIT 10000) t
+WHERE t.tenant = ?1 AND t.kind = 0
+      AND EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = ?1 AND j.id = t.key AND j.type IN ('ONE_TIME', 'DELAYED'))
+LIMIT 1;
+
+-- name: keys_taken
+-- Which unique keys a tenant uses.
+SELECT json_group_array(json_array(j.unique_key))
+FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
+
 -- name: capped_pools
 -- Pools that have a cap.
 SELECT json_group_array(json_array(substr(key, 6))) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
@@ -167,6 +194,26 @@ SELECT json_group_array(json_array(substr(key, 6))) FROM slots WHERE tenant = ''
 -- How full something is.
 SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
 FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
+
+-- name: due_before
+-- How much of a tenant or a pool is due before a mark, whose it is, and how many rows were looked at.
+SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
+FROM (SELECT (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR pool = ?5) AS mine, tenant FROM timeline INDEXED BY timeline_due
+      WHERE due_ms IS NOT NULL AND due_ms <= ?1 AND (due_ms, key) < (?1, ?2)
+      ORDER BY due_ms, key LIMIT ?3);
+
+-- name: due_before_with_key
+-- As `due_before`, of those that share a concurrency key.
+SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
+FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
+                  THEN coalesce((SELECT j.spec ->> '$.concurrency.key' = ?5 FROM jobs j
+                                 WHERE j.tenant = ?4
+                                       AND j.id = coalesce((SELECT x.job_id FROM executions x WHERE t.kind = 1 AND x.id = t.key), t.key)),
+                                0)
+                  ELSE 0 END AS mine, t.tenant
+      FROM (SELECT * FROM timeline INDEXED BY timeline_due
+            WHERE due_ms IS NOT NULL AND due_ms <= ?1 AND (due_ms, key) < (?1, ?2)
+            ORDER BY due_ms, key LIMIT ?3) t);
 
 -- name: audit
 -- Who did what, newest first.

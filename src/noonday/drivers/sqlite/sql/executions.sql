@@ -37,13 +37,21 @@ WHERE executions.id = e.value ->> 0 AND dispatch = e.value ->> 1 AND state < 2 A
 -- name: find
 -- Some executions as they are, with the due time of their dispatch row.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: any_slots
 -- Whether anything is limited at present.
 SELECT 1 FROM slots LIMIT 1;
+
+-- name: add_usage
+-- Add to what tenants have used.
+INSERT INTO usage (tenant, day, runs, succeeded, failed, run_ms, payload_bytes)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6 FROM json_each(?1) WHERE true
+ON CONFLICT (tenant, day) DO UPDATE
+SET runs = runs + excluded.runs, succeeded = succeeded + excluded.succeeded, failed = failed + excluded.failed,
+    run_ms = run_ms + excluded.run_ms, payload_bytes = payload_bytes + excluded.payload_bytes;
 
 -- name: keep_progress
 -- What handlers said while they ran.
@@ -85,14 +93,14 @@ FROM (SELECT id FROM workers WHERE state = 'ALIVE' AND partition = ?1
 -- name: running_of_workers
 -- What some workers run.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM json_each(?1) e CROSS JOIN executions x ON x.worker_id = e.value AND x.state = 1;
 
 -- name: handed_out
 -- Everything open that is off the timeline.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
 FROM executions x WHERE x.state < 2 AND x.fired_ms IS NOT NULL;
 
@@ -117,6 +125,22 @@ FROM (SELECT id FROM executions
       WHERE id < ?1 AND state = ?2 AND finished_ms < ?3
       ORDER BY id LIMIT ?4);
 
+-- name: old_executions_but
+-- As `old_executions`, but for tenants that keep theirs for longer: of so many rows from a mark on. And the last of them.
+SELECT json_group_array(id) FILTER (WHERE state = ?2 AND finished_ms < ?3 AND tenant NOT IN (SELECT value FROM json_each(?6))),
+       max(id)
+FROM (SELECT id, tenant, state, finished_ms FROM executions WHERE id > ?5 AND id < ?1 ORDER BY id LIMIT ?4);
+
+-- name: jobs_of
+-- Some jobs of a tenant from a mark on.
+SELECT json_group_array(id) FROM (SELECT id FROM jobs WHERE tenant = ?1 AND id > ?2 ORDER BY id LIMIT ?3);
+
+-- name: old_executions_of
+-- A small step of executions of some jobs, which ended and are no longer kept.
+SELECT json_group_array(id)
+FROM (SELECT x.id FROM json_each(?1) e CROSS JOIN executions x ON x.job_id = e.value AND x.id < ?2
+      WHERE x.state >= 5 AND x.finished_ms < ?3 LIMIT ?4);
+
 -- name: drop_executions
 -- Executions go with their dead letters.
 DELETE FROM executions WHERE id IN (SELECT value FROM json_each(?1));
@@ -139,9 +163,13 @@ DELETE FROM audit WHERE id IN
 -- Answers kept under Idempotency-Keys that are too old.
 DELETE FROM receipts WHERE (tenant, key) IN (SELECT tenant, key FROM receipts WHERE at_ms < ?1 LIMIT ?2);
 
+-- name: drop_usage
+-- What was used long ago.
+DELETE FROM usage WHERE (tenant, day) IN (SELECT tenant, day FROM usage WHERE day < ?1 LIMIT ?2);
+
 -- name: jobs_page
--- Some jobs from a mark on, and whether each ended long ago and has no execution left.
-SELECT json_group_array(json_array(j.tenant, j.id,
+-- Some jobs from a mark on, when each changed last, and whether it ended long ago and has no execution left.
+SELECT json_group_array(json_array(j.tenant, j.id, j.updated_ms,
            j.updated_ms < ?3 AND j.state <> 1
            AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL))
            AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id)))

@@ -25,6 +25,14 @@ FROM (SELECT * FROM timeline
             AND partition IN (SELECT value FROM json_each(?5))
       ORDER BY due_ms, key LIMIT ?4);
 
+-- name: walk_tenant
+-- Rows of a tenant in order of time, beginning with a mark.
+SELECT json_group_array(json_array(due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned))
+FROM (SELECT * FROM timeline
+      WHERE due_ms IS NOT NULL AND due_ms <= ?3 AND (due_ms, key) >= (?1, ?2) AND tenant = ?6
+            AND partition IN (SELECT value FROM json_each(?5))
+      ORDER BY due_ms, key LIMIT ?4);
+
 -- name: present
 -- The rows of the timeline that some keys have now.
 SELECT json_group_array(json_array(t.due_ms, t.key, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane,
@@ -42,8 +50,9 @@ FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.
 -- name: fire_plain
 -- One-shots that nothing can stand in the way of, all at once. The row must be the one the entry names.
 INSERT INTO executions (job_id, id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
-                        watch, created_ms, fired_ms, moves)
-SELECT j.id, e.value ->> 0, j.tenant, t.nominal_ms, t.due_ms, 0, 1, 1, j.revision, 0, j.pool, j.handler, j.lane, 0, ?2, ?2, ?3
+                        watch, created_ms, fired_ms, slots, moves)
+SELECT j.id, e.value ->> 0, j.tenant, t.nominal_ms, t.due_ms, 0, 1, 1, j.revision, 0, j.pool, j.handler, j.lane, 0, ?2, ?2,
+       e.value ->> 4, ?3
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
 WHERE t.number = e.value ->> 2 AND t.nominal_ms = e.value ->> 3 AND t.due_ms <= ?4
 ON CONFLICT DO NOTHING;
@@ -101,7 +110,7 @@ SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN execut
 -- name: adrift
 -- Handed out long ago, and no worker ever said a word about it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions
       WHERE state < 2 AND state = 0 AND worker_id IS NULL AND fired_ms < ?1

@@ -44,7 +44,7 @@ SELECT json_array(nominal_ms, due_ms, runs_left) FROM timeline WHERE key = ?1;
 -- name: executions
 -- Executions of a job that are open, or not older than asked for.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(coalesce(x.slots, '[]')),
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL,
                                    x.retry_of, '', t.nominal_ms))
 FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2

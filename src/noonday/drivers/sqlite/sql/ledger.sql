@@ -58,7 +58,7 @@ ON CONFLICT (execution_id) DO NOTHING;
 -- name: open_of_jobs
 -- Open executions of some jobs, oldest first.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(coalesce(slots, '[]')), NULL, worker_id, started_ms,
+                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel))
 FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x INDEXED BY executions_open ON x.job_id = e.value AND x.state < 2
       ORDER BY x.id);
@@ -80,17 +80,12 @@ SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
 FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1
 WHERE s.cap IS NOT NULL;
 
--- name: slots_of_ended
--- What executions that were ended without a look at their slots hold.
-SELECT json_group_array(json_array(tenant, slot, n))
-FROM (SELECT x.tenant, s.value AS slot, count(*) AS n
-      FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value CROSS JOIN json_each(x.slots) s
-      WHERE x.slots IS NOT NULL AND x.state > 1
-      GROUP BY x.tenant, s.value);
-
--- name: clear_slots
--- They hold nothing any more.
-UPDATE executions SET slots = NULL FROM json_each(?1) e WHERE executions.id = e.value AND slots IS NOT NULL AND state > 1;
+-- name: slots_of
+-- What executions that were just ended held, by tenant. (It stays in their rows, where it means nothing any more.)
+SELECT json_group_array(json_array(tenant, json(slots), n))
+FROM (SELECT x.tenant, x.slots, count(*) AS n FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
+      WHERE x.slots IS NOT NULL
+      GROUP BY x.tenant, x.slots);
 
 -- name: slots
 -- Slots in use, by name.

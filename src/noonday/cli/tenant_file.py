@@ -1,0 +1,177 @@
+"""`noonday tenant apply`: the settings of tenants, from a file."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from noonday.api.decoding import flaw_of
+from noonday.api.routing import TenantName
+from noonday.cli.asking import asks
+from noonday.cli.group import Command
+from noonday.cli.screen import done, json_option, show_json
+from noonday.model.errors import Flaw, InvalidInput, NotFound, nearest
+from noonday.model.tenancy import flaws_of_tenant
+from noonday.model.view import TenantInPool, TenantSettings
+from noonday.sdk.sync import SyncClient
+
+EXAMPLES = """
+Each tenant that the file names has afterwards what the file says, and nothing else; others stay as they are.
+
+  [tenants.acme]
+  weight = 4
+  maxJobs = 10000
+  [tenants.acme.pools.mail]
+  maxRunning = 5
+
+Examples:
+  noonday tenant apply tenants.toml --dry-run
+  noonday tenant apply tenants.toml
+"""
+_TENANT_NAME = re.compile(TenantName.__metadata__[0].pattern)  # type: ignore[attr-defined]
+
+
+class Difference(NamedTuple):
+    """A setting that the file changes, by its place, such as `pools.mail.maxRunning`."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_plain(self.old)} -> {_plain(self.new)}"
+
+
+@click.command("apply", cls=Command, epilog=EXAMPLES)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only show what would be changed.")
+@json_option
+@asks
+def apply(client: SyncClient, file: Path, dry_run: bool, as_json: bool) -> None:
+    """Set tenants as a file says, each as a whole. If anything in it is wrong, nothing is changed."""
+    wanted = read_tenants(file)
+    changes = {name: _differences(client.get_tenant(name).settings, settings) for name, settings in wanted.items()}
+    for name, differences in changes.items():
+        if differences and not dry_run:
+            client.put_tenant(name, wanted[name])
+        if not as_json:
+            done(f"{name}: " + (", ".join(map(str, differences)) or "unchanged"))
+    if as_json:
+        return show_json({"dryRun": dry_run, "tenants": {name: _as_json(each) for name, each in changes.items()}})
+    if dry_run:
+        click.echo("a dry run: nothing was changed", err=True)
+    return None
+
+
+def read_tenants(file: Path) -> dict[str, TenantSettings]:
+    """The settings of each tenant that a file names. Raises InvalidInput with every flaw of it."""
+    said = _read(file)
+    flaws = [_unknown(f"/{name}", name, value, ["tenants"]) for name, value in said.items() if name != "tenants"]
+    tables = said.get("tenants", {})
+    if not isinstance(tables, dict):
+        flaws.append(Flaw("/tenants", "must be tables, such as [tenants.acme]", tables))
+        tables = {}
+    tenants = {}
+    for name, table in tables.items():
+        tenants[name], of_tenant = _read_tenant(name, table)
+        flaws += of_tenant
+    if flaws:
+        raise _of_file(file, flaws)
+    return tenants
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as missing:
+        raise NotFound(f"cannot read {file}: {missing.strerror}") from missing
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as bad:
+        raise InvalidInput(f"{file} is not TOML: {bad}") from bad
+
+
+def _read_tenant(name: str, table: Any) -> tuple[TenantSettings, list[Flaw]]:
+    """What could be read of it, and what is wrong: with the rest, or with what could be read."""
+    at = f"/tenants/{name}"
+    flaws = []
+    if not _TENANT_NAME.fullmatch(name):
+        flaws.append(Flaw(at, "a tenant's name has 1 to 100 printable characters", name))
+    good, unread = _read_table(table, TenantSettings, at)
+    settings = msgspec.convert(good, TenantSettings)
+    outside = [msgspec.structs.replace(flaw, pointer=at + flaw.pointer) for flaw in flaws_of_tenant(settings)]
+    return settings, flaws + unread + outside
+
+
+def _read_table(table: Any, kind: type[msgspec.Struct], at: str) -> tuple[dict[str, Any], list[Flaw]]:
+    if not isinstance(table, dict):
+        return {}, [Flaw(at, "must be a table", table)]
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    good, flaws = {}, []
+    for name, value in table.items():
+        place = f"{at}/{name}"
+        if name not in known:
+            flaws.append(_unknown(place, name, value, known))
+        elif name == "pools":
+            good[name], of_pools = _read_pools(value, place)
+            flaws += of_pools
+        else:
+            try:
+                msgspec.convert({name: value}, kind)
+                good[name] = value
+            except msgspec.ValidationError as complaint:
+                flaw = flaw_of(complaint, {name: value}, kind)
+                flaws.append(msgspec.structs.replace(flaw, pointer=place, value=value))
+    return good, flaws
+
+
+def _read_pools(tables: Any, at: str) -> tuple[dict[str, Any], list[Flaw]]:
+    if not isinstance(tables, dict):
+        return {}, [Flaw(at, "must be tables, such as [tenants.acme.pools.mail]", tables)]
+    good, flaws = {}, []
+    for pool, table in tables.items():
+        good[pool], of_pool = _read_table(table, TenantInPool, f"{at}/{pool}")
+        flaws += of_pool
+    return good, flaws
+
+
+def _unknown(place: str, name: str, value: Any, known: list[str]) -> Flaw:
+    return Flaw(place, f"there is no {name!r} here", value, known, nearest(name, known))
+
+
+def _of_file(file: Path, flaws: list[Flaw]) -> InvalidInput:
+    """With places as the file has them: `tenants.toml: tenants.acme.maxJobs`."""
+    placed = [msgspec.structs.replace(flaw, pointer=f"{file}: {flaw.pointer[1:].replace('/', '.')}") for flaw in flaws]
+    count = "one value is" if len(flaws) == 1 else f"{len(flaws)} values are"
+    return InvalidInput(f"{count} not valid in {file}; nothing was changed", placed)
+
+
+def _differences(old: TenantSettings, new: TenantSettings) -> list[Difference]:
+    before, after = dict(_flat(_said(old))), dict(_flat(_said(new)))
+    names = dict.fromkeys([*before, *after])
+    return [
+        Difference(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    ]
+
+
+def _said(settings: TenantSettings) -> dict[str, Any]:
+    return {"weight": settings.weight, **msgspec.to_builtins(settings)}
+
+
+def _flat(said: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that is not a table, by the path to it."""
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{at}{name}.")
+        else:
+            yield at + name, value
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _as_json(differences: list[Difference]) -> dict[str, Any]:
+    return {name: {"old": old, "new": new} for name, old, new in differences}

@@ -1,0 +1,69 @@
+"""What a tenant has used, by the day in UTC on which its runs ended."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from noonday.model.execution import Outcome
+from noonday.model.message import Report
+
+DAY_MS = 86_400_000
+KEPT_DAYS = 400
+_SUCCEEDED = int(Outcome.SUCCEEDED)
+_FAILED = frozenset({int(Outcome.FAILED), int(Outcome.TIMED_OUT)})
+
+
+class Used(NamedTuple):
+    """What runs have used together. Some neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
+
+    runs: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    run_ms: int = 0
+    payload_bytes: int = 0
+    """As payloads were handed to the workers, so many bytes for each run."""
+
+    def plus(self, other: "Used") -> "Used":
+        return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+
+Usage = Mapping[tuple[str, int], Used]
+"""By tenant and day, which is counted from 1970-01-01."""
+NOTHING: Usage = {}
+
+
+def usage_of(reports: Iterable[Report]) -> Usage:
+    """What the runs that ended used. A start is no end, and a dispatch whose handler was not entered is no run."""
+    sums: dict[tuple[str, int], list[int]] = {}
+    for report in reports:
+        outcome, started_ms, ended_ms, tenant = report.outcome, report.started_ms, report.ended_ms, report.tenant
+        # The outcome of a start is 0. This is done for every report there is.
+        if not (outcome and started_ms and tenant):
+            continue
+        key = (tenant, ended_ms // DAY_MS)
+        if (sum_ := sums.get(key)) is None:
+            sum_ = sums[key] = [0, 0, 0, 0, 0]
+        sum_[0] += 1
+        if outcome == _SUCCEEDED:
+            sum_[1] += 1
+        elif outcome in _FAILED:
+            sum_[2] += 1
+        if ended_ms > started_ms:
+            sum_[3] += ended_ms - started_ms
+        sum_[4] += report.payload_bytes
+    return {key: Used(*sum_) for key, sum_ in sums.items()}
+
+
+def together(*parts: Usage) -> Usage:
+    present = [part for part in parts if part]
+    if len(present) == 1:
+        return present[0]
+    sums: dict[tuple[str, int], Used] = {}
+    for part in present:
+        for key, used in part.items():
+            sums[key] = sums[key].plus(used) if key in sums else used
+    return sums
+
+
+def usage_rows(usage: Usage) -> list[tuple[str | int, ...]]:
+    """(tenant, day, ...), always in the same order: several recorders may add to the same rows."""
+    return [(*key, *used) for key, used in sorted(usage.items())]

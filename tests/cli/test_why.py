@@ -1,0 +1,55 @@
+"""What `noonday why` says of an occurrence that is due."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from noonday.cli.instants import now
+from noonday.cli.why import OUTCOMES
+from noonday.model.view import OccurrenceView
+
+CAP = "tenant 'acme' has 2 of at most 2 executions handed out"
+
+
+def due(**said: Any) -> str:
+    at = now()
+    view = OccurrenceView(outcome="DUE", scheduled_at=at, until=at, count=1, **{"reason": CAP, **said})
+    return OUTCOMES["DUE"](view).removeprefix("DUE: its time has come, and it waits: ")
+
+
+def test_without_a_position_the_reason_is_all() -> None:
+    assert due(reason="pool 'mail' has no workers") == "pool 'mail' has no workers."
+
+
+@pytest.mark.parametrize(
+    ("position", "is_least", "told"),
+    [
+        (0, False, "nothing is before it"),
+        (1, False, "1 is before it"),
+        (37, False, "37 are before it"),
+        (10_000, True, "at least 10000 are before it"),
+    ],
+)
+def test_its_position_is_told(position: int, is_least: bool, told: str) -> None:
+    assert due(position=position, position_is_least=is_least) == f"{CAP}. {told}."
+
+
+def test_the_expected_start_is_told_by_how_far_off_it_is_and_by_the_clock() -> None:
+    at = now() + timedelta(hours=5)
+    assert due(position=3, expected_at=at) == (
+        f"{CAP}. 3 are before it; expected to start in 5 h (at {at.astimezone():%H:%M:%S})."
+    )
+
+
+def test_behind_at_least_so_many_it_is_told_when_it_cannot_start_yet() -> None:
+    told = due(position=10_000, position_is_least=True, expected_at=now() + timedelta(hours=5))
+    assert "; it cannot start earlier than in 5 h (at " in told
+
+
+def test_what_is_expected_by_now_starts_at_any_moment() -> None:
+    assert "; expected to start at any moment (at " in due(position=0, expected_at=now())
+
+
+def test_what_others_wrote_cannot_move_the_cursor() -> None:
+    assert "\x1b" not in due(reason="concurrency key '\x1b[2J' has 1 of at most 1 executions handed out")

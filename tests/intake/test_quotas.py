@@ -1,0 +1,217 @@
+"""How many jobs of a tenant may wait, seen from one of the processes that accept them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.store import Store, open_store
+from noonday.intake.quotas import Quotas
+from noonday.model.errors import QuotaExceeded
+from noonday.model.ids import TenantId
+from noonday.model.job import Job, JobState, JobType
+from noonday.model.view import TenantSettings
+from noonday.ports.jobs import Change, Fire
+from tests.support.clock import ManualClock
+from tests.support.crank import Crank
+from tests.support.factories import MINUTE, NOW_MS, TENANT, audit, every, job, spec
+
+
+class Books:
+    """A store, and one process that accepts jobs. What the crank adds, another process has accepted."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.crank = Crank(store)
+        self.quotas = Quotas(store.archive, clock)
+
+    async def allow(self, jobs: int | None, tenant: TenantId = TENANT) -> None:
+        settings = TenantSettings(max_jobs=jobs)
+        await self.store.archive.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
+
+    async def create(self, number: int = 1) -> QuotaExceeded | None:
+        """As many as there is room for, as the front desk does it."""
+        with await self.quotas.room(TENANT, [None] * number) as room:
+            fitting = number - len(room.refused)
+            await self.crank.add(*[job(every()) for _ in range(fitting)])
+            room.made = fitting
+        return room.why
+
+    async def refusal(self, number: int = 1) -> QuotaExceeded:
+        why = await self.create(number)
+        assert why is not None
+        return why
+
+    async def cancel(self, one: Job) -> None:
+        cancelled = Change(job=job(one.spec, id=one.id, state=JobState.CANCELLED), fire=Fire(NOW_MS, None))
+        await self.crank.change(one, cancelled)
+
+
+@pytest.fixture
+async def books() -> AsyncIterator[Books]:
+    store = open_store(MEMORY, FileOptions(), lead_ms=0)
+    yield Books(store, ManualClock())
+    await store.close()
+
+
+async def test_a_tenant_without_a_quota_has_room_for_all(books: Books) -> None:
+    assert await books.create(5) is None
+    assert books.quotas.standing(TENANT) is None
+
+
+async def test_a_tenant_has_room_up_to_its_quota(books: Books) -> None:
+    await books.allow(3)
+    assert [await books.create() for _ in range(3)] == [None] * 3
+    assert books.quotas.standing(TENANT) == (3, 3)
+    why = await books.refusal()
+    assert (why.limit, why.used, why.requested) == (3, 3, 1)
+    assert why.context["violated-policies"] == ["max-jobs"]
+    assert "'acme' has 3 of at most 3 jobs waiting for their time (maxJobs)" in why.detail
+
+
+async def test_the_first_of_a_request_fit_and_the_rest_do_not(books: Books) -> None:
+    await books.allow(3)
+    with await books.quotas.room(TENANT, [None] * 5) as room:
+        assert room.refused == {3, 4}
+        assert room.why is not None
+        assert (room.why.used, room.why.requested) == (0, 5)
+
+
+async def test_a_request_that_wants_all_or_nothing_takes_no_place_if_it_does_not_fit(books: Books) -> None:
+    await books.allow(3)
+    with pytest.raises(QuotaExceeded):
+        await books.quotas.room(TENANT, [None] * 5, whole=True)
+    assert books.quotas.standing(TENANT) == (3, 0)
+
+
+async def test_a_quota_of_none_admits_nothing(books: Books) -> None:
+    await books.allow(0)
+    assert (await books.refusal()).limit == 0
+
+
+async def test_places_are_kept_while_jobs_are_stored(books: Books) -> None:
+    await books.allow(3)
+    with await books.quotas.room(TENANT, [None, None]), await books.quotas.room(TENANT, [None]):
+        assert books.quotas.standing(TENANT) == (3, 3)
+    assert books.quotas.standing(TENANT) == (3, 0)
+
+
+@pytest.mark.parametrize(("made", "waiting"), [(2, 3), (0, 2)], ids=["stored", "failed"])
+async def test_whether_there_is_room_is_known_once_those_before_are_stored(
+    books: Books, made: int, waiting: int
+) -> None:
+    await books.allow(3)
+    with await books.quotas.room(TENANT, [None, None]) as first:
+        second = asyncio.create_task(books.create(2))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not second.done()
+        await books.crank.add(*[job(every()) for _ in range(made)])
+        first.made = made
+    assert (await second is None) == (made == 0)
+    assert await books.store.archive.jobs_waiting(TENANT, 100) == waiting
+
+
+async def test_of_many_that_come_at_once_as_many_as_fit_are_admitted(books: Books) -> None:
+    await books.allow(10)
+    refused = await asyncio.gather(*[books.create() for _ in range(25)])
+    assert refused.count(None) == 10
+    assert await books.store.archive.jobs_waiting(TENANT, 100) == 10
+
+
+async def test_places_of_what_failed_to_be_stored_are_free_again(books: Books) -> None:
+    await books.allow(2)
+    with pytest.raises(OSError, match="no disk"), await books.quotas.room(TENANT, [None, None]):
+        raise OSError("no disk")
+    assert await books.create(2) is None
+
+
+async def test_nobody_is_refused_by_an_old_count(books: Books) -> None:
+    await books.allow(2)
+    one = job(every())
+    await books.crank.add(one)
+    assert await books.create() is None
+    await books.refusal()
+    await books.cancel(one)
+    assert await books.create() is None
+
+
+async def test_what_others_create_is_seen_two_seconds_later_when_it_is_nearly_full(books: Books) -> None:
+    await books.allow(10)
+    await books.create(9)
+    await books.crank.add(job(every()))
+    books.clock.advance(1.9)
+    assert await books.create() is None
+    books.clock.advance(0.1)
+    assert (await books.refusal()).used == 11
+
+
+async def test_what_others_create_is_seen_ten_seconds_later_when_it_is_far_from_full(books: Books) -> None:
+    await books.allow(20)
+    await books.create()
+    await books.crank.add(*[job(every()) for _ in range(20)])
+    books.clock.advance(9.9)
+    assert await books.create() is None
+    books.clock.advance(0.1)
+    assert (await books.refusal()).used == 22
+
+
+async def test_an_update_needs_no_room(books: Books) -> None:
+    await books.allow(1)
+    await books.crank.add(job(every(unique_key="k")))
+    with await books.quotas.room(TENANT, ["k", "new", "k"]) as room:
+        assert room.refused == {1}
+        assert room.why is not None
+        assert room.why.requested == 1
+
+
+async def test_a_key_that_is_said_twice_needs_room_once(books: Books) -> None:
+    await books.allow(1)
+    with await books.quotas.room(TENANT, ["k", "k"]) as room:
+        assert room.why is None
+
+
+async def test_a_changed_quota_holds_after_a_second(books: Books) -> None:
+    await books.create()
+    await books.allow(1)
+    books.clock.advance(0.9)
+    assert await books.create() is None
+    books.clock.advance(0.1)
+    assert (await books.refusal()).used == 2
+    await books.allow(3)
+    await books.refusal()
+    books.quotas.forget(TENANT)
+    assert await books.create() is None
+
+
+async def test_who_has_more_than_it_may_have_is_told_how_many(books: Books) -> None:
+    await books.crank.add(*[job(every()) for _ in range(5)])
+    await books.allow(2)
+    assert (await books.refusal()).used == 5
+
+
+@pytest.mark.parametrize(
+    ("waits_sec", "retry_sec"), [(90, 90), (0.2, 1), (7_200, 3_600)], ids=["then", "not at once", "not too late"]
+)
+async def test_to_come_back_is_right_when_the_next_one_shot_is_due(
+    books: Books, waits_sec: float, retry_sec: int
+) -> None:
+    await books.allow(2)
+    await books.crank.add(job(every(30)), job(spec(type=JobType.DELAYED, delay_sec=waits_sec)))
+    assert (await books.refusal()).retry_after_sec == retry_sec
+
+
+async def test_where_nothing_ends_by_itself_it_is_right_to_come_back_in_an_hour(books: Books) -> None:
+    await books.allow(1)
+    await books.crank.add(job(every(MINUTE / 1000)))
+    assert (await books.refusal()).retry_after_sec == 3_600
+
+
+async def test_tenants_that_were_quiet_for_long_are_forgotten(books: Books) -> None:
+    quotas = Quotas(books.store.archive, books.clock, most_tenants=2)
+    for name in ("a", "b", "c"):
+        await books.allow(5, TenantId(name))
+        await quotas.settings(TenantId(name))
+    assert [quotas.standing(TenantId(name)) for name in ("a", "b", "c")] == [None, (5, 0), (5, 0)]

@@ -1,0 +1,340 @@
+"""What holds something that is due: told from the store, by whoever is asked."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from noonday import Context, Noonday
+from noonday.drivers.redis.tokens import RedisTokens
+from noonday.intake.waiting import By, Hold, Waiter, Waiting
+from noonday.model.caller import Caller
+from noonday.model.errors import TokensUnavailable
+from noonday.model.execution import Outcome
+from noonday.model.ids import TenantId
+from noonday.model.job import Concurrency, JobSpec, JobType, Target, ms_of
+from noonday.model.rate import Granted
+from noonday.model.tenancy import rate_of
+from noonday.model.view import JobView, OccurrenceView, PoolSettings, TenantInPool, TenantSettings
+from noonday.ports.tokens import Ask, Tokens
+from noonday.testing import ManualClock, Testing
+from noonday.wiring.embedded import Embedded
+from noonday.wiring.settings import Settings
+from tests.support.clock import ManualClock as StandingClock
+from tests.support.crank import Crank
+from tests.support.drivers import redis_connection
+from tests.support.factories import NOW_MS, POOL, SECOND, TENANT, audit, hello, job, report, spec
+from tests.support.postgres import postgres_store
+
+ANN = Caller(TenantId("acme"), "ann", frozenset({"admin"}))
+BOB = Caller(TenantId("globex"), "bob", frozenset({"admin"}))
+RUN_SEC = 8
+CAPACITY = 2
+
+
+class Shop:
+    """An engine that is turned by hand, with a pool of two slots whose runs take eight seconds."""
+
+    def __init__(self, embedded: Embedded, clock: ManualClock) -> None:
+        self.engine = embedded.engine
+        self.clock = clock
+        self.turn = Testing(embedded, clock)
+
+    async def settle(self, settings: TenantSettings) -> None:
+        await self.engine.desk.put_tenant(ANN, "acme", settings)
+        await self.learn()
+
+    async def settle_pool(self, settings: PoolSettings) -> None:
+        await self.engine.desk.put_pool(ANN, "web", settings)
+        await self.learn()
+
+    async def learn(self) -> None:
+        await self.engine.loops["tenants"].service.run_once(self.clock.now_ms())
+
+    async def create(self, count: int, caller: Caller = ANN, **said: Any) -> list[JobView]:
+        """One-shots, each due a moment after the one before."""
+        jobs = []
+        for _ in range(count):
+            self.clock.move_to(self.clock.now_ms() + 1)
+            one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **said})
+            jobs.append(await self.engine.desk.create(caller, one))
+        return jobs
+
+    async def hand_out(self) -> None:
+        """As much as may be, and nobody runs it."""
+        for _ in range(3):
+            await self.engine.dispatcher.run_once(self.clock.now_ms())
+            await self.engine.dispatcher.land()
+
+    async def ask(self, of: JobView, caller: Caller = ANN) -> OccurrenceView:
+        """About its one occurrence."""
+        now_ms = self.clock.now_ms()
+        page = await self.engine.reading.occurrences(caller, of.job_id, from_ms=now_ms - 1_000_000, to_ms=now_ms)
+        (one,) = page.occurrences
+        return one
+
+    def in_sec(self, view: OccurrenceView) -> float | None:
+        """How long until it is expected to start."""
+        return None if view.expected_at is None else (ms_of(view.expected_at) - self.clock.now_ms()) / 1000
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    clock, app = ManualClock(), Noonday()
+
+    @app.handler("call", pool="web")
+    async def call(ctx: Context) -> None:
+        clock.move_to(clock.now_ms() + RUN_SEC * 1000)
+
+    settings = Settings(data=":memory:")
+    settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))
+    embedded = await Embedded.open(settings, app.handlers, clock=clock, run=False, concurrency={"web": CAPACITY})
+    yield Shop(embedded, clock)
+    await embedded.abandon()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [("TENANT", "acme", "tenant 'acme'"), ("POOL", "web", "pool 'web'"), ("ALL", "", "everything")],
+)
+async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, kind: str, name: str, told: str) -> None:
+    await shop.engine.desk.hold(ANN, kind, name)
+    (one,) = await shop.create(1)
+    view = await shop.ask(one)
+    assert (view.outcome, view.held_by, view.position, view.expected_at) == ("DUE", By.PAUSE, None, None)
+    assert view.reason == f"{told} is paused since 2030-01-01T00:00:00Z by ann"
+
+
+async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
+    await shop.engine.desk.hold(BOB, "TENANT", "globex")
+    (one,) = await shop.create(1)
+    assert (await shop.ask(one)).held_by == By.TURN
+
+
+async def test_a_pool_without_workers_is_named(shop: Shop) -> None:
+    await shop.engine.desk.put_pool(ANN, "mail", PoolSettings())
+    (one,) = await shop.create(1, target=Target("mail", "send"))
+    view = await shop.ask(one)
+    assert (view.held_by, view.reason, view.position) == (By.NO_WORKERS, "pool 'mail' has no workers", None)
+
+
+async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> None:
+    shared = Concurrency("partner", 1)
+    jobs = await shop.create(3, concurrency=shared)
+    await shop.create(2, concurrency=Concurrency("another", 5))
+    await shop.create(1, BOB, concurrency=shared)
+    await shop.hand_out()
+    last = (await shop.create(1, concurrency=shared))[0]
+    view = await shop.ask(last)
+    assert (view.held_by, view.position) == (By.KEY, 2)
+    assert view.reason == "concurrency key 'partner' has 1 of at most 1 executions handed out"
+    assert (await shop.ask(jobs[0])).outcome == "FIRED"
+
+
+async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=1))
+    await shop.create(2, BOB)
+    jobs = await shop.create(4)
+    await shop.hand_out()
+    view = await shop.ask(jobs[3])
+    assert (view.held_by, view.position, view.position_is_least) == (By.TENANT_CAP, 2, False)
+    assert view.reason == "tenant 'acme' has 1 of at most 1 executions handed out"
+
+
+async def test_a_cap_that_those_before_it_will_use_up_holds_it_too(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=2))
+    jobs = await shop.create(3)
+    assert (await shop.ask(jobs[1])).held_by == By.TURN
+    view = await shop.ask(jobs[2])
+    assert (view.held_by, view.position) == (By.TENANT_CAP, 2)
+    assert "has 0 of at most 2" in view.reason
+
+
+async def test_of_a_cap_that_is_reached_and_one_that_will_be_the_former_is_named(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=3))
+    await shop.settle_pool(PoolSettings(max_running=1))
+    jobs = await shop.create(5)
+    await shop.hand_out()
+    view = await shop.ask(jobs[4])
+    assert (view.held_by, view.reason) == (By.POOL_CAP, "pool 'web' has 1 of at most 1 executions handed out")
+
+
+async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=50, pools={"web": TenantInPool(max_running=1)}))
+    jobs = await shop.create(2)
+    await shop.hand_out()
+    view = await shop.ask(jobs[1])
+    assert (view.held_by, view.position) == (By.TENANT_POOL_CAP, 0)
+    assert view.reason == "tenant 'acme' in pool 'web' has 1 of at most 1 executions handed out"
+
+
+async def test_a_pools_cap_is_named_with_how_many_share_it(shop: Shop) -> None:
+    await shop.settle_pool(PoolSettings(max_running=1))
+    await shop.create(3, BOB)
+    jobs = await shop.create(2)
+    await shop.hand_out()
+    view = await shop.ask(jobs[1])
+    assert (view.held_by, view.position) == (By.POOL_CAP, 1)
+    assert view.reason == ("pool 'web' has 1 of at most 1 executions handed out; 2 tenants take turns there")
+
+
+async def test_behind_a_cap_the_start_is_expected_by_how_long_the_job_runs(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=2))
+    (job,) = await shop.create(1)
+    assert await shop.turn.run_due() == 1
+    await shop.create(5)
+    await shop.hand_out()
+    execution = await shop.engine.desk.trigger(ANN, job.job_id)
+    view = await shop.engine.reading.get_execution(ANN, execution.execution_id)
+    at = shop.turn.now + timedelta(seconds=(3 + 1) * RUN_SEC / 2)
+    assert view.waiting_for == (
+        "tenant 'acme' has 2 of at most 2 executions handed out; 3 before it; "
+        f"expected to start at {at:%Y-%m-%dT%H:%M:%SZ}"
+    )
+
+
+async def test_a_job_that_never_ran_is_expected_by_how_long_its_tenant_runs(shop: Shop) -> None:
+    await shop.settle(TenantSettings(max_running=1))
+    (first,) = await shop.create(1)
+    assert shop.in_sec(await shop.ask(first)) is None
+    await shop.turn.run_due()
+    jobs = await shop.create(3)
+    await shop.hand_out()
+    assert shop.in_sec(await shop.ask(jobs[2])) == (1 + 1) * RUN_SEC
+
+
+async def test_a_cap_of_nothing_lets_nothing_be_expected(shop: Shop) -> None:
+    (before,) = await shop.create(1)
+    await shop.turn.run_due()
+    await shop.settle(TenantSettings(max_running=0))
+    execution = await shop.engine.desk.trigger(ANN, before.job_id)
+    view = await shop.engine.reading.get_execution(ANN, execution.execution_id)
+    assert view.waiting_for == "tenant 'acme' has 0 of at most 0 executions handed out"
+
+
+async def test_a_tenants_rate_is_named_and_says_when(shop: Shop) -> None:
+    await shop.settle(TenantSettings(rate_per_sec=0.5, burst=1))
+    jobs = await shop.create(4)
+    began_ms = shop.clock.now_ms()
+    await shop.hand_out()
+    view = await shop.ask(jobs[3])
+    assert (view.held_by, view.position) == (By.TENANT_RATE, 2)
+    assert view.reason == "tenant 'acme' has used up its rate of 0.5 a second"
+    assert view.expected_at is not None
+    assert abs(ms_of(view.expected_at) - (began_ms + 3 * 2_000)) <= 1
+
+
+async def test_asking_takes_no_token(shop: Shop) -> None:
+    await shop.settle(TenantSettings(rate_per_sec=0.001, burst=1))
+    jobs = await shop.create(2)
+    for _ in range(5):
+        assert (await shop.ask(jobs[1])).held_by == By.TENANT_RATE
+    await shop.hand_out()
+    assert (await shop.ask(jobs[0])).outcome == "FIRED"
+
+
+async def test_a_full_pool_is_named_with_what_is_in_it(shop: Shop) -> None:
+    deep = 4 * CAPACITY
+    jobs = await shop.create(deep + 2)
+    await shop.hand_out()
+    view = await shop.ask(jobs[-1])
+    assert (view.held_by, view.position, view.expected_at) == (By.POOL_FULL, 1, None)
+    assert view.reason == f"pool 'web' is full, with 0 of {CAPACITY} running and {deep} handed out before it"
+
+
+async def test_in_a_full_pool_the_start_is_expected_by_how_long_runs_take(shop: Shop) -> None:
+    await shop.create(1)
+    await shop.turn.run_due()
+    deep = 4 * CAPACITY
+    shop.clock.move_to(shop.clock.now_ms() + 60_000)
+    jobs = await shop.create(deep + 2)
+    await shop.hand_out()
+    assert shop.in_sec(await shop.ask(jobs[-1])) == (deep + 1 + 1) * RUN_SEC / CAPACITY
+
+
+async def test_what_nothing_else_holds_waits_for_its_turn(shop: Shop) -> None:
+    await shop.create(1, BOB)
+    jobs = await shop.create(3)
+    view = await shop.ask(jobs[2])
+    assert (view.held_by, view.position, view.expected_at) == (By.TURN, 2, None)
+    assert view.reason == "it has to wait for its turn in pool 'web'; 2 tenants take turns there"
+
+
+async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop) -> None:
+    await shop.create(4)
+    await shop.turn.run_due()
+    await shop.create(30, BOB)
+    (ours,) = await shop.create(1)
+    view = await shop.ask(ours)
+    assert (view.held_by, view.position) == (By.TURN, 0)
+    assert 0 < (shop.in_sec(view) or 0) < 10
+
+
+async def test_what_is_planned_or_fired_is_held_by_nothing(shop: Shop) -> None:
+    later = shop.turn.now + timedelta(minutes=1)
+    (planned,) = await shop.create(1, run_at=later)
+    page = await shop.engine.reading.occurrences(ANN, planned.job_id, from_ms=shop.clock.now_ms(), to_ms=ms_of(later))
+    (fired,) = await shop.create(1)
+    await shop.hand_out()
+    for view in (*page.occurrences, await shop.ask(fired)):
+        assert (view.held_by, view.position, view.position_is_least, view.expected_at) == (None, None, False, None)
+
+
+async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop: Shop) -> None:
+    (one,) = await shop.create(1, target=Target("web", "no_such_handler"))
+    await shop.turn.run_due()
+    view = await shop.engine.reading.get_job(ANN, one.job_id)
+    execution = await shop.engine.reading.get_execution(ANN, view.executions[0].execution_id)
+    assert execution.waiting_for == "a worker with handler 'no_such_handler' in pool 'web': no worker has it"
+
+
+class NoTokens(Tokens):
+    async def take(self, asks: Any, now_ms: int) -> list[Granted]:
+        raise TokensUnavailable("gone")
+
+
+async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -> None:
+    await shop.settle(TenantSettings(rate_per_sec=10))
+    (one,) = await shop.create(1)
+    waiting = Waiting(shop.engine.drivers.archive, NoTokens(), shop.clock)
+    mark = (shop.clock.now_ms(), one.job_id)
+    hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
+    assert hold == Hold(By.TENANT_RATE, "the rate of tenant 'acme' cannot be counted at present", 0)
+
+
+# Another process than the one that hands out
+
+
+async def test_a_process_that_hands_out_nothing_can_tell() -> None:
+    clock = StandingClock()
+    settings = TenantSettings(rate_per_sec=1, burst=2)
+    async with postgres_store(0) as store, redis_connection() as (redis, prefix):
+        crank = Crank(store)
+        await crank.own()
+        await crank.settle(signs=[hello()])
+        waiting = Waiting(store.archive, RedisTokens(redis, prefix), clock)
+        jobs = [job(spec(concurrency=Concurrency("k", 2))) for _ in range(4)]
+        await crank.add(*jobs)
+
+        async def ask(number: int, concurrency: Concurrency | None = None) -> Hold:
+            return await waiting.of(Waiter(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
+
+        assert (await ask(3)).by is By.TURN
+        await store.archive.put_tenant(TENANT, settings, audit())
+        rate = rate_of(settings)
+        assert rate is not None
+        await RedisTokens(redis, prefix).take([Ask(TENANT, rate, 2)], NOW_MS)
+        held = await ask(3)
+        assert (held.by, held.position) == (By.TENANT_RATE, 3)
+        assert held.expected_ms is not None
+        assert abs(held.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
+
+        fired = await crank.fire((await crank.due())[:2])
+        assert (await ask(3, Concurrency("k", 2))).by is By.KEY
+        await store.archive.put_tenant(TENANT, TenantSettings(max_running=2), audit())
+        held = await ask(3)
+        assert (held.by, held.position) == (By.TENANT_CAP, 1)
+        await crank.settle(*[report(each, Outcome.SUCCEEDED) for each in fired.dispatches])
+        assert (await ask(3)).by is By.TURN

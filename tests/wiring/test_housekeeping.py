@@ -1,0 +1,33 @@
+"""What is done now and then, on an engine that stands still."""
+
+from pathlib import Path
+
+from noonday.model.view import TenantSettings
+from noonday.wiring.application import OWNER
+from tests.scenarios.inside import Inside
+from tests.scenarios.process import until
+
+
+async def test_a_tenants_retention_is_followed_when_it_changes(tmp_path: Path) -> None:
+    inside = Inside(tmp_path)
+    async with inside.open():
+        job = await inside.create()
+        await until(lambda: _ended(inside))
+        await inside.engine.desk.put_tenant(OWNER, OWNER.tenant, TenantSettings(retention_days=90))
+    inside.clock.let_pass(60 * 86_400)
+    async with inside.open(run=False):
+        await _keep_house(inside)
+        assert len((await inside.job(job)).executions) == 1
+        await inside.engine.desk.put_tenant(OWNER, OWNER.tenant, TenantSettings(retention_days=30))
+        await _keep_house(inside)
+        assert inside.query("SELECT id FROM jobs") == []
+        assert inside.query("SELECT id FROM executions") == []
+
+
+def _ended(inside: Inside) -> bool:
+    return bool(inside.query("SELECT 1 FROM executions WHERE state = 5"))
+
+
+async def _keep_house(inside: Inside) -> None:
+    for _ in range(3):
+        await inside.engine.loops["housekeeper"].service.run_once(inside.clock.now_ms())
