@@ -149,7 +149,7 @@ def _of_file(file: Path, flaws: list[Flaw]) -> InvalidInput:
 
 
 def _differences(old: TenantSettings, new: TenantSettings) -> list[Difference]:
-    before, after = dict(_flat(_said(old))), dict(_flat(_said(new)))
+    before, after = dict(flat(_said(old))), dict(flat(_said(new)))
     names = dict.fromkeys([*before, *after])
     return [
         Difference(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
@@ -160,11 +160,11 @@ def _said(settings: TenantSettings) -> dict[str, Any]:
     return {"weight": settings.weight, **msgspec.to_builtins(settings)}
 
 
-def _flat(said: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+def flat(said: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
     """Each value that is not a table, by the path to it."""
     for name, value in said.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{at}{name}.")
+            yield from flat(value, f"{at}{name}.")
         else:
             yield at + name, value
 

@@ -11,7 +11,7 @@ from noonday.cli.asking import asks
 from noonday.cli.bounds import NONE, count, number, seconds
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
-from noonday.cli.tenant_file import apply
+from noonday.cli.tenant_file import apply, flat
 from noonday.cli.usage import usage
 from noonday.model.view import TenantSettings, TenantView
 from noonday.sdk.sync import SyncClient
@@ -97,5 +97,5 @@ tenant.add_command(usage)
 def _show(view: TenantView, as_json: bool) -> None:
     if as_json:
         return show_json(view)
-    said = msgspec.to_builtins(view.settings)
-    return done(f"{view.tenant}: " + (", ".join(f"{name} {value}" for name, value in said.items()) or "no limits"))
+    said = ", ".join(f"{name} {value}" for name, value in flat(msgspec.to_builtins(view.settings)))
+    return done(f"{view.tenant}: {said or 'no limits'}")

@@ -109,7 +109,6 @@ class PostgresExecutions(Executions):
         went += await value(SQL.drop_usage, now_ms // DAY_MS - KEPT_DAYS, limit)
         went += await value(SQL.drop_unused_revisions, limit)
         await value(SQL.drop_workers, now_ms - policy.succeeded_ms)
-        await value(SQL.drop_unreported, _first_id_at(now_ms - policy.succeeded_ms))
         went += await self._prune_jobs(policy, now_ms, limit)
         return went
 

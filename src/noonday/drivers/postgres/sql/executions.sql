@@ -164,10 +164,6 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone;
 
--- name: drop_unreported
--- Ends whose workers died before they could report them.
-DELETE FROM unreported WHERE execution_id < $1::uuid;
-
 -- name: drop_usage
 -- What was used long ago.
 WITH gone AS (
