@@ -17,8 +17,8 @@ AT_ONCE = 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each worker gets as many tests as the others, one after the other in this list. Two of them begin with those that wait, while
-    the others use the cores; otherwise these would all be left for the end."""
+    """Each worker gets as many tests as the others, as they come in this list. Two of them begin with those that wait, while the
+    others use the cores; otherwise these would all be left for the end."""
     workers = int(getattr(config, "workerinput", {}).get("workercount", 0))
     if workers <= AT_ONCE:
         return
