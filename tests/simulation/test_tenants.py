@@ -15,6 +15,7 @@ from noonday.model.view import TenantSettings
 from tests.simulation.embedded import USER, Simulation
 from tests.simulation.test_named_seeds import kill, play
 
+BRIEF: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.02}
 SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
 
 
@@ -225,3 +226,22 @@ def test_what_is_held_of_one_tenant_takes_little_room() -> None:
         await simulation.engine.desk.let_go(USER, "TENANT", "big")
 
     assert len(play(story).history.effects) == 400
+
+
+def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:
+    """By how many milliseconds so many of a hundred starts of a tenant were late at most."""
+    tenants = tenant_of(simulation)
+    late = sorted(e.start_ms - e.due_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
+    return late[len(late) * percent // 100 - 1]
+
+
+def test_whoever_has_little_is_hardly_later_beside_somebody_who_has_very_much() -> None:
+    def small_beside(big: int) -> int:
+        async def story(simulation: Simulation) -> None:
+            await create_due_together(simulation, 3, BRIEF, big=big, small=40)
+
+        simulation = play(story, concurrency=8)
+        assert len(simulation.history.effects) == big + 40
+        return late_at_most(simulation, "small", 95)
+
+    assert small_beside(1_500) <= small_beside(0) + 250
