@@ -14,9 +14,31 @@ settings.load_profile("noonday")
 PATIENT = ("tests/scenarios/", "tests/bench/", "tests/servers/", "tests/cluster/")
 """Tests that mostly wait: for leases to lapse, for servers to start."""
 AT_ONCE = 2
+SERVERS = ("postgres", "redis", "kafka", "etcd")
+NOT_QUICK = (
+    *(f"tests/drivers/{name}/" for name in SERVERS),
+    "tests/servers/",
+    "tests/cluster/",
+    "tests/cli/test_replay.py",
+    "tests/wiring/test_transactions.py",
+    "tests/simulation/test_named_cluster_seeds.py",
+)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if _is_slow(item):
+            item.add_marker(pytest.mark.slow)
+    _deal_out(config, items)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Needs servers, by where it is or by what it is parametrized with; or is one of many that take their time."""
+    return item.nodeid.startswith(NOT_QUICK) or any(name in item.nodeid.partition("[")[2] for name in SERVERS)
+
+
+def _deal_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each worker gets as many tests as the others, as they come in this list. Two of them begin with those that wait, while the
     others use the cores; otherwise these would all be left for the end."""
     workers = int(getattr(config, "workerinput", {}).get("workercount", 0))

@@ -20,6 +20,7 @@ EXPRESSIONS = re.sub(r"^ *(#|summary:|description:).*$", "", RULES, flags=re.M)
 _SAMPLE = re.compile(r"\b(noonday_\w+)(?:\{([^}]*)\})?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

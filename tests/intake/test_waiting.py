@@ -307,6 +307,7 @@ async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -
 # Another process than the one that hands out
 
 
+@pytest.mark.slow
 async def test_a_process_that_hands_out_nothing_can_tell() -> None:
     clock = StandingClock()
     settings = TenantSettings(rate_per_sec=1, burst=2)

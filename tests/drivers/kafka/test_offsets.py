@@ -65,6 +65,14 @@ def test_a_message_with_nothing_in_it_is_passed() -> None:
     assert (track.done_to(), track.position) == (13, 13)
 
 
+def test_the_position_passes_messages_with_nothing_in_them() -> None:
+    here, track = shelf()
+    for offset, size in ((10, 1), (11, 0), (12, 1)):
+        here.add(PLACE, offset, pack(size))
+    here.take(1)
+    assert track.position == 12
+
+
 def test_the_position_is_where_handing_out_goes_on() -> None:
     here, track = shelf()
     for offset in (10, 11):

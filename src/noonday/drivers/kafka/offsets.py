@@ -31,7 +31,8 @@ class Track:
         self.said: tuple[int, int, int] | None = None
         """What was last committed: offset, position, concurrency of whoever has it."""
         self._packs: deque[Pack] = deque()
-        self._waiting = 0
+        self._waiting: deque[Pack] = deque()
+        """Those that are not handed out whole, in order."""
 
     def add(self, offset: int, dispatches: list[Dispatch], size: int) -> "Pack":
         """A message came. One without dispatches is done with from the beginning."""
@@ -41,14 +42,14 @@ class Track:
         if not self._waiting:
             self.position = offset if dispatches else self.next
         if dispatches:
-            self._waiting += 1
+            self._waiting.append(pack)
             self.mean_pack += (len(dispatches) - self.mean_pack) / (_MEMORY if self.mean_pack else 1)
         return pack
 
-    def handed_out(self, pack: "Pack") -> None:
-        """The whole of it, and of all before it."""
-        self._waiting -= 1
-        self.position = pack.offset + 1 if self._waiting else self.next
+    def first_is_handed_out(self) -> None:
+        """The whole of the first that waited."""
+        self._waiting.popleft()
+        self.position = self._waiting[0].offset if self._waiting else self.next
 
     def done_to(self) -> int | None:
         """Everything before this offset is done with."""
@@ -134,7 +135,7 @@ class Shelf:
                 taken += some
                 if pack.taken == len(pack.dispatches):
                     packs.popleft()
-                    pack.track.handed_out(pack)
+                    pack.track.first_is_handed_out()
                     self.bytes -= pack.size
         self.waiting -= len(taken)
         return taken
