@@ -349,7 +349,8 @@ def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
 
 def _newest_payload(history: History, effect, job: str, looked: int) -> Iterator[str]:  # type: ignore[no-untyped-def]
     edits: list[Answer] = [a for a in history.answered("replace") if a.target == job and a.at_ms < looked]
-    first_run = min(e.start_ms for e in history.effects if e.execution == effect.execution)
-    before_it_began = [edit for edit in edits if edit.at_ms < first_run]
+    first = min((e for e in history.effects if e.execution == effect.execution), key=lambda e: e.start_ms)
+    began = history.looks.get((first.execution, first.dispatch), first.start_ms)
+    before_it_began = [edit for edit in edits if edit.at_ms < began]
     if before_it_began and effect.payload["v"] < max(edit.value for edit in before_it_began):
         yield f"I11: execution {effect.execution} ran payload {effect.payload} after {before_it_began[-1]}"
