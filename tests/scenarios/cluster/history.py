@@ -18,8 +18,6 @@ ACKNOWLEDGED_MS = 2_000
 EVERYONE, BROKER = "", "broker"
 """Victims that are no process. A broker that is away explains nothing by itself: it keeps reports from being acknowledged."""
 KILLED, FROZEN = "killed", "frozen"
-WISHES = ("I10", "I11")
-"""Promises about what users asked for."""
 
 
 @dataclass
@@ -61,32 +59,11 @@ def problems_in(
     What was done before `since_ms` has been checked already.
     """
     effects = [_without_skew(effect) for effect in effects_of(lines)]
-    recent = [effect for effect in effects if effect.start_ms >= since_ms]
-    unknown = _runs_of_what_was_forgotten(effects, faults)
-    with closing(copy):
-        found = check_end(copy, _history(answers, recent, faults), now_ms())
-        known = [effect for effect in recent if id(effect) not in unknown]
-        of_wishes = check_end(copy, _history(answers, known, faults), now_ms()) if unknown else found
-    return [
-        *(problem for problem in found if not problem.startswith(("I8", *WISHES))),
-        *(problem for problem in of_wishes if problem.startswith(WISHES)),
-        *_runs_without_excuse(effects, faults),
-    ]
-
-
-def _history(answers: list[Answer], effects: list[Effect], faults: Sequence[Fault]) -> History:
     looks = {(effect.execution, effect.dispatch): _looked_ms(effect, faults) for effect in effects}
-    return History(answers, effects, looks)
-
-
-def _runs_of_what_was_forgotten(effects: Sequence[Effect], faults: Sequence[Fault]) -> set[int]:
-    """The exception that cancel, pause and edit have (I10, I11): a dispatch that had run comes again after Redis has lost its
-    memory, and with it that this was told. The store is past that dispatch, so no wish that is set again names it."""
-    return {
-        id(each.second)
-        for each in duplicates_in(effects, faults)
-        if each.first.dispatch == each.second.dispatch and _forgetting(each.first, each.second, faults)
-    }
+    recent = [effect for effect in effects if effect.start_ms >= since_ms]
+    with closing(copy):
+        found = check_end(copy, History(answers, recent, looks), now_ms())
+    return [problem for problem in found if not problem.startswith("I8")] + list(_runs_without_excuse(effects, faults))
 
 
 def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[Duplicate]:

@@ -1,18 +1,7 @@
 """What explains a second run, and what does not."""
 
-from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
-from noonday.drivers.sqlite.store import prepare
-from tests.scenarios.cluster.history import (
-    BROKER,
-    EVERYONE,
-    FROZEN,
-    KILLED,
-    Duplicate,
-    Fault,
-    duplicates_in,
-    problems_in,
-)
-from tests.simulation.history import Answer, Effect
+from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
+from tests.simulation.history import Effect
 
 
 def run(dispatch: int = 1, start_ms: int = 10_000, end_ms: int | None = 11_000, process: str = "1") -> Effect:
@@ -92,35 +81,3 @@ def test_what_was_left_behind_is_explained_also_where_it_runs_beside_what_came_a
 
     assert [each.fault for each in found(first, next_, stale, faults=[flush])] == [flush, flush]
     assert [each.fault for each in found(first, next_, run(dispatch=3, start_ms=20_050), faults=[flush])] == [None]
-
-
-def of_wishes(*runs: dict[str, object], faults: list[Fault]) -> list[str]:
-    """Of the runs of an execution whose job was paused at 20,000: which broke that promise."""
-    copy = connect(MEMORY, FileOptions("OFF"))
-    prepare(copy)
-    copy.execute(
-        """INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, watch, created_ms, moves)
-           VALUES ('x', 'j', 't', 9000, 9000, 5, 1, 3, 1, 0, 'p', 'act', 1, 0, 9000, '[0,9000]')"""
-    )
-    said = [
-        line for run in runs for line in (run | {"what": "start"}, run | {"what": "end", "end_ms": run["start_ms"]})
-    ]
-    found = problems_in(copy, [Answer("pause", "j", 20_000)], said, faults)
-    return [problem for problem in found if problem.startswith("I10")]
-
-
-def said(dispatch: int, start_ms: int) -> dict[str, object]:
-    known = {"execution": "x", "job": "j", "pid": 1, "token": dispatch, "due_ms": 9_000, "payload": {"v": 1}}
-    return known | {"dispatch": dispatch, "start_ms": start_ms}
-
-
-def test_nothing_of_a_paused_job_starts_but_what_had_run_and_was_forgotten() -> None:
-    flush = Fault("redis: flush", EVERYONE, 30_000, forgot=True)
-
-    assert of_wishes(said(2, 10_000), faults=[flush]) == []
-    assert of_wishes(said(2, 10_000), said(2, 40_000), faults=[flush]) == []
-    assert len(of_wishes(said(2, 10_000), said(3, 40_000), faults=[flush])) == 1
-    assert len(of_wishes(said(2, 40_000), faults=[flush])) == 1
-    before = Fault("redis: flush", EVERYONE, 5_000, forgot=True)
-    assert of_wishes(said(2, 10_000), said(2, 40_000), faults=[before]) != []
