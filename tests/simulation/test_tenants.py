@@ -11,7 +11,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
-from noonday.model.view import TenantSettings
+from noonday.model.view import TenantInPool, TenantSettings
 from tests.simulation.embedded import USER, Simulation
 from tests.simulation.test_named_seeds import kill, play
 
@@ -245,3 +245,14 @@ def test_whoever_has_little_is_hardly_later_beside_somebody_who_has_very_much() 
         return late_at_most(simulation, "small", 95)
 
     assert small_beside(1_500) <= small_beside(0) + 250
+
+
+def test_a_cap_in_a_pool_gives_no_tokens_of_the_rate_back() -> None:
+    async def story(simulation: Simulation) -> None:
+        in_pool = {"p": TenantInPool(max_running=1)}
+        await settle_for(simulation, "slow", TenantSettings(rate_per_sec=2, burst=1, pools=in_pool))
+        await create_due_together(simulation, 1, BRIEF, slow=20)
+
+    simulation = play(story)
+    assert len(simulation.history.effects) == 20
+    assert most_within(simulation, "slow", 1_000) <= 4

@@ -113,7 +113,9 @@ class Allowances:
         waiting = self._waiting(now_ms, credit, limit, paused)
         free = await self._free(credit, waiting)
         rooms = self._rooms(waiting, free, now_ms)
-        rooms |= await self._take(self._wanted(waiting, rooms, limit), now_ms)
+        granted = await self._take(self._wanted(waiting, rooms, limit), now_ms)
+        # Whoever has a rate may take what it has tokens for, and has no more than that to give back.
+        rooms |= {tenant: granted.get(tenant, 0) for _, tenant in waiting if tenant in self._rates}
         return self._within_caps(credit, free, now_ms), Shares(self._weights, self._limited, rooms, held=paused)
 
     def _waiting(
