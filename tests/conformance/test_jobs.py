@@ -428,6 +428,34 @@ async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Cran
     assert times == sorted(times)
 
 
+async def test_what_was_fired_before_a_change_of_its_job_is_barred_where_it_may_come_again(crank: Crank) -> None:
+    """The first dispatch is over: nobody is asked for it, and a worker of its pool may be given it once more."""
+    one = job(every(retry_policy=RetryPolicy(backoff=Backoff.FIXED)))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
+    moved = msgspec.structs.replace(one, revision=2, spec=every(target=Target("mail", "act")))
+    applied = await crank.change(one, Change(job=moved))
+    assert applied.barred == (POOL,)
+    applied = await crank.change(one, Change(hold=(dispatch.execution_id,)))
+    assert applied.barred == (POOL, "mail")
+    applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
+    assert applied.barred == (POOL, "mail")
+
+
+async def test_a_change_that_takes_nothing_back_bars_nothing(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    await crank.fire_one()
+    new = NewExecution(execution_id(one.id, NOW_MS + 1), NOW_MS + 1, NOW_MS + 1, Cause.TRIGGER)
+    assert (await crank.change(one, Change())).barred == ()
+    assert (await crank.change(one, Change(executions=(new,)))).barred == ()
+    paused = msgspec.structs.replace(one, state=JobState.PAUSED)
+    assert (await crank.change(one, Change(job=paused))).barred == (POOL,)
+    assert (await crank.change(one, Change())).barred == (POOL,), "it is paused, and its bar may not have been set"
+    assert (await crank.change(one, Change(job=one))).barred == ()
+
+
 @pytest.mark.parametrize("started", [False, True])
 async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) -> None:
     one = job(every())

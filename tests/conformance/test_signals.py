@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Token
-from noonday.ports.signals import Signals, Taken
+from noonday.ports.signals import OVERTAKEN, Signals, Taken
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import SIGNALS_THAT_LAPSE_SOON, Capability
@@ -137,55 +137,55 @@ async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> 
 
 async def test_nothing_starts_before_the_era_has_begun(signals: Signals) -> None:
     assert not await signals.has_era(POOL)
-    assert await signals.look(POOL, [(A, 1)]) is None
+    assert await signals.look(POOL, [dispatch(A)]) is None
     await signals.begin_era(POOL)
     assert await signals.has_era(POOL)
-    assert await signals.look(POOL, [(A, 1)]) == {}
+    assert await signals.look(POOL, [dispatch(A)]) == {}
 
 
 async def test_each_pool_has_its_own_era(signals: Signals) -> None:
     await signals.begin_era(POOL)
     assert not await signals.has_era("mail")
-    assert await signals.look("mail", [(A, 1)]) is None
+    assert await signals.look("mail", [dispatch(A)]) is None
 
 
 async def test_a_flag_is_seen_at_the_last_look(signals: Signals) -> None:
     await signals.begin_era(POOL)
     await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    assert await signals.look(POOL, [(A, 1), (B, 1)]) == {A: "cancelled by ann"}
+    assert await signals.look(POOL, [dispatch(A), dispatch(B)]) == {A: "cancelled by ann"}
 
 
 async def test_flags_that_were_raised_before_the_era_are_seen_in_it(signals: Signals) -> None:
     await signals.raise_flags(POOL, [(A, 1, "EDITED")])
     await signals.begin_era(POOL)
-    assert await signals.look(POOL, [(A, 1)]) == {A: "EDITED"}
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "EDITED"}
 
 
 async def test_a_flag_is_for_one_dispatch(signals: Signals) -> None:
     await signals.begin_era(POOL)
     await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    assert await signals.look(POOL, [(A, 2)]) == {}
+    assert await signals.look(POOL, [dispatch(A, 2)]) == {}
     assert await signals.wanted(POOL, [(A, 2)]) == {}
 
 
 async def test_a_flag_is_for_one_pool(signals: Signals) -> None:
     await signals.begin_era("mail")
     await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    assert await signals.look("mail", [(A, 1)]) == {}
+    assert await signals.look("mail", [dispatch(A)]) == {}
 
 
 async def test_a_later_wish_replaces_an_earlier_one(signals: Signals) -> None:
     await signals.begin_era(POOL)
     await signals.raise_flags(POOL, [(A, 1, "EDITED")])
     await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    assert await signals.look(POOL, [(A, 1)]) == {A: "cancelled by ann"}
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
 
 
 async def test_looking_takes_no_flag_down(signals: Signals) -> None:
     await signals.begin_era(POOL)
     await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    await signals.look(POOL, [(A, 1)])
-    assert await signals.look(POOL, [(A, 1)]) == {A: "cancelled by ann"}
+    await signals.look(POOL, [dispatch(A)])
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
     assert await signals.wanted(POOL, [(A, 1)]) == {A: "cancelled by ann"}
 
 
@@ -204,8 +204,58 @@ async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> N
     await signals.raise_flags(POOL, flags)
     few = [(ExecutionId("x-7"), 7), (ExecutionId("x-7"), 8), (ExecutionId("y"), 1), (ExecutionId("x-2999"), 2999)]
     seen = {"x-7": "reason 7", "x-2999": "reason 2999"}
-    assert await signals.look(POOL, few) == seen
+    assert await signals.look(POOL, [dispatch(*name) for name in few]) == seen
     assert await signals.wanted(POOL, few) == seen
-    everything = [(execution, number) for execution, number, _ in flags]
+    everything = [dispatch(execution, number) for execution, number, _ in flags]
     assert await signals.look(POOL, everything) == {execution: reason for execution, _, reason in flags}
     assert await signals.look(POOL, []) == {}
+
+
+# Bars
+
+
+@pytest.mark.parametrize("others", [0, 100])
+async def test_nothing_of_a_job_that_was_fired_up_to_its_bar_starts(signals: Signals, others: int) -> None:
+    await signals.begin_era(POOL)
+    for n in range(others):
+        await signals.bar(POOL, JobId(f"other-{n}"), NOW_MS)
+    before, at, after = (dispatch(job_id="j", fired_ms=NOW_MS + ms) for ms in (-1, 0, 1))
+    assert await signals.look(POOL, [before, at, after]) == {}
+    await signals.bar(POOL, JobId("j"), NOW_MS)
+    other = dispatch(fired_ms=NOW_MS - 1)
+    barred = {before.execution_id: OVERTAKEN, at.execution_id: OVERTAKEN}
+    assert await signals.look(POOL, [before, at, after, other]) == barred
+    assert await signals.look("mail", [before]) is None
+    await signals.begin_era("mail")
+    assert await signals.look("mail", [before]) == {}
+
+
+async def test_a_later_bar_reaches_further(signals: Signals) -> None:
+    await signals.begin_era(POOL)
+    one = dispatch(job_id="j", fired_ms=NOW_MS + 5)
+    await signals.bar(POOL, JobId("j"), NOW_MS)
+    assert await signals.look(POOL, [one]) == {}
+    await signals.bar(POOL, JobId("j"), NOW_MS + 5)
+    assert await signals.look(POOL, [one]) == {one.execution_id: OVERTAKEN}
+
+
+async def test_a_flag_says_more_than_a_bar(signals: Signals) -> None:
+    await signals.begin_era(POOL)
+    await signals.bar(POOL, JobId("j"), NOW_MS)
+    await signals.raise_flags(POOL, [(A, 1, "PAUSED")])
+    assert await signals.look(POOL, [dispatch(A, job_id="j")]) == {A: "PAUSED"}
+
+
+async def test_what_runs_goes_on_behind_a_bar(signals: Signals) -> None:
+    await signals.begin_era(POOL)
+    one = dispatch(job_id="j")
+    await signals.bar(POOL, JobId("j"), NOW_MS)
+    assert await signals.wanted(POOL, [(one.execution_id, 1)]) == {}
+
+
+@pytest.mark.needs(Capability.CLAIMS_LAPSE)
+async def test_what_was_fired_before_the_era_does_not_start_in_it(signals: Signals) -> None:
+    """Claims may be forgotten and the dispatches not: nobody knows whether they have run."""
+    await signals.begin_era(POOL, NOW_MS)
+    before, after = dispatch(fired_ms=NOW_MS), dispatch(fired_ms=NOW_MS + 1)
+    assert await signals.look(POOL, [before, after]) == {before.execution_id: OVERTAKEN}

@@ -21,6 +21,7 @@ from noonday.model.caller import Caller
 from noonday.model.errors import DoNotRetry, NoondayError, StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
+from noonday.model.message import Dispatch
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import ExecutionView, JobView, TenantSettings
@@ -109,12 +110,12 @@ class LookingSignals(MemorySignals):
         self._history = history
         self._now_ms = now_ms
 
-    async def look(self, pool: str, executions: Sequence[tuple[ExecutionId, int]]) -> Mapping[ExecutionId, str] | None:
-        found = await super().look(pool, executions)
+    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+        found = await super().look(pool, dispatches)
         if found is not None:
-            for execution, dispatch in executions:
-                if execution not in found:
-                    self._history.looks[execution, dispatch] = self._now_ms()
+            for dispatch in dispatches:
+                if dispatch.execution_id not in found:
+                    self._history.looks[dispatch.execution_id, dispatch.number] = self._now_ms()
         return found
 
 

@@ -17,11 +17,11 @@ from noonday.model.errors import (
     Unavailable,
 )
 from noonday.model.firing import Entry
-from noonday.model.ids import ExecutionId, InstanceId, WorkerId
+from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Report, Token
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.leases import Leases
-from noonday.ports.signals import Flag, Named, Signals, Taken
+from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 from tests.simulation.embedded import Disk
 from tests.simulation.history import History
 from tests.simulation.kernel import Process, SimClock, World
@@ -307,12 +307,14 @@ class Redis:
     claims: dict[tuple[ExecutionId, int], tuple[int, int, bool]] = field(default_factory=dict)
     """(when it lapses, the token's time, whether it was told)."""
     flags: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
-    eras: set[str] = field(default_factory=set)
+    bars: dict[tuple[str, JobId], int] = field(default_factory=dict)
+    eras: dict[str, int] = field(default_factory=dict)
     listeners: list["SimIndex"] = field(default_factory=list)
 
     def flush(self) -> None:
         self.claims.clear()
         self.flags.clear()
+        self.bars.clear()
         self.eras.clear()
         self.world.note("redis forgets everything")
 
@@ -353,15 +355,21 @@ class SimSignals(Signals):
 
         await self._call(work)
 
-    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         def work() -> Mapping[ExecutionId, str] | None:
-            if pool not in self._redis.eras:
+            era = self._redis.eras.get(pool)
+            if era is None:
                 return None
             flags = self._redis.flags.get(pool, {})
-            found = {name[0]: flags[name] for name in executions if name in flags}
-            for execution, dispatch in executions:
-                if execution not in found:
-                    self._history.looks[execution, dispatch] = self._redis.world.now_ms()
+            found = {}
+            for dispatch in dispatches:
+                name = (dispatch.execution_id, dispatch.number)
+                if name in flags:
+                    found[dispatch.execution_id] = flags[name]
+                elif dispatch.fired_ms <= max(era, self._redis.bars.get((pool, dispatch.job_id), 0)):
+                    found[dispatch.execution_id] = OVERTAKEN
+                else:
+                    self._history.looks[name] = self._redis.world.now_ms()
             return found
 
         return await self._call(work)
@@ -374,6 +382,9 @@ class SimSignals(Signals):
 
         await self._call(work)
 
+    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+        await self._call(lambda: self._redis.bars.update({(pool, job): until_ms}))
+
     async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         flags = await self._call(lambda: self._redis.flags.get(pool, {}))
         return {name[0]: flags[name] for name in executions if name in flags}
@@ -381,8 +392,8 @@ class SimSignals(Signals):
     async def has_era(self, pool: str) -> bool:
         return await self._call(lambda: pool in self._redis.eras)
 
-    async def begin_era(self, pool: str) -> None:
-        await self._call(lambda: self._redis.eras.add(pool))
+    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
+        await self._call(lambda: self._redis.eras.update({pool: barred_until_ms}))
 
 
 class SimIndex(MemoryHotIndex):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.execution import State
 from noonday.model.job import JobType
 from noonday.model.message import Tick
@@ -192,6 +193,70 @@ def test_dead_before_report(verb: str, done: bool, runs: int) -> None:
     assert states(simulation) == ["SUCCEEDED"]
     assert len(simulation.history.effects) == runs
     assert one(simulation, "SELECT dispatch, attempt FROM executions") == (1, 1)
+
+
+@pytest.mark.parametrize("wish", ["pause", "delete", "cancel"])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_superseded_comes_again(wish: str, flushed: bool) -> None:
+    """A dispatch has run, and its execution waits for the next one when a user wants it to end. Its worker died before it could
+    commit that. Those who would say it in its stead have died too, or Redis forgets it: so the message comes again, and there is
+    no flag of a dispatch that is over."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        is_fired = "SELECT 1 FROM executions"
+        dead = simulation.at("told", "worker", Process.kill, given=lambda: one(simulation, is_fired))
+        await create_some(simulation, 1, do="snooze, then sleep", sec=1)
+        await until(lambda: dead)
+        survivor = simulation.processes["worker-1" if dead[0].name == "worker-0" else "worker-0"]
+        survivor.freeze()
+        await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE dispatch = 2"))
+        execution, job = one(simulation, "SELECT id, job_id FROM executions")
+        ask: dict[str, Any] = {
+            "pause": lambda e: e.desk.pause(USER, job),
+            "delete": lambda e: e.desk.delete(USER, job),
+            "cancel": lambda e: e.desk.cancel_execution(USER, execution),
+        }
+        await simulation.ask(wish, execution if wish == "cancel" else job, ask[wish])
+        if flushed:
+            await until(lambda: simulation.redis.claims[execution, 1][2])
+            simulation.flush()
+        else:
+            simulation.kill("recorder-0", "recorder-1")
+            await simulation.let_up("recorder-0", "recorder-1")
+        survivor.wake()
+        await asyncio.sleep(45)
+        assert simulation.broker.is_all_committed("p")
+        assert len(simulation.history.effects) == 1
+        if wish == "pause":
+            await simulation.ask("resume", job, lambda e: e.desk.resume(USER, job))
+            await all_ended(simulation, 1)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED" if wish == "pause" else "CANCELLED"]
+    assert len(simulation.history.effects) == (2 if wish == "pause" else 1)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_was_on_its_way_when_redis_forgot(lost: bool) -> None:
+    """It may have run already: it is fired again, and whatever has run is known as such by then."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
+        for worker in workers:
+            worker.freeze()
+        await create_some(simulation, 10)
+        await until(lambda: published(simulation) == 10 and not unsealed(simulation), 4)
+        if lost:
+            simulation.flush()
+            await until(lambda: "p" in simulation.redis.eras)
+        for worker in workers:
+            worker.wake()
+        await all_ended(simulation, 10, 20)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"] * 10
+    assert len(simulation.history.effects) == 10
+    assert rows(simulation, f"SELECT id FROM executions WHERE dispatch = {1 + lost} AND attempt = 1", 10)
 
 
 def test_drain_interrupt() -> None:
@@ -523,6 +588,38 @@ def test_cancel_then_flush() -> None:
     simulation = play(story)
     assert states(simulation) == ["CANCELLED"]
     assert simulation.history.effects == []
+
+
+def test_answered_from_what_was_stored() -> None:
+    """Redis is away when a user pauses: the wish is stored, the answer is that it could not be set. Asked again under the same
+    key, what was stored answers: workers know of it by then."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
+        for worker in workers:
+            worker.freeze()
+        job = await created(simulation, once(simulation, 0.0))
+        await until(lambda: published(simulation) == 1)
+        pause = Idempotency("k", "f", 200, msgspec.json.encode)
+
+        async def again(engine: Any) -> None:
+            with pytest.raises(Answered):
+                await engine.desk.pause(USER, job.job_id, pause)
+
+        simulation.cut("api-0", "redis")
+        assert await simulation.ask("pause", job.job_id, lambda e: e.desk.pause(USER, job.job_id, pause)) is None
+        simulation.mend()
+        simulation.kill("recorder-0", "recorder-1")
+        await simulation.ask("pause", job.job_id, again)
+        for worker in workers:
+            worker.wake()
+        await asyncio.sleep(5)
+        assert simulation.history.effects == []
+        await simulation.let_up("recorder-0", "recorder-1")
+        await simulation.ask("resume", job.job_id, lambda e: e.desk.resume(USER, job.job_id))
+        await all_ended(simulation, 1)
+
+    assert states(play(story)) == ["SUCCEEDED"]
 
 
 def test_parked_stops_pool() -> None:

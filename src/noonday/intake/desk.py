@@ -335,24 +335,33 @@ class Desk:
         since_ms: int | None = None,
     ) -> Applied:
         """One decision about one job, and what follows once it is stored."""
-        async with self._once(caller, idem):
-            seal = None
-            if idem:
-                seal = lambda applied: self._receipt(caller, idem, now_ms, view(applied))  # noqa: E731
-            applied = await self._jobs.edit(
-                caller.tenant,
-                JobId(job_id),
-                decide,
-                since_ms=now_ms - edits.LOOK_BACK_MS if since_ms is None else since_ms,
-                seal=seal,
-            )
-            await self._after(applied)
-            return applied
+        since_ms = now_ms - edits.LOOK_BACK_MS if since_ms is None else since_ms
+        try:
+            async with self._once(caller, idem):
+                seal = None
+                if idem:
+                    seal = lambda applied: self._receipt(caller, idem, now_ms, view(applied))  # noqa: E731
+                applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, since_ms=since_ms, seal=seal)
+                await self._after(applied)
+                return applied
+        except Answered:
+            await self._bar(caller, JobId(job_id), since_ms)
+            raise
+
+    async def _bar(self, caller: Caller, job_id: JobId, since_ms: int) -> None:
+        """Whoever was told that the signals cannot be reached asks again, and is answered from what was stored: not before
+        workers know of it."""
+        with suppress(NotFound):
+            kept = await self._jobs.edit(caller.tenant, job_id, lambda _: Change(), since_ms=since_ms)
+            for pool in {kept.after.job.spec.target.pool, *(e.pool for e in kept.after.executions)}:
+                await self._signals.bar(pool, job_id, self._clock.now_ms())
 
     async def _after(self, applied: Applied) -> None:
         """Copies of what the store knows: flags first, because the user's answer waits for them."""
         for pool, execution, dispatch, reason in applied.flags:
             await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
+        for pool in applied.barred:
+            await self._signals.bar(pool, applied.after.job.id, self._clock.now_ms())
         latest = self._clock.now_ms() + self._hint_ahead_ms
         entries = [entry for entry in applied.entries if entry.due_ms <= latest]
         if entries:

@@ -42,6 +42,16 @@ class Edit:
         return self.job.revision != self.before.job.revision
 
     @property
+    def barred_pools(self) -> tuple[str, ...]:
+        """Where dispatches that were fired before this change must not start: those who hold the present ones are asked, but
+        earlier ones may come again. Also if nothing changes any more, because a bar may not have been set the first time."""
+        change = self.change
+        is_at_rest = self.job.state is not JobState.ACTIVE and not change.executions
+        if not (change.cancel or change.hold or change.rebase or self.new_revision or is_at_rest):
+            return ()
+        return tuple(sorted({self.before.job.spec.target.pool, *(e.pool for e in self.before.executions)}))
+
+    @property
     def watch_more(self) -> int:
         """What the open executions are to be watched for besides what they are watched for already."""
         watch = watch_of(self.job.spec)

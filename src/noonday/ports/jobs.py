@@ -141,6 +141,8 @@ class Applied(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
     flags: tuple[tuple[str, ExecutionId, int, str], ...]
     """(pool, execution, dispatch, reason) of those handed out that are asked to end."""
+    barred: tuple[str, ...] = ()
+    """Pools where nothing of this job that was fired before may start any more."""
     created: int = 0
     """How many executions did not exist before."""
 

@@ -4,13 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 
 Named = tuple[ExecutionId, int]
 """(execution, dispatch)."""
 Flag = tuple[ExecutionId, int, str]
 """(execution, dispatch, reason)."""
+OVERTAKEN = "OVERTAKEN"
+"""The reason not to start what was fired before its job was barred, or before the era: it may have run already, and what it was
+fired with may have changed. It goes back; whoever waits for it is fired again."""
 
 
 class Taken(Enum):
@@ -42,12 +45,20 @@ class Signals(ABC):
         """Their start or end is on the log: whoever gets them again within five minutes may drop them."""
 
     @abstractmethod
-    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         """The last look before a start: the reasons not to start, by execution. None: the era is gone, start nothing."""
 
     @abstractmethod
     async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
         """Raises SignalsUnavailable if they could not be set."""
+
+    @abstractmethod
+    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+        """Nothing of this job that was fired up to an instant starts any more, whichever dispatch it is: also one that is
+        superseded or over, which comes again because nobody could say in time that it had run.
+
+        Raises SignalsUnavailable if that could not be set.
+        """
 
     @abstractmethod
     async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
@@ -57,5 +68,6 @@ class Signals(ABC):
     async def has_era(self, pool: str) -> bool: ...
 
     @abstractmethod
-    async def begin_era(self, pool: str) -> None:
-        """All flags the store knows of are set: starts may be allowed."""
+    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
+        """All flags the store knows of are set: starts may be allowed, of what was fired after an instant. What is older may
+        have run, and nobody remembers. Where claims are forgotten only together with the dispatches, nothing is barred."""

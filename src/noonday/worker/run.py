@@ -13,6 +13,7 @@ from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, Report, Token
+from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.completing import Completing
 from noonday.worker.context import Cancelled, Context, Snooze
@@ -168,7 +169,7 @@ class Run:
         if reason in ASKED_BACK_REASONS:
             self.outcome = Outcome.ASKED_BACK
         else:
-            self.outcome = Outcome.INTERRUPTED if reason == INTERRUPTED else Outcome.CANCELLED
+            self.outcome = Outcome.INTERRUPTED if reason in (INTERRUPTED, OVERTAKEN) else Outcome.CANCELLED
 
     def report(self, worker: WorkerId, keyring: Keyring) -> Report:
         context = context_of(self.dispatch.tenant, self.dispatch.job_id)

@@ -322,7 +322,7 @@ class Worker:
         """The last look, then the start, of all that start now. False: nothing may start at present."""
         runs = [self._ready[pool].popleft() for _ in range(count)]
         try:
-            flags = await self._signals.look(pool, [(r.dispatch.execution_id, r.dispatch.number) for r in runs])
+            flags = await self._signals.look(pool, [run.dispatch for run in runs])
         except SignalsUnavailable:
             self._lost_signals()
             flags = None

@@ -6,7 +6,7 @@ import pytest
 from noonday.drivers.redis.connection import Connection
 from noonday.drivers.redis.signals import LAPSE_MS, TOLD_MS, RedisSignals
 from noonday.model.errors import SignalsUnavailable, Unavailable
-from noonday.model.ids import ExecutionId
+from noonday.model.ids import ExecutionId, JobId
 from noonday.model.message import Token
 from tests.support.factories import NOW_MS, POOL, WORKER, dispatch
 from tests.support.tcp_cutter import Cutter
@@ -58,15 +58,15 @@ async def test_flags_of_yesterday_are_seen_and_those_of_the_day_before_are_not(
     base, day = today.rsplit(b":", 1)
     yesterday = b"%s:%d" % (base, int(day) - 1)
     await ask(connection, "RENAME", today, yesterday)
-    assert await signals.look(POOL, [(A, 1)]) == {A: "old wish"}
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "old wish"}
     await signals.raise_flags(POOL, [(A, 1, "new wish")])
-    assert await signals.look(POOL, [(A, 1)]) == {A: "new wish"}
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "new wish"}
     many = [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(100)]
     await signals.raise_flags(POOL, many)
-    assert await signals.look(POOL, [(A, 1)]) == {A: "new wish"}
+    assert await signals.look(POOL, [dispatch(A)]) == {A: "new wish"}
     await ask(connection, "DEL", today)
     await ask(connection, "RENAME", yesterday, b"%s:%d" % (base, int(day) - 2))
-    assert await signals.look(POOL, [(A, 1)]) == {}
+    assert await signals.look(POOL, [dispatch(A)]) == {}
 
 
 async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
@@ -76,7 +76,7 @@ async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
     await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
     await ask(connection, "FLUSHALL")
     assert not await signals.has_era(POOL)
-    assert await signals.look(POOL, [(A, 1)]) is None
+    assert await signals.look(POOL, [dispatch(A)]) is None
     assert await signals.wanted(POOL, [(A, 1)]) == {}
 
 
@@ -96,7 +96,7 @@ async def test_a_look_in_a_pool_without_flags_names_no_execution(signals: RedisS
 
     async def cost(count: int) -> int:
         before = await received()
-        assert await signals.look(POOL, [(ExecutionId(f"execution-{n}"), 1) for n in range(count)]) == {}
+        assert await signals.look(POOL, [dispatch() for _ in range(count)]) == {}
         return await received() - before
 
     await cost(1)
@@ -111,9 +111,10 @@ Call = Callable[[RedisSignals], Awaitable[object]]
     [
         pytest.param(lambda signals: signals.claim(WORKER, [dispatch()], NOW_MS), id="claim"),
         pytest.param(lambda signals: signals.told([(dispatch().execution_id, 1)]), id="told"),
-        pytest.param(lambda signals: signals.look(POOL, [(A, 1)]), id="look"),
+        pytest.param(lambda signals: signals.look(POOL, [dispatch(A)]), id="look"),
         pytest.param(lambda signals: signals.wanted(POOL, [(A, 1)]), id="wanted"),
         pytest.param(lambda signals: signals.raise_flags(POOL, [(A, 1, "EDITED")]), id="raise_flags"),
+        pytest.param(lambda signals: signals.bar(POOL, JobId("j"), NOW_MS), id="bar"),
         pytest.param(lambda signals: signals.has_era(POOL), id="has_era"),
         pytest.param(lambda signals: signals.begin_era(POOL), id="begin_era"),
     ],

@@ -80,9 +80,9 @@ async def test_claims_and_flags_stay_within_slots(node: Connection, prefix: str)
     await signals.told([(each.execution_id, each.number) for each in batch])
     assert set(await signals.claim(WORKER, batch, NOW_MS)) == {Taken.TOLD}
     one = ExecutionId("a")
-    assert await signals.look(POOL, [(one, 1)]) is None
+    assert await signals.look(POOL, [dispatch(one)]) is None
     await signals.begin_era(POOL)
     for count in (1, 500):
         await signals.raise_flags(POOL, [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(count)])
-        assert await signals.look(POOL, [(one, 1), (ExecutionId("x-0"), 1)]) == {"x-0": "EDITED"}
+        assert await signals.look(POOL, [dispatch(one), dispatch("x-0")]) == {"x-0": "EDITED"}
     assert await signals.has_era(POOL)

@@ -3,12 +3,15 @@
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import Flag, Named, Signals, Taken
+from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
 _KEEP_MS = 300_000
+_MOST = 100_000
+"""So many flags, and so many bars, of a pool are kept."""
 
 
 class MemorySignals(Signals):
@@ -16,6 +19,7 @@ class MemorySignals(Signals):
         self._lock = threading.Lock()
         self._claims: dict[tuple[ExecutionId, int], int] = {}
         self._flags: dict[str, dict[tuple[ExecutionId, int], str]] = {}
+        self._bars: dict[str, dict[JobId, int]] = {}
         self._eras: set[str] = set()
         self._pruned_ms = 0
 
@@ -31,32 +35,38 @@ class MemorySignals(Signals):
     async def told(self, names: Sequence[Named]) -> None:
         """A claim is kept long enough for that here."""
 
-    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
+    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         with self._lock:
             if pool not in self._eras:
                 return None
-            flags = self._flags.get(pool)
-            if not flags:
-                return {}
-            return {name[0]: flags[name] for name in executions if name in flags}
+            found = {}
+            if bars := self._bars.get(pool):
+                found = {d.execution_id: OVERTAKEN for d in dispatches if d.fired_ms <= bars.get(d.job_id, -1)}
+            if flags := self._flags.get(pool):
+                found |= _found(flags, [(d.execution_id, d.number) for d in dispatches])
+            return found
 
     async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
         with self._lock:
             raised = self._flags.setdefault(pool, {})
             for execution, dispatch, reason in flags:
                 raised[execution, dispatch] = reason
-            while len(raised) > 100_000:
-                del raised[next(iter(raised))]
+            _forget_oldest(raised)
+
+    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+        with self._lock:
+            bars = self._bars.setdefault(pool, {})
+            bars[job] = max(until_ms, bars.pop(job, 0))
+            _forget_oldest(bars)
 
     async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         with self._lock:
-            flags = self._flags.get(pool)
-            return {name[0]: flags[name] for name in executions if name in flags} if flags else {}
+            return _found(self._flags.get(pool, {}), executions)
 
     async def has_era(self, pool: str) -> bool:
         return pool in self._eras
 
-    async def begin_era(self, pool: str) -> None:
+    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         with self._lock:
             self._eras.add(pool)
 
@@ -72,3 +82,12 @@ class MemorySignals(Signals):
             return
         self._pruned_ms = now_ms
         self._claims = {name: at for name, at in self._claims.items() if now_ms - at < _KEEP_MS}
+
+
+def _found(flags: Mapping[Named, str], names: Sequence[Named]) -> dict[ExecutionId, str]:
+    return {name[0]: flags[name] for name in names if name in flags} if flags else {}
+
+
+def _forget_oldest(kept: dict[Any, Any]) -> None:
+    while len(kept) > _MOST:
+        del kept[next(iter(kept))]

@@ -160,7 +160,7 @@ async def _edit(session: Session, tenant: TenantId, job_id: JobId, decide: Decid
     created: int = await session.fetchval(SQL.write_ledger, as_json(payload_of(edit.ledger)), edit.ledger.now_ms)
     await _finish(session, change)
     after = await snapshot(session, tenant, job_id, since_ms)
-    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), created)
+    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
 
 
 async def _locked_snapshot(session: Session, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:

@@ -5,9 +5,9 @@ from typing import Any
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import SignalsUnavailable
-from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import Flag, Named, Signals, Taken
+from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
 _CLAIM, _TOLD, _FLAG, _LOOK = Script("claim"), Script("told"), Script("flag"), Script("look")
 LAPSE_MS = 30_000
@@ -59,41 +59,51 @@ class RedisSignals(Signals):
             ]
         )
 
-    async def look(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str] | None:
-        era, flags = await self._flags(pool, executions)
-        return flags if era else None
+    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+        names = [f"{d.execution_id}:{d.number}" for d in dispatches]
+        era, found = await self._flags(pool, [*names, *{d.job_id for d in dispatches}])
+        if era is None:
+            return None
+        reasons = {}
+        for dispatch, name in zip(dispatches, names, strict=True):
+            if name in found:
+                reasons[dispatch.execution_id] = found[name]
+            elif dispatch.fired_ms <= max(era, int(found.get(dispatch.job_id, 0))):
+                reasons[dispatch.execution_id] = OVERTAKEN
+        return reasons
 
     async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
         pieces = [flags[start : start + _AT_ONCE] for start in range(0, len(flags), _AT_ONCE)]
         await self._run([_FLAG(self._of(pool), *_words(piece)) for piece in pieces])
 
+    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+        await self._run([_FLAG(self._of(pool), job, until_ms)])
+
     async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
         if not executions:
             return {}
-        _, flags = await self._flags(pool, executions)
-        return flags
+        names = {f"{execution}:{number}": execution for execution, number in executions}
+        _, found = await self._flags(pool, list(names))
+        return {names[name]: reason for name, reason in found.items() if name in names}
 
     async def has_era(self, pool: str) -> bool:
         return bool(await self._ask("EXISTS", f"{self._of(pool)}:era"))
 
-    async def begin_era(self, pool: str) -> None:
-        await self._ask("SET", f"{self._of(pool)}:era", 1)
+    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
+        await self._ask("SET", f"{self._of(pool)}:era", barred_until_ms)
 
     def _of(self, pool: str) -> str:
         return f"{self._prefix}:{{f:{pool}}}"
 
-    async def _flags(self, pool: str, executions: Sequence[Named]) -> tuple[bool, Mapping[ExecutionId, str]]:
-        """Whether there is an era, and the flags of these executions, both as of one moment."""
-        unasked = max(_FEW, len(executions))
+    async def _flags(self, pool: str, names: Sequence[str]) -> tuple[int | None, Mapping[str, str]]:
+        """Until when everything is barred in the present era, if there is one, and the flags and bars of these names, all as of
+        one moment. Perhaps others too."""
+        unasked = max(_FEW, len(names))
         (era, complete, *pairs), = await self._run([_LOOK(self._of(pool), unasked)])  # fmt: skip
         if not complete:
-            names = [f"{execution}:{number}" for execution, number in executions]
             (era, _, *pairs), = await self._run([_LOOK(self._of(pool), 0, *names)])  # fmt: skip
-        if not pairs:
-            return bool(era), {}
-        flags = {name.decode(): reason.decode() for name, reason in zip(pairs[::2], pairs[1::2], strict=True)}
-        found = ((execution, flags.get(f"{execution}:{number}")) for execution, number in executions)
-        return bool(era), {execution: reason for execution, reason in found if reason is not None}
+        found = {name.decode(): reason.decode() for name, reason in zip(pairs[::2], pairs[1::2], strict=True)}
+        return None if era is None else int(era), found
 
     async def _run(self, commands: Sequence[Any]) -> list[Any]:
         return await self._connection.run(commands, SignalsUnavailable)

@@ -133,7 +133,7 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
     if change.audit:
         add_audit(conn, change.audit)
     after = snapshot(conn, tenant, job_id, since_ms)
-    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), created)
+    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
 
 
 def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:

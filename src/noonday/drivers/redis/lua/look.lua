@@ -1,20 +1,20 @@
 #!lua flags=no-writes
 -- The flags of one pool.
 -- KEYS[1]  names the slot. In it:
---          KEYS[1]:era    string: present if all flags that the store knows of are raised
+--          KEYS[1]:era    string: present if all flags that the store knows of are raised; until when fires are barred
 --          KEYS[1]:DAY    hash, for each day since 1970 by our clock: EXECUTION:DISPATCH -> reason
--- ARGV     how many flags may be answered unasked, then EXECUTION:DISPATCH of those that are asked about
--- Answers  whether there is an era, whether what follows is all that could be asked about,
---          then EXECUTION:DISPATCH, reason of each flag
+--                         and JOB -> until when its fires are barred
+-- ARGV     how many fields may be answered unasked, then those that are asked about
+-- Answers  the era or nil, whether what follows is all that could be asked about, then field, value
 
-local era = redis.call('EXISTS', KEYS[1] .. ':era')
+local era = redis.call('GET', KEYS[1] .. ':era')
 local today = math.floor(redis.call('TIME')[1] / 86400)
 local days = {KEYS[1] .. ':' .. today - 1, KEYS[1] .. ':' .. today}
 local answer = {era, 1}
 
-local function add(name, reason)
+local function add(name, value)
   answer[#answer + 1] = name
-  answer[#answer + 1] = reason
+  answer[#answer + 1] = value
 end
 
 if redis.call('HLEN', days[1]) + redis.call('HLEN', days[2]) <= tonumber(ARGV[1]) then
