@@ -23,7 +23,7 @@ servers: ## Install and start PostgreSQL, Redis, etcd and Kafka (scripts/servers
 	@PYTHON=$(PYTHON) scripts/servers install
 	@PYTHON=$(PYTHON) scripts/servers start
 
-cluster: $(READY) ## Run a whole cluster on this machine: servers and ten processes (PORT=8080)
+cluster: $(READY) ## Run a whole cluster on this machine: servers and eleven processes (PORT=8080)
 	@scripts/cluster run --port $(PORT)
 
 test: $(READY) servers ## Run every test, those of the cluster on real servers

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Dst, JobSpec, JobType, Overlap, Priority, Target
     from noonday.model.retry import Backoff, RetryPolicy
     from noonday.wiring.application import Noonday
-    from noonday.worker.context import Context, Snooze
+    from noonday.worker.context import Context, RetryLater, Snooze
 
 __all__ = [
     "Backoff",
@@ -28,6 +28,7 @@ __all__ = [
     "NoondayError",
     "Overlap",
     "Priority",
+    "RetryLater",
     "RetryPolicy",
     "Snooze",
     "Target",
@@ -49,7 +50,7 @@ _HOMES = {
     ),
     "noonday.model.retry": ("Backoff", "RetryPolicy"),
     "noonday.wiring.application": ("Noonday",),
-    "noonday.worker.context": ("Context", "Snooze"),
+    "noonday.worker.context": ("Context", "RetryLater", "Snooze"),
 }
 
 

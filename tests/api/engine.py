@@ -1,5 +1,6 @@
 """The real desk and reading over a store in memory, without the stages that would run jobs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
@@ -19,11 +20,14 @@ from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import Unauthorized
-from noonday.model.ids import TenantId
+from noonday.model.ids import JobId, TenantId
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry
+from noonday.ports.signals import Flag
 from noonday.runtime.tracing import Tracing
+from noonday.tasks.desk import TaskDesk
+from noonday.tasks.secrets import SecretDesk
 
 NOON_MS = 1_893_499_200_000
 """2030-01-01T12:00:00Z"""
@@ -56,6 +60,22 @@ class Tokens:
         return Caller(TenantId("acme"), "somebody", frozenset({scope}))
 
 
+class ShakySignals(MemorySignals):
+    """Cannot be reached while there is trouble."""
+
+    trouble: Exception | None = None
+
+    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+        if self.trouble:
+            raise self.trouble
+        await super().raise_flags(pool, flags)
+
+    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+        if self.trouble:
+            raise self.trouble
+        await super().bar(pool, job, until_ms)
+
+
 @dataclass
 class Pulse:
     reasons: list[str] = field(default_factory=list)
@@ -78,13 +98,16 @@ class Backstage:
     store: Store
     desk: Desk
     reading: Reading
+    tasks: TaskDesk
+    secrets: SecretDesk
+    signals: ShakySignals
     tokens: Tokens = field(default_factory=Tokens)
     pulse: Pulse = field(default_factory=Pulse)
 
     @classmethod
     def make(cls) -> "Backstage":
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
-        viewer = Viewer(keyring, None)
+        viewer, signals = Viewer(keyring, None), ShakySignals()
         waiting = Waiting(store.archive, MemoryTokens(), clock)
         reading = Reading(archive=store.archive, clock=clock, viewer=viewer, waiting=waiting, live=_no_figures)
         desk = Desk(
@@ -93,7 +116,7 @@ class Backstage:
             reading=reading,
             catalogue=Catalogue(store.archive, clock),
             index=MemoryHotIndex(0),
-            signals=MemorySignals(),
+            signals=signals,
             clock=clock,
             keyring=keyring,
             viewer=viewer,
@@ -101,10 +124,21 @@ class Backstage:
             hint_ahead_ms=0,
             tracing=Tracing(None),
         )
-        return cls(store, desk, reading)
+        secrets = SecretDesk(store.endpoints, desk.receipts, keyring, clock)
+        tasks = TaskDesk(desk, reading, secrets, store.archive, store.executions, clock, viewer)
+        return cls(store, desk, reading, tasks, secrets, signals)
 
     def app(self, limits: ApiLimits) -> Starlette:
-        return create_app(self.desk, self.reading, self.tokens, self.pulse, limits=limits, now_ms=lambda: NOON_MS)
+        return create_app(
+            self.desk,
+            self.reading,
+            self.tasks,
+            self.secrets,
+            self.tokens,
+            self.pulse,
+            limits=limits,
+            now_ms=lambda: NOON_MS,
+        )
 
     async def add_demo_pool(self) -> None:
         audit = AuditEntry(TenantId("acme"), NOON_MS, "somebody", "pool.put", "demo")

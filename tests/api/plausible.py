@@ -10,12 +10,17 @@ import schemathesis
 from hypothesis import strategies as st
 
 from noonday.model import cron
+from noonday.tasks import phrases
 
 CRONS = ("0 3 * * *", "*/5 * * * *", "0 0 9-17 * * MON-FRI", "15,45 8 L * *", "0 12 * JAN-MAR 5#2", *cron.ALIASES)
 
 
+URL = "https://api.example.com/reports"
+
+
 def register_formats() -> None:
     schemathesis.openapi.format("cron", st.sampled_from(CRONS))
+    schemathesis.openapi.format("interval", st.sampled_from(phrases.ALLOWED))
 
 
 def make_plausible(case: schemathesis.Case) -> None:
@@ -28,16 +33,25 @@ def make_plausible(case: schemathesis.Case) -> None:
             _place_in_pool_and_time(job)
     if case.query and {"from", "to"} <= case.query.keys():
         _order(case.query)
+    if case.query and "page" in case.query:
+        case.query["page"] = 1
 
 
 def _place_in_pool_and_time(job: dict[str, Any]) -> None:
     if "target" in job:
         job["target"]["pool"] = "demo"
-    for field, year in (("runAt", "2996"), ("startAt", "2996"), ("endAt", "8988")):
+    for field, year in _YEARS.items():
         if job.get(field):
             job[field] = year + job[field][4:]
+    if isinstance(job.get("payload"), dict) and "webhook_url" in job["payload"]:
+        job["payload"]["webhook_url"] = URL
+    if job.get("interval"):
+        job["interval"] = phrases.ALLOWED[0]
     if "from" in job and "to" in job:
         _order(job)
+
+
+_YEARS = {"runAt": "2996", "startAt": "2996", "endAt": "8988", "scheduled_at": "2996", "end_date": "8988"}
 
 
 def _order(span: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ def counted(backstage: Backstage, metrics: Metrics) -> Client:
     app = create_app(
         backstage.desk,
         backstage.reading,
+        backstage.tasks,
+        backstage.secrets,
         backstage.tokens,
         backstage.pulse,
         limits=ApiLimits(),

@@ -79,7 +79,7 @@ def test_changes_take_an_idempotency_key_and_replacing_takes_if_match():
 
 def test_a_full_quota_is_an_answer_to_whatever_creates_jobs():
     creating = {name for name, operation in operations() if "429" in operation["responses"]}
-    assert creating == {"POST /v1/jobs", "POST /v1/jobs/batch"}
+    assert creating == {"POST /v1/jobs", "POST /v1/jobs/batch", "POST /v1/tasks"}
     headers = DOCUMENT["components"]["responses"]["TooManyRequests"]["headers"]
     assert headers.keys() == {"Retry-After", "RateLimit", "RateLimit-Policy"}
 

@@ -15,7 +15,16 @@ async def fail_as_before(_call: Call) -> JobView:
 
 
 async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage: Backstage):
-    engine = Engine(backstage.desk, backstage.reading, backstage.tokens, backstage.pulse, ApiLimits(), lambda: NOON_MS)
+    engine = Engine(
+        backstage.desk,
+        backstage.reading,
+        backstage.tasks,
+        backstage.secrets,
+        backstage.tokens,
+        backstage.pulse,
+        ApiLimits(),
+        lambda: NOON_MS,
+    )
     route = Route("POST", "/again", fail_as_before, scope="write", status=201)
     client = Client(Starlette(routes=resources([route], engine)), {"authorization": "Bearer write"})
     response = await client.post("/again")

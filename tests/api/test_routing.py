@@ -44,6 +44,7 @@ ACTIONS = ("pause", "resume")
 def test_changes_need_write_and_what_concerns_everybody_needs_admin():
     needs = {label(route): route.scope for route in PROTECTED}
     admin = {"GET /v1/audit", "PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
+    admin |= {"POST /v1/webhook-secrets", "DELETE /v1/webhook-secrets/{secret_id}"}
     admin |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/", "tenants/{tenantId}/") for action in ACTIONS}
     previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill"}
     for name, scope in needs.items():

@@ -348,7 +348,7 @@ def test_what_to_hold_is_said_once(ask: Run) -> None:
 
 def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
     (worker,) = ask_json("workers", "--json")["workers"]
-    assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop"})
+    assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop", "webhooks"})
     assert worker["workerId"] in ask("workers").stdout
 
 

@@ -244,6 +244,46 @@ def test_what_is_completed_cannot_be_paused() -> None:
         edits.pause(seen(job(every()), Fire(NOW_MS, None, 0)), NOW_MS, BY)
 
 
+def test_to_halt_is_to_pause_and_to_say_why() -> None:
+    one = job(every())
+    before = seen(one, waiting(one, NOW_MS + MINUTE), execution(one))
+    halted, pausing = edits.halt(before, "gone", NOW_MS + 1, BY), edits.pause(before, NOW_MS + 1, BY)
+    assert pausing.job is not None
+    assert halted == msgspec.structs.replace(pausing, job=msgspec.structs.replace(pausing.job, halted="gone"))
+
+
+def test_a_paused_job_that_is_halted_says_why() -> None:
+    one = paused()
+    change = edits.halt(seen(one, Fire(NOW_MS, None)), "gone", NOW_MS + 1, BY)
+    assert change == Change(job=msgspec.structs.replace(one, halted="gone", updated_ms=NOW_MS + 1), audit=BY)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        seen(job(), None),
+        seen(job(every(), state=JobState.CANCELLED), Fire(NOW_MS, None)),
+        seen(job(every(), state=JobState.PAUSED, halted="before"), Fire(NOW_MS, None)),
+    ],
+    ids=["completed", "cancelled", "halted"],
+)
+def test_what_is_over_or_halted_is_not_halted(over: Snapshot) -> None:
+    assert edits.halt(over, "gone", NOW_MS, BY) == Change()
+
+
+def test_a_resumed_job_forgets_what_halted_it() -> None:
+    one = job(every(), state=JobState.PAUSED, halted="gone")
+    change = edits.resume(seen(one, Fire(NOW_MS + MINUTE, None)), NOW_MS + 1, BY)
+    assert change.job == msgspec.structs.replace(one, state=JobState.ACTIVE, halted=None, updated_ms=NOW_MS + 1)
+
+
+def test_a_halted_job_that_is_replaced_stays_halted() -> None:
+    one = job(every(), state=JobState.PAUSED, halted="gone")
+    change = replaced(seen(one, Fire(NOW_MS + MINUTE, None)), every(30))
+    assert change.job is not None
+    assert change.job.halted == "gone"
+
+
 def test_a_resumed_job_makes_up_nothing_and_says_so() -> None:
     change = edits.resume(seen(paused(), Fire(NOW_MS, None, 4)), LATER_MS, BY)
     assert change.job is not None

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from tests.scenarios.process import Server, job_body, until
+from tests.scenarios.receiver import Receiver
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
 
@@ -37,14 +38,21 @@ class Life:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed = seed
-        self.server = Server(folder, worker_concurrency=20, worker_threads=20, worker_drain_sec=5)
+        self.server = Server(
+            folder,
+            worker_concurrency=20,
+            worker_threads=20,
+            worker_drain_sec=5,
+            webhooks_allow_networks="127.0.0.0/8",
+        )
+        self.receiver = Receiver(self.server.log, lambda: self.server.pid)
         self.answers: list[Answer] = []
         self.deaths: list[tuple[str, int]] = []
         self.over = False
 
     async def live(self, kills: int, users: int = 3) -> list[str]:
         """Answers every promise that was broken."""
-        async with self.server:
+        async with self.server, self.receiver:
             asking = [asyncio.create_task(_User(self, number).ask_on()) for number in range(users)]
             await self._be_killed(kills)
             self.over = True
@@ -134,12 +142,15 @@ class _User:
         self.life = life
         self.random = Random(f"user/{number}/{life.seed}")
         self.jobs: list[dict[str, Any]] = []
+        self.tasks: list[str] = []
         self.edits = 1
 
     async def ask_on(self) -> None:
         while not self.life.over:
             if self.life.server.url is None:
                 await asyncio.sleep(0.01)
+            elif self.random.random() < 0.2:
+                await self._ask_for_a_task()
             elif not self.jobs or self.random.random() < 0.6:
                 await self._create()
             else:
@@ -150,6 +161,35 @@ class _User:
         answer = await self._ask("create", "", "POST", "/v1/jobs", self._any_job(), lambda job: job["jobId"])
         if answer is not None:
             self.jobs.append(answer)
+
+    async def _ask_for_a_task(self) -> None:
+        if not self.tasks or self.random.random() < 0.7:
+            answer = await self._ask("create", "", "POST", "/v1/tasks", self._any_task(), lambda task: task["id"])
+            if answer is not None:
+                self.tasks.append(answer["id"])
+            return
+        task = self.random.choice(self.tasks[-20:])
+        wish = self.random.choice(["pause", "resume", "delete"])
+        if wish == "delete":
+            await self._ask("delete", task, "DELETE", f"/v1/tasks/{task}")
+        else:
+            status = "PAUSED" if wish == "pause" else "SCHEDULED"
+            await self._ask(wish, task, "PATCH", f"/v1/tasks/{task}", {"status": status})
+
+    def _any_task(self) -> dict[str, Any]:
+        """Each comes to an end."""
+        random, now = self.random, datetime.now(UTC)
+        body = {"v": 1, **random.choice([{}, {}, {}, {"sec": 0.2}, {"sec": 1.5}, {"failures": 1}])}
+        task = {
+            "payload": {"webhook_url": self.life.receiver.url, "body": body},
+            "retry": {"max_attempts": 6, "backoff": "FIXED", "initial_delay_ms": 300},
+        }
+        if random.random() < 0.7:
+            at = now + timedelta(seconds=random.choice([0, 0.05, 0.5, 2, 5]))
+            return {"type": "ONE_TIME", "scheduled_at": at.isoformat(), **task}
+        end = now + timedelta(seconds=random.choice([3, 8]))
+        rhythm = random.choice([{"interval": "every second"}, {"interval": "every 2 seconds"}])
+        return {"type": "RECURRING", **rhythm, "end_date": end.isoformat(), **task}
 
     async def _meddle(self, job: dict[str, Any]) -> None:
         job_id = job["jobId"]
@@ -184,7 +224,8 @@ class _User:
     ) -> Any:
         asked_ms = now_ms()
         try:
-            status, answer = await self.life.server.ask(method, path, body)
+            key = {"Idempotency-Key": str(self.random.random())} if path.startswith("/v1/tasks") else {}
+            status, answer = await self.life.server.ask(method, path, body, **key)
         except (OSError, aiohttp.ClientError):
             self._note(f"{action}?", target, value, asked_ms)
             return None

@@ -110,12 +110,12 @@ class Server:
 
     # -- what it is asked ----------------------------------------------------------------------------------------------
 
-    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def ask(self, method: str, path: str, body: Any = None, **more: str) -> tuple[int, Any]:
         """Send one request, once. Raises OSError or aiohttp.ClientError if it is not answered."""
         if self.url is None:
             raise ConnectionError("the process is not up")
         assert self._session is not None
-        headers = {"Authorization": f"Bearer {_token()}"}
+        headers = {"Authorization": f"Bearer {_token()}", **more}
         async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
             text = await response.read()
             return response.status, json.loads(text) if text else None

@@ -168,6 +168,7 @@ class Simulation:
             firing=store.firing,
             executions=store.executions,
             archive=store.archive,
+            endpoints=store.endpoints,
             index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant),
             bus=MemoryBus(clock),  # type: ignore[arg-type]
             signals=LookingSignals(self.history, self.world.now_ms),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
+from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import Database, Request, Work
 from noonday.model.errors import (
@@ -19,6 +20,7 @@ from noonday.model.errors import (
 from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Report, Token
+from noonday.ports.breakers import Breakers, Told
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.leases import Leases
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
@@ -309,12 +311,14 @@ class Redis:
     flags: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
     bars: dict[tuple[str, JobId], int] = field(default_factory=dict)
     eras: dict[str, int] = field(default_factory=dict)
+    breakers: MemoryBreakers = field(default_factory=MemoryBreakers)
     listeners: list["SimIndex"] = field(default_factory=list)
 
     def flush(self) -> None:
         self.claims.clear()
         self.flags.clear()
         self.bars.clear()
+        self.breakers = MemoryBreakers()
         self.eras.clear()
         self.world.note("redis forgets everything")
 
@@ -394,6 +398,23 @@ class SimSignals(Signals):
 
     async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         await self._call(lambda: self._redis.eras.update({pool: barred_until_ms}))
+
+
+class SimBreakers(Breakers):
+    def __init__(self, redis: Redis, network: Network, process: Process, clock: SimClock) -> None:
+        self._redis = redis
+        self._network = network
+        self._process = process
+        self._clock = clock
+
+    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
+        return await (await self._call(lambda: self._redis.breakers.tell(told, now_ms)))
+
+    async def ask(self, name: str, now_ms: int) -> int:
+        return await (await self._call(lambda: self._redis.breakers.ask(name, now_ms)))
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await self._network.call(self._process, self._clock, REDIS, work, SignalsUnavailable)
 
 
 class SimIndex(MemoryHotIndex):

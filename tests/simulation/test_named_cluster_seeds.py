@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from noonday.intake.idempotency import Answered, Idempotency
+from noonday.model.breaker import MIN_RUNS, OPEN_MS
 from noonday.model.execution import State
 from noonday.model.job import JobType
 from noonday.model.message import Tick
@@ -622,6 +623,34 @@ def test_answered_from_what_was_stored() -> None:
     assert states(play(story)) == ["SUCCEEDED"]
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_retry_storm(flushed: bool) -> None:
+    """Whatever a handler does fails for a while. Its retries wait, unless Redis forgets why."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 2 * MIN_RUNS, do="fail", times=1)
+        await all_begun(simulation, 2 * MIN_RUNS)
+        if flushed:
+            await asyncio.sleep(5)
+            simulation.flush()
+        await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 5", 2 * MIN_RUNS), 120)
+
+    simulation = play(story)
+    ran: Counter[str] = Counter()
+    firsts, seconds = [], []
+    for effect in simulation.history.effects:
+        ran[effect.execution] += 1
+        (firsts if ran[effect.execution] == 1 else seconds).append(effect.start_ms)
+    assert set(ran.values()) == {2}
+    waited = [at for at in seconds if at > max(firsts) + OPEN_MS - 5_000]
+    assert len(waited) > MIN_RUNS
+    assert rows(simulation, "SELECT id FROM executions WHERE attempt = 2", 2 * MIN_RUNS), "waiting costs no attempt"
+    assert (
+        one(simulation, "SELECT count(*) FROM executions WHERE moves LIKE '%runs of handler act%retries wait%'")[0]
+        > MIN_RUNS
+    )
+
+
 def test_parked_stops_pool() -> None:
     """A worker dies with claims. Until they lapse, its messages are parked at the other, which goes on with the rest."""
 
@@ -738,7 +767,11 @@ def test_twin_waits_then_flush() -> None:
         await until(lambda: flushed)
         await all_ended(simulation, 3, 15)
 
-    assert_ran_once(play(story, concurrency=2), 3)
+    simulation = play(story, concurrency=2)
+    assert states(simulation) == ["SUCCEEDED"] * 3
+    assert len(simulation.history.effects) == 3
+    dispatches = simulation.disk.conn.execute("SELECT dispatch FROM executions ORDER BY 1").fetchall()
+    assert dispatches == [(1,), (1,), (2,)], "what was on its way when Redis forgot is fired again"
 
 
 def test_dead_after_settle() -> None:

@@ -124,7 +124,8 @@ def test_weights_share_what_there_is() -> None:
     async def story(simulation: Simulation) -> None:
         for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
             await settle_for(simulation, tenant, TenantSettings(weight=weight))
-        await create_due_together(simulation, 1, one=700, two=700, four=700)
+        slow = {"v": 1, "do": "sleep", "sec": 0.05}
+        await create_due_together(simulation, 1, slow, one=700, two=700, four=700)
 
     simulation = play(story, concurrency=4)
     tenants = tenant_of(simulation)

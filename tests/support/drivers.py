@@ -13,11 +13,13 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.tokens import MemoryTokens
+from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
@@ -27,7 +29,9 @@ from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import open_store
 from noonday.ports.archive import Archive
+from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
+from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -71,6 +75,8 @@ class Store(Protocol):
     def executions(self) -> Executions: ...
     @property
     def archive(self) -> Archive: ...
+    @property
+    def endpoints(self) -> Endpoints: ...
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,12 @@ async def redis_tokens(folder: Path, clock: ManualClock) -> AsyncIterator[Tokens
 
 
 @asynccontextmanager
+async def redis_breakers(folder: Path, clock: ManualClock) -> AsyncIterator[Breakers]:
+    async with redis_connection() as (connection, prefix):
+        yield RedisBreakers(connection, prefix)
+
+
+@asynccontextmanager
 async def kafka_bus(folder: Path, clock: ManualClock) -> AsyncIterator[Bus]:
     async with options_for_a_test() as options:
         bus = KafkaBus(options, Keyring.generate(), clock)
@@ -209,6 +221,10 @@ SIGNALS_THAT_LAPSE_SOON: list[Driver[Signals]] = [
 TOKENS: list[Driver[Tokens]] = [
     Driver("memory", plain(lambda folder, clock: MemoryTokens())),
     Driver("redis", redis_tokens),
+]
+BREAKERS: list[Driver[Breakers]] = [
+    Driver("memory", plain(lambda folder, clock: MemoryBreakers())),
+    Driver("redis", redis_breakers),
 ]
 LEASES: list[Driver[Callable[[], Leases]]] = [
     Driver(

@@ -68,6 +68,8 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
         return st.just("https://example.org/x")
     if doc.key in ("postgres.url", "redis.url"):
         return st.just(f"{doc.key.split('.')[0]}://example.org/x")
+    if doc.key == "webhooks.allow_networks":
+        return st.sampled_from(["127.0.0.0/8", "10.1.0.0/16, fd00::/8"])
     if " | " in doc.type:
         return st.sampled_from(doc.type.split(" | "))
     return st.text("abcdefghijklmnopqrstuvwxyz", min_size=32, max_size=40)
@@ -308,3 +310,17 @@ def test_printing_settings_shows_no_secret() -> None:
     assert "keys='(hidden)'" in repr(shown)
     assert SECRET not in repr(shown)
     assert dict(shown.auth.__rich_repr__())["secret"] == "(hidden)"
+
+
+# Networks that may be called
+
+
+def test_networks_are_listed_with_commas() -> None:
+    said = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
+    assert said.networks == ("127.0.0.0/8", "fd00::/8")
+    assert load().webhooks.networks == ()
+
+
+def test_what_is_no_network_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"webhooks\.allow_networks: .*'localhost'"):
+        load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "localhost"})

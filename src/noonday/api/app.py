@@ -22,8 +22,10 @@ from noonday.api import (
     pools,
     schedules,
     tenants,
+    webhook_secrets,
     workers,
 )
+from noonday.api import tasks as task_routes
 from noonday.api.auth import Authenticator
 from noonday.api.call import Call, Engine, Health
 from noonday.api.endpoint import resources
@@ -36,6 +38,8 @@ from noonday.api.routing import Route, encode
 if TYPE_CHECKING:
     from noonday.intake.desk import Desk
     from noonday.intake.reading import Reading
+    from noonday.tasks.desk import TaskDesk
+    from noonday.tasks.secrets import SecretDesk
 
 # Paths are tried in this order: fixed ones before those with parameters, busy ones first.
 ROUTES = (
@@ -44,6 +48,8 @@ ROUTES = (
     *executions.ROUTES,
     *occurrences.ROUTES,
     *schedules.ROUTES,
+    *task_routes.ROUTES,
+    *webhook_secrets.ROUTES,
     *dead_letters.ROUTES,
     *pauses.ROUTES,
     *pools.ROUTES,
@@ -58,6 +64,8 @@ ROUTES = (
 def create_app(
     desk: "Desk",
     reading: "Reading",
+    tasks: "TaskDesk",
+    secrets: "SecretDesk",
     authenticator: Authenticator,
     health: Health,
     *,
@@ -65,11 +73,11 @@ def create_app(
     now_ms: Callable[[], int],
     on_answer: Callable[[int], None] = lambda status: None,
 ) -> Starlette:
-    """The API over a desk and a reading. Every path under `/v1` asks the authenticator who calls.
+    """The API over desks and a reading. Every path under `/v1` asks the authenticator who calls.
 
     `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
     """
-    engine = Engine(desk, reading, authenticator, health, limits, now_ms, on_answer)
+    engine = Engine(desk, reading, tasks, secrets, authenticator, health, limits, now_ms, on_answer)
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route

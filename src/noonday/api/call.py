@@ -13,6 +13,8 @@ from noonday.model.ids import TenantId
 if TYPE_CHECKING:
     from noonday.intake.desk import Desk
     from noonday.intake.reading import Reading
+    from noonday.tasks.desk import TaskDesk
+    from noonday.tasks.secrets import SecretDesk
 
 ANONYMOUS = Caller(TenantId(""), "anonymous", frozenset())
 
@@ -39,6 +41,8 @@ class Engine:
 
     desk: "Desk"
     reading: "Reading"
+    tasks: "TaskDesk"
+    secrets: "SecretDesk"
     authenticator: Authenticator
     health: Health
     limits: ApiLimits
@@ -64,3 +68,11 @@ class Call:
     @property
     def reading(self) -> "Reading":
         return self.engine.reading
+
+    @property
+    def tasks(self) -> "TaskDesk":
+        return self.engine.tasks
+
+    @property
+    def secrets(self) -> "SecretDesk":
+        return self.engine.secrets

@@ -8,6 +8,7 @@ exist, what time it is, and which of two instants is the earlier one. A test hol
 from importlib.resources import files
 from typing import Any
 
+from noonday.api import contract_of_tasks
 from noonday.api.cron_pattern import CRON
 from noonday.model.job import YEAR_SEC, JobType
 from noonday.model.retry import MAX_DELAY_MS
@@ -117,6 +118,7 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     _name_zones(components, ref)
     for name, variants in _VARIANTS.items():
         _split(components, name, variants, ref)
+    contract_of_tasks.narrow(components, ref, name=NAME, instant=INSTANT)
 
 
 def _constrain(schema: Schema, types: tuple[str, ...], **more: Any) -> None:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from noonday.api.call import ANONYMOUS, Call, Engine
 from noonday.api.decoding import BodyDecoder
-from noonday.api.errors import MethodNotAllowed, reply_of
+from noonday.api.errors import BadHeader, MethodNotAllowed, reply_of
 from noonday.api.headers import idempotency_key, trace_of, version_to_match
 from noonday.api.incoming import Incoming
 from noonday.api.query import QueryReader
@@ -21,7 +21,7 @@ from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, InvalidInput, NotFound, PayloadTooLarge, VersionMismatch
-from noonday.model.view import ExecutionView, JobView
+from noonday.model.view import JobView
 
 
 def resources(routes: Iterable[Route], engine: Engine) -> list[StarletteRoute]:
@@ -96,7 +96,7 @@ class Endpoint:
         except REFUSALS as refusal:
             reply = reply_of(refusal, request.path)
             if idem:
-                await self._engine.desk.keep_refusal(caller, idem, reply.status, reply.body)
+                await self._engine.desk.receipts.keep_refusal(caller, idem, reply.status, reply.body)
             return reply
         if isinstance(result, Reply):
             return result
@@ -127,6 +127,8 @@ class Endpoint:
 
     def _idempotency(self, request: Incoming, body: bytes) -> Idempotency | None:
         header = request.header(b"idempotency-key")
+        if header is None and self._route.needs_key:
+            raise BadHeader("this needs an Idempotency-Key, so that it can be sent again", header="Idempotency-Key")
         if header is None or not self._route.is_change:
             return None
         asked = f"{request.method} {request.path}?".encode(errors="replace") + request.query + b"\n"
@@ -137,7 +139,7 @@ class Endpoint:
         again: Header = (b"idempotency-replay", b"true")
         if answered.status >= 400:
             return Reply(answered.body, answered.status, PROBLEM_JSON, [again])
-        links = self._links(msgspec.json.decode(answered.body, type=_Named))
+        links = self._links(msgspec.json.decode(answered.body, type=_Named)) if answered.body else []
         return Reply(answered.body, answered.status, self._route.media_type, [again, *links])
 
     def _links(self, result: Any) -> list[Header]:
@@ -145,10 +147,9 @@ class Endpoint:
         headers = []
         if self._route.returns is JobView:
             headers.append((b"etag", b'"%d"' % result.version))
-        if self._route.status == 201:
-            is_execution = self._route.returns is ExecutionView
-            path = f"/v1/executions/{result.execution_id}" if is_execution else f"/v1/jobs/{result.job_id}"
-            headers.append((b"location", path.encode()))
+        if self._route.place is not None:
+            path, member = self._route.place
+            headers.append((b"location", (path + getattr(result, member)).encode()))
         return headers
 
 
@@ -175,6 +176,7 @@ class PathReader:
 class _Named(msgspec.Struct, rename="camel"):
     """The parts of a kept answer that its headers are made of."""
 
+    id: str = ""
     job_id: str = ""
     execution_id: str = ""
     version: int = 0

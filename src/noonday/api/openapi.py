@@ -13,7 +13,7 @@ from noonday.api.errors import ANSWERS, PROBLEMS, Problem
 from noonday.api.headers import IDEMPOTENCY_KEY, IF_MATCH
 from noonday.api.query import without_none
 from noonday.api.reply import PROBLEM_JSON
-from noonday.api.routing import Route
+from noonday.api.routing import NO_CONTENT, Route
 from noonday.model.view import JobView
 
 REF = "#/components/schemas/{name}"
@@ -58,7 +58,8 @@ _SECURITY = {
 
 def _types(routes: Iterable[Route]) -> Iterator[Any]:
     for route in routes:
-        yield route.returns
+        if route.status != NO_CONTENT:
+            yield route.returns
         if "body" in route.parameters:
             yield route.parameters["body"]
         yield from route.path_parameters.values()
@@ -149,7 +150,7 @@ def _parameters(route: Route, schema_of: dict[Any, Schema]) -> Iterator[dict[str
     if "if_version" in route.parameters:
         yield _IF_MATCH
     if route.is_change:
-        yield _IDEMPOTENCY_KEY
+        yield _IDEMPOTENCY_KEY | {"required": route.needs_key}
 
 
 def _query_fields(route: Route) -> tuple[msgspec.structs.FieldInfo, ...]:
@@ -176,16 +177,15 @@ def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
     headers = dict[str, Any]()
     if route.returns is JobView:
         headers["ETag"] = _header("The version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
-    if route.status == 201:
+    if route.place is not None:
         headers["Location"] = _header("Where it can be read", format="uri-reference", required=True)
     if route.is_change:
         headers["Idempotency-Replay"] = _header("`true` if this is the answer to an earlier request", const="true")
     if route.creates_jobs:
         headers |= _rate_limit(required=False)
-    response = {
-        "description": HTTPStatus(route.status).phrase,
-        "content": {route.media_type: {"schema": schema_of[route.returns]}},
-    }
+    response: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
+    if route.status != NO_CONTENT:
+        response["content"] = {route.media_type: {"schema": schema_of[route.returns]}}
     return response | ({"headers": headers} if headers else {})
 
 

@@ -15,12 +15,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from noonday.api.reply import JSON
+from noonday.model.view import ExecutionView, JobView
+from noonday.tasks.wire import TaskView
 
 TokenScope = Literal["read", "write", "admin"]
 
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _FORMAT = {"format": "uuid"}
 
+TaskIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="task", extra_json_schema=_FORMAT)]
 JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json_schema=_FORMAT)]
 ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
@@ -36,6 +39,12 @@ Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+NO_CONTENT = 204
+_PLACES = {
+    JobView: ("/v1/jobs/", "job_id"),
+    ExecutionView: ("/v1/executions/", "execution_id"),
+    TaskView: ("/v1/tasks/", "id"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Route:
     """Whether the body may have the size of a batch."""
     creates_jobs: bool = False
     """Whether it is held against the tenant's quota of jobs."""
+    needs_key: bool = False
+    """Whether an Idempotency-Key must be sent with it."""
     is_safe: bool = False
     """Whether it changes nothing although it is not a GET."""
     documented: bool = True
@@ -66,10 +77,17 @@ class Route:
         names = list(signature(self.perform).parameters)[1:]
         object.__setattr__(self, "parameters", {name: hints[name] for name in names})
         object.__setattr__(self, "returns", self.returns or hints["return"])
+        if self.status == NO_CONTENT:
+            object.__setattr__(self, "encode", lambda _: b"")
 
     @property
     def is_change(self) -> bool:
         return self.method != "GET" and not self.is_safe
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Where what was made can be read: a path, and the member of the answer that completes it."""
+        return _PLACES.get(self.returns) if self.status == 201 else None
 
     @property
     def path_parameters(self) -> dict[str, Any]:

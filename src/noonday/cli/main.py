@@ -18,6 +18,8 @@ COMMANDS = {
     "migrate": "noonday.cli.migrate:migrate",
     "job": "noonday.cli.jobs:job",
     "execution": "noonday.cli.executions:execution",
+    "task": "noonday.cli.tasks:task",
+    "secret": "noonday.cli.secrets:secret",
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",

@@ -19,6 +19,7 @@ WIDE = 10_000
 _STYLES = {
     "SUCCEEDED": "green",
     "ACTIVE": "green",
+    "SCHEDULED": "green",
     "ALIVE": "green",
     "FIRED": "green",
     "RUNNING": "cyan",

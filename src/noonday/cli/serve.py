@@ -17,9 +17,11 @@ from noonday.model.errors import BadSettings, nearest
 from noonday.sdk.demo import demo
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
+from noonday.webhooks import handler as webhooks
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.cluster import Role
 from noonday.wiring.cluster_server import serve_roles, serve_worker
+from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 
 SERVE_EXAMPLES = """
@@ -35,6 +37,7 @@ WORKER_EXAMPLES = """
 Examples:
   noonday worker shop.jobs:app                      every pool that `app` has handlers for
   noonday worker shop.jobs:app --pool batch-etl --concurrency 50
+  noonday worker --pool webhooks                    calls the webhooks of tasks; needs no application
   noonday worker                                    the demo: demo.echo, demo.sleep and demo.fail in pool demo
 
 A worker needs no access to the database: Kafka and Redis are enough.
@@ -87,12 +90,15 @@ def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, con
     settings = read_settings(config, **flags)
     set_up_logs(settings)
     registry = load_app(app) if app else demo
-    slots = concurrency or settings.worker.concurrency
     handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
-    room = dict.fromkeys(_pools(registry, pools), slots)
+    room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        said = ", ".join(f"{pool} ({slots})" for pool in room)
+        said = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
         runner.run(serve_worker(settings, handlers, room, lambda url: _ready(f"worker of {said}", url)))
+
+
+def _usual(pool: str, settings: Settings) -> int:
+    return (settings.webhooks.concurrency or 1) if pool == webhooks.POOL else settings.worker.concurrency
 
 
 def _roles(text: str) -> list[Role]:
@@ -116,7 +122,7 @@ def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
     if not there:
         raise BadSettings("this application has no handlers: there is nothing to run")
     for pool in wanted:
-        if pool not in there:
+        if pool not in (*there, webhooks.POOL):
             meant = nearest(pool, there)
             raise BadSettings(
                 f"--pool: this application has no handler in pool {pool!r}"

@@ -1,7 +1,7 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,13 +15,12 @@ from noonday.intake.filters import DeadFilter
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.intake.quotas import Quotas, Room, Standing
 from noonday.intake.reading import Reading, dead_query
+from noonday.intake.receipts import Receipts
 from noonday.intake.views import Viewer
 from noonday.model.caller import Caller
 from noonday.model.errors import (
     Conflict,
     Flaw,
-    IdempotencyInProgress,
-    IdempotencyMismatch,
     InvalidInput,
     NoondayError,
     NotFound,
@@ -51,7 +50,7 @@ from noonday.model.view import (
 from noonday.ports.archive import Archive, JobRow, Pause
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Receipt, Snapshot
+from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
@@ -99,7 +98,7 @@ class Desk:
         self._tracing = tracing
         self._new_id = new_id
         self._quotas = Quotas(archive, clock)
-        self._in_progress: set[tuple[TenantId, str]] = set()
+        self.receipts = Receipts(jobs, keyring, clock)
         self.on_placed: Callable[[], None] = lambda: None
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
@@ -108,7 +107,7 @@ class Desk:
         self, caller: Caller, spec: JobSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
     ) -> JobView:
         """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date."""
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(1, traceparent) as trace:
                 settings = await self._quotas.settings(caller.tenant)
@@ -133,7 +132,7 @@ class Desk:
         traceparent: str | None = None,
     ) -> list[JobView | NoondayError]:
         """Store the valid ones in one transaction, and answer each in its place. `atomic`: all of them, or none."""
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(len(specs), traceparent) as trace:
                 settings = await self._quotas.settings(caller.tenant)
@@ -228,7 +227,7 @@ class Desk:
             audit = self._audit(caller, "job.create", drafts[0].new.job.id, count)
         seal = None
         if idem:
-            seal = lambda answers: self._receipt(caller, idem, now_ms, view(answers))  # noqa: E731
+            seal = lambda answers: self.receipts.of(caller, idem, now_ms, view(answers))  # noqa: E731
         spread = frozenset(draft.new.job.id for draft in drafts if draft.has_default_spread)
         upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread)
         answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
@@ -304,6 +303,14 @@ class Desk:
         audit = self._audit(caller, "job.resume", job_id)
         return await self._edit_job(caller, job_id, lambda before: edits.resume(before, now_ms, audit), now_ms, idem)
 
+    async def halt(self, caller: Caller, job_id: str, reason: str) -> JobView:
+        """Pause a job for a reason that no user gave. Until a user resumes it, it shows that reason."""
+        now_ms = self._clock.now_ms()
+        audit = self._audit(caller, "job.halt", job_id, {"reason": reason})
+        return await self._edit_job(
+            caller, job_id, lambda before: edits.halt(before, reason, now_ms, audit), now_ms, None
+        )
+
     async def delete(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
         now_ms = self._clock.now_ms()
         audit = self._audit(caller, "job.cancel", job_id)
@@ -337,10 +344,10 @@ class Desk:
         """One decision about one job, and what follows once it is stored."""
         since_ms = now_ms - edits.LOOK_BACK_MS if since_ms is None else since_ms
         try:
-            async with self._once(caller, idem):
+            async with self.receipts.once(caller, idem):
                 seal = None
                 if idem:
-                    seal = lambda applied: self._receipt(caller, idem, now_ms, view(applied))  # noqa: E731
+                    seal = lambda applied: self.receipts.of(caller, idem, now_ms, view(applied))  # noqa: E731
                 applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, since_ms=since_ms, seal=seal)
                 await self._after(applied)
                 return applied
@@ -402,7 +409,7 @@ class Desk:
         idem: Idempotency | None = None,
     ) -> BackfillView:
         """Executions for a past range, in pages. Calling again with the same id makes only what is missing."""
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             row = await self._archive.find_job(caller.tenant, JobId(job_id))
             if row is None:
@@ -421,7 +428,7 @@ class Desk:
                 first=tuple(instant_of(ms) for ms in first),
                 preview=preview,
             )
-            return await self._kept(caller, idem, now_ms, view)
+            return await self.receipts.keep(caller, idem, view)
 
     async def _work_off(self, caller: Caller, job: Job, from_ms: int, to_ms: int, backfill_id: str, now_ms: int) -> int:
         rule = rule_of(job.spec, job.anchor_ms)
@@ -498,7 +505,7 @@ class Desk:
         return await self._each_dead(caller, where, idem, self.archive_dead)
 
     async def _each_dead(self, caller: Caller, where: DeadFilter, idem: Idempotency | None, act: Any) -> BulkView:
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             changed, after = 0, None
             while True:
                 letters = await self._archive.list_dead(caller.tenant, dead_query(where), after, BULK + 1)
@@ -510,7 +517,7 @@ class Desk:
                         continue  # its job was cancelled, or somebody was faster
                 if changed or len(letters) <= BULK:
                     view = BulkView(changed=changed, more=len(letters) > BULK)
-                    return await self._kept(caller, idem, self._clock.now_ms(), view)
+                    return await self.receipts.keep(caller, idem, view)
                 after = letters[BULK - 1].execution.id
 
     async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
@@ -532,11 +539,11 @@ class Desk:
         flaws += flaws_of_pool(settings)
         if flaws:
             raise InvalidInput(flaws[0].detail, flaws)
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             await self._archive.put_pool(name, settings, self._audit(caller, "pool.put", name))
             self._catalogue.forget()
             view = await self._reading.get_pool(caller, name)
-            return await self._kept(caller, idem, self._clock.now_ms(), view)
+            return await self.receipts.keep(caller, idem, view)
 
     async def _check_pool(self, name: str) -> None:
         known = await self._catalogue.pools(name)
@@ -549,66 +556,27 @@ class Desk:
         if kind == "POOL":
             await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             await self._archive.hold(pause, self._audit(caller, f"{kind.lower()}.pause", name))
-            return await self._kept(caller, idem, self._clock.now_ms(), await self._reading.pauses(caller))
+            return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
 
     async def let_go(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             await self._archive.let_go(kind, name, self._audit(caller, f"{kind.lower()}.resume", name))
-            return await self._kept(caller, idem, self._clock.now_ms(), await self._reading.pauses(caller))
+            return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
 
     async def put_tenant(
         self, caller: Caller, tenant: str, settings: TenantSettings, idem: Idempotency | None = None
     ) -> TenantView:
         _check_tenant(tenant, settings)
-        async with self._once(caller, idem):
+        async with self.receipts.once(caller, idem):
             audit = self._audit(caller, "tenant.put", tenant, msgspec.to_builtins(settings))
             await self._archive.put_tenant(TenantId(tenant), settings, audit)
             self._quotas.forget(TenantId(tenant))
             view = await self._reading.get_tenant(caller, tenant)
-            return await self._kept(caller, idem, self._clock.now_ms(), view)
+            return await self.receipts.keep(caller, idem, view)
 
     # -- what all of them share ----------------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _once(self, caller: Caller, idem: Idempotency | None) -> Any:
-        """Answer a key that was answered before; refuse one that is being answered."""
-        if idem is None:
-            yield
-            return
-        name = (caller.tenant, idem.key)
-        if name in self._in_progress:
-            raise IdempotencyInProgress(f"a request with Idempotency-Key {idem.key!r} is being answered: try again")
-        self._in_progress.add(name)
-        try:
-            kept = await self._jobs.find_receipt(caller.tenant, idem.key)
-            if kept is not None and kept.fingerprint != idem.fingerprint:
-                raise IdempotencyMismatch(f"Idempotency-Key {idem.key!r} was used with a different request")
-            if kept is not None:
-                raise Answered(kept.status, self._keyring.open(kept.body, context_of(caller.tenant, idem.key)))
-            yield
-        finally:
-            self._in_progress.discard(name)
-
-    async def keep_refusal(self, caller: Caller, idem: Idempotency, status: int, body: bytes) -> None:
-        """Keep the answer to a request that was refused."""
-        receipt = self._receipt(
-            caller, Idempotency(idem.key, idem.fingerprint, status, bytes), self._clock.now_ms(), body
-        )
-        with suppress(Conflict):  # somebody else was answered under this key in the meantime
-            await self._jobs.keep_receipt(receipt)
-
-    async def _kept(self, caller: Caller, idem: Idempotency | None, now_ms: int, view: T) -> T:
-        """Keep the answer of something that may be done twice without harm, after it was done."""
-        if idem:
-            await self._jobs.keep_receipt(self._receipt(caller, idem, now_ms, view))
-        return view
-
-    def _receipt(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
-        """The answer has the job's payload in it, so it is sealed like one."""
-        body = self._keyring.seal(idem.encode(answer), context_of(caller.tenant, idem.key))
-        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, body)
 
     def _seal(self, payload: Any, tenant: str, job_id: str, tenant_most: int | None = None) -> bytes | None:
         if payload is None:

@@ -137,13 +137,30 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     return Change(job=job, fire=fire, cancel=handed_out, hold=waiting, audit=audit)
 
 
+def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Change:
+    """Paused for a reason that no user gave, until a user resumes it. What is over needs no halting."""
+    job = before.job
+    if (
+        job.state is JobState.CANCELLED
+        or job.halted is not None
+        or (job.state is JobState.ACTIVE and _completed(before))
+    ):
+        return Change()
+    if job.state is JobState.PAUSED:
+        halted = msgspec.structs.replace(job, halted=reason, updated_ms=_moment(job, now_ms))
+        return Change(job=halted, audit=audit)
+    paused = pause(before, now_ms, audit)
+    assert paused.job is not None
+    return msgspec.structs.replace(paused, job=msgspec.structs.replace(paused.job, halted=reason))
+
+
 def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """A resumed job makes up nothing unless it says so; a one-shot always fires."""
+    """A resumed job makes up nothing unless it says so; a one-shot always fires. Whatever halted it is forgotten."""
     _refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
     now_ms = _moment(before.job, now_ms)
-    job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms)
+    job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
     release = tuple((e.id, max(now_ms, e.due_ms, e.held_until_ms or 0)) for e in before.open if _is_held(e))
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)

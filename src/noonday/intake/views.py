@@ -12,6 +12,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import BadKey
 from noonday.model.execution import Cause, Failure, State
 from noonday.model.job import Job, JobState, JobType, instant_of
+from noonday.model.redaction import redacted_call
 from noonday.model.schedule import local_text
 from noonday.model.usage import Used
 from noonday.model.view import (
@@ -51,9 +52,10 @@ class Viewer:
         job, fire = row.job, row.fire
         next_ms = fire.due_ms if fire else None
         spec = {name: getattr(job.spec, name) for name in _fields}
+        shown = self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload
         return JobView(
             **spec,
-            payload=self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload,
+            payload=shown if job.spec.target.endpoint is None else redacted_call(shown),
             job_id=job.id,
             tenant=job.tenant,
             state=state_of(row),
@@ -63,6 +65,7 @@ class Viewer:
             next_fire_at=instant_of(next_ms),
             next_fire_at_local=_local(job, fire) if next_ms is not None else None,
             runs_left=fire.runs_left if fire else None,
+            halted=job.halted,
             warnings=warnings,
             executions=tuple(self.execution(e, job.spec.name) for e in executions),
         )

@@ -70,6 +70,8 @@ class Ledger:
         self.dropped: list[str] = []
         self.decisions: list[tuple[Any, ...]] = []
         self.buried: list[str] = []
+        self.incidents: list[tuple[str, str, ExecutionId, JobId, str]] = []
+        """(kind, tenant, execution, job, message) of what somebody has to act upon."""
         self.wished: list[tuple[ExecutionId, str]] = []
         self.handed_out_again: list[tuple[str, tuple[str, ...] | None]] = []
         """(execution, slots)."""

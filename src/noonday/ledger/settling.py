@@ -6,7 +6,7 @@ import msgspec
 
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
-from noonday.model.execution import ASKED_BACK_REASONS, FINAL, Outcome, State, Verdict, is_cancel, judge
+from noonday.model.execution import ASKED_BACK_REASONS, FINAL, GONE, Outcome, State, Verdict, is_cancel, judge
 from noonday.model.firing import still_wanted
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
@@ -141,7 +141,7 @@ def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: 
 def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
     """What an edit or a pause asks for is asked back also if it comes back, not started, for another reason."""
     unstarted = outcome in (Outcome.FORGOTTEN, Outcome.HANDED_BACK) or (
-        outcome is Outcome.INTERRUPTED and report is not None and not report.started_ms
+        outcome in (Outcome.INTERRUPTED, Outcome.SNOOZED) and report is not None and not report.started_ms
     )
     wished = execution.state is State.PENDING and execution.cancel in ASKED_BACK_REASONS
     return Outcome.ASKED_BACK if wished and unstarted else outcome
@@ -171,6 +171,8 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
         ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
         ledger.bury(now.id)
+        if report and report.failure and report.failure.type == GONE:
+            ledger.incidents.append((GONE, now.tenant, now.id, now.job_id, report.failure.message))
 
 
 def _failure_text(was: Execution, report: Report | None, outcome: Outcome) -> str | None:
@@ -206,7 +208,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
     if state is State.CANCELLED:
         return was.cancel
     if state is State.PENDING and outcome not in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST):
-        return outcome.name
+        return f"{outcome.name}: {report.failure.message}" if report and report.failure else outcome.name
     return None
 
 

@@ -83,6 +83,10 @@ class Failure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     retryable: bool = True
 
 
+GONE = "EndpointGone"
+"""The type of a failure after which the job itself has no point any more."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What an outcome does to its execution."""
 
@@ -128,7 +132,8 @@ def judge(
 ) -> Verdict | None:
     """The verdict on an outcome reported for an execution that is `state` now. None: the move is not a legal one.
 
-    A failure or return of what was asked to be cancelled is CANCELLED: it never gets another attempt.
+    A failure or return of what was asked to be cancelled is CANCELLED: it never gets another attempt. Whoever snoozes comes back
+    in `snooze_ms`; whoever failed not before.
     """
     if state not in OPEN:
         return None
@@ -150,7 +155,8 @@ def judge(
             return Verdict((*failed, State.CANCELLED))
         if not retryable or attempt >= policy.max_attempts:
             return Verdict((*failed, State.DEAD))
-        return Verdict((*failed, State.PENDING), wait_ms(policy, attempt, execution), attempt=1)
+        wait = max(snooze_ms, wait_ms(policy, attempt, execution))
+        return Verdict((*failed, State.PENDING), wait, attempt=1)
     if cancel_requested and outcome is not Outcome.ASKED_BACK:
         return Verdict((*begun, State.CANCELLED))
     wait = snooze_ms if outcome is Outcome.SNOOZED else _RETURNED[outcome]

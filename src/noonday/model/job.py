@@ -68,6 +68,8 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, for
 class Target(_Wire, frozen=True):
     pool: str
     handler: str
+    endpoint: str | None = None
+    """Scheme, host and port of whom the handler calls, for what is kept per endpoint: secrets, limits, health."""
 
 
 class CatchUp(_Wire, frozen=True):
@@ -135,6 +137,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int
     updated_ms: int
     trace: str | None = None
+    halted: str | None = None
+    """Why it was paused, if not by a user."""
 
 
 def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:

@@ -39,6 +39,10 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The `traceparent` of the creation, once `trace` is that of the dispatch; empty, if it had none."""
     lane: int = 1
     """Index into LANES."""
+    endpoint: str | None = None
+    """Whom the handler calls, if it calls somebody."""
+    secrets: tuple[bytes, ...] = ()
+    """Ciphertext: what it signs its calls with."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):
@@ -55,6 +59,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     result: bytes | None = None
     progress: bytes | None = None
     snooze_ms: int = 0
+    """Of a snooze, how long it lasts; of a failure, how long the next attempt waits at least."""
     pool: str = ""
     job_id: JobId = JobId("")
     trace: str | None = None
@@ -65,6 +70,10 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     """Whose run it was, at its end."""
     payload_bytes: int = 0
     """Of the payload as it was handed to the worker, at the end."""
+    account: bytes | None = None
+    """Ciphertext: what is kept of this attempt."""
+    attempt: int = 0
+    """Which attempt it was, if there is an account of it."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

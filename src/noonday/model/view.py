@@ -76,6 +76,8 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     next_fire_at: datetime | None
     next_fire_at_local: str | None
     runs_left: int | None = None
+    halted: str | None = None
+    """Why it is PAUSED, if no user has paused it."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
 

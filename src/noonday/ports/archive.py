@@ -71,6 +71,16 @@ class JobRow(msgspec.Struct, frozen=True):
     """Whether it has an open execution."""
 
 
+class WebhookRow(msgspec.Struct, frozen=True):
+    """A job that calls a webhook, with what tells how it is doing."""
+
+    row: JobRow
+    running: bool
+    """Whether an execution of it runs."""
+    latest: Execution | None
+    """Of a job with a schedule the one with the latest nominal time; of a one-shot the one that is open or else ended last."""
+
+
 class DeadLetter(msgspec.Struct, frozen=True):
     execution: Execution
     died_ms: int
@@ -110,6 +120,18 @@ class Archive(ABC):
     @abstractmethod
     async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
         """Newest first, beginning after the id `after`."""
+
+    @abstractmethod
+    async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
+        """Jobs of the handler that calls webhooks which have an endpoint, newest first; cancelled ones are not listed.
+
+        `status` is as tasks have it: FAILED if the job was halted, or is a one-shot that is over and whose latest execution
+        did not succeed; else PAUSED; RUNNING if an execution runs; SCHEDULED if one is open or a time is to come; COMPLETED.
+        """
+
+    @abstractmethod
+    async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
+        """How many `list_tasks` has. Counts no further than `most`."""
 
     @abstractmethod
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None: ...

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from noonday.model.execution import Outcome
 from noonday.model.firing import Entry
-from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import NOTHING, Usage
 
@@ -36,6 +37,30 @@ class Settled(msgspec.Struct, frozen=True):
     """Concurrency keys that have a free slot again."""
     usage: Usage = NOTHING
     """What was added to the usage of tenants."""
+
+
+class Incident(msgspec.Struct, frozen=True):
+    """Something that somebody has to act upon."""
+
+    id: int
+    kind: str
+    tenant: TenantId
+    execution_id: ExecutionId
+    job_id: JobId
+    message: str
+    at_ms: int
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What was kept of one attempt."""
+
+    dispatch: int
+    attempt: int
+    outcome: Outcome
+    started_ms: int
+    ended_ms: int
+    account: bytes
+    """Ciphertext."""
 
 
 class Executions(ABC):
@@ -79,6 +104,23 @@ class Executions(ABC):
         started goes back on the timeline with the next dispatch number (CANCELLED, if that was wished)."""
 
     @abstractmethod
+    async def keep_accounts(self, reports: Sequence[Report]) -> None:
+        """What these reports have to be kept of their attempts. Before they are settled, and whether they are believed or not: it
+        is what happened. Told twice, it is kept once."""
+
+    @abstractmethod
+    async def accounts(self, execution: ExecutionId) -> list[Account]:
+        """In the order of the attempts."""
+
+    @abstractmethod
+    async def incidents(self, limit: int) -> list[Incident]:
+        """The oldest ones that nobody has acted upon yet."""
+
+    @abstractmethod
+    async def dealt_with(self, incidents: Sequence[int]) -> None:
+        """By their ids."""
+
+    @abstractmethod
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         """(execution, dispatch, reason) of those of a pool that are handed out or running and asked to end, and of those that
         were, and have ended since an instant: a second delivery of them may still be on its way."""
@@ -113,3 +155,12 @@ class Retention(msgspec.Struct, frozen=True):
 
     def keep_longer_than(self, age_ms: int) -> list[TenantId]:
         return [tenant for tenant, own_ms in self.tenants.items() if own_ms > age_ms]
+
+
+def account_rows(reports: Sequence[Report]) -> list[tuple[ExecutionId, int, int, int, int, int, bytes]]:
+    """(execution, dispatch, started, ended, attempt, outcome, account) of those that have one."""
+    return [
+        (r.execution_id, r.dispatch, r.started_ms, r.ended_ms, r.attempt, r.outcome, r.account)
+        for r in reports
+        if r.account is not None
+    ]

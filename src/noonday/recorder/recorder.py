@@ -150,6 +150,8 @@ class Recorder:
         self._remember(reports)
         spans = self._tracing.settling(reports)
         try:
+            if any(report.account is not None for report in reports):
+                await self._executions.keep_accounts(reports)
             settled = await self._executions.settle(
                 reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms()
             )

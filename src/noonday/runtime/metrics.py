@@ -53,6 +53,11 @@ class Metrics:
         self.workers_lost = Counter(
             "noonday_workers_lost_total", "Workers judged lost while they ran something.", registry=registry
         )
+        self.breakers_open = Gauge(
+            "noonday_breakers_open",
+            "Endpoints and handlers that are left alone for a while because they fail, as far as this worker knows.",
+            registry=registry,
+        )
         self.tick_age = Gauge(
             "noonday_tick_age_seconds", "How long ago a loop last came round.", ["loop"], registry=registry
         )

@@ -16,13 +16,16 @@ from noonday.ports.firing import Fired, Firing, Held, Planned, Shot
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.tracing import Tracing
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.ownership import Ownership
+from noonday.scheduler.publishing import Publisher
 
 log = structlog.get_logger("noonday.dispatcher")
 FLIGHTS = 3
 """Batches under way at the same time: while the store fires one, the next is claimed and planned."""
+FLIGHT_SEC = 0.15
+"""Batches are as large as this allows: whoever falls due next waits for those that are under way."""
+LEAST = 100
 HELD_RETRY_SEC = 0.5
 NO_CREDIT_SEC = 0.005
 """How soon a pool that was full is looked at again."""
@@ -30,6 +33,22 @@ PATIENCE_MS = 25
 """A commit costs the same for one entry as for many, and staged ones are handed out well ahead of their instant."""
 SEAL_SEC = 0.5
 """Batches are sealed together, now and then: an unsealed one is at worst published again, and dropped by the workers."""
+
+
+class Stride:
+    """How many entries are fired together: as many as the store gets through in a moment, and never more than allowed."""
+
+    def __init__(self, most: int) -> None:
+        self.now = self._most = most
+
+    def note(self, count: int, took_sec: float) -> None:
+        """So many took so long, from the claim until the store had them."""
+        if count < self.now // 2:
+            return  # it says nothing of larger ones
+        if took_sec > FLIGHT_SEC:
+            self.now = max(min(LEAST, self._most), int(self.now * max(0.5, FLIGHT_SEC / took_sec)))
+        elif took_sec < FLIGHT_SEC / 2:
+            self.now = min(self._most, self.now * 2)
 
 
 class Dispatcher:
@@ -46,7 +65,7 @@ class Dispatcher:
         signals: Signals,
         clock: Clock,
         metrics: Metrics,
-        tracing: Tracing,
+        publisher: Publisher,
         batch: int,
         hint_ahead_ms: int,
     ) -> None:
@@ -58,8 +77,8 @@ class Dispatcher:
         self._signals = signals
         self._clock = clock
         self._metrics = metrics
-        self._tracing = tracing
-        self._batch = batch
+        self._publisher = publisher
+        self._stride = Stride(batch)
         self._hint_ahead_ms = hint_ahead_ms
         self._flights: set[asyncio.Task[None]] = set()
         self._in_hand: set[str] = set()
@@ -78,9 +97,10 @@ class Dispatcher:
         while len(self._flights) >= FLIGHTS:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_failed()
-        credit, shares = await self._allowances.for_claim(await self._bus.credit(), self._batch)
+        most = self._stride.now
+        credit, shares = await self._allowances.for_claim(await self._bus.credit(), most)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
-        claimed = await self._index.claim(now_ms, partitions, credit, self._batch, shares)
+        claimed = await self._index.claim(now_ms, partitions, credit, most, shares)
         await self._allowances.give_back(shares)
         if claimed:
             self._metrics.due.inc(len(claimed))
@@ -136,9 +156,11 @@ class Dispatcher:
         self._held_until = 0.0
 
     async def _fly(self, entries: Sequence[Entry]) -> None:
+        begun = self._clock.monotonic()
         try:
             shots = await self._plan(entries)
             volleys = await self._fire(shots)
+            self._stride.note(len(entries), self._clock.monotonic() - begun)
             self._let_go(entries)
             for fired in volleys:
                 await self._follow_up(fired)
@@ -196,8 +218,7 @@ class Dispatcher:
     async def _follow_up(self, fired: Fired) -> None:
         try:
             if fired.dispatches:
-                with self._tracing.dispatching(fired.dispatches) as dispatches:
-                    await self._bus.publish(dispatches)
+                await self._publisher.publish(fired.dispatches)
                 self.on_published()
             self._to_seal += fired.batches
         finally:

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 from noonday.model.firing import Entry
-from noonday.ports.bus import Bus
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
-from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
+from noonday.scheduler.publishing import Publisher
 
 PAGE = 5_000
 BATCHES = 20
@@ -29,8 +28,7 @@ class Sweeper:
         firing: Firing,
         executions: Executions,
         index: HotIndex,
-        bus: Bus,
-        tracing: Tracing,
+        publisher: Publisher,
         ownership: Ownership,
         has_in_hand: Callable[[Entry], bool],
         grace_ms: int,
@@ -39,8 +37,7 @@ class Sweeper:
         self._firing = firing
         self._executions = executions
         self._index = index
-        self._bus = bus
-        self._tracing = tracing
+        self._publisher = publisher
         self._has_in_hand = has_in_hand
         self._grace_ms = grace_ms
         self._ownership = ownership
@@ -70,8 +67,7 @@ class Sweeper:
         batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES)
         batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms)]
         for batch in batches:
-            with self._tracing.dispatching(await self._firing.dispatches_of(batch)) as dispatches:
-                await self._bus.publish(dispatches)
+            await self._publisher.publish(await self._firing.dispatches_of(batch))
             await self._firing.seal([batch.id])
         return len(batches)
 

@@ -37,7 +37,9 @@ from noonday.model.view import (
 )
 from noonday.sdk.payload import decoder_of
 from noonday.sdk.problems import Problem, is_problem, problem_of
+from noonday.sdk.secrets import Secrets
 from noonday.sdk.spec import Duration, seconds_of, spec_of
+from noonday.sdk.tasks import Tasks
 from noonday.sdk.transport import ClientClosed, ServerUnreachable, Transport, decoded, path_of
 
 __all__ = ["Client", "ClientClosed", "Listing", "Problem", "ResultTimeout", "ServerUnreachable"]
@@ -87,6 +89,8 @@ class Client:
     Refusals of the server raise the class of `noonday.model.errors` that has the problem's code. When a connection
     fails, the request is sent again, a few times: whatever changes something carries an Idempotency-Key, so it is done
     once however often it arrives. Then ServerUnreachable is raised. No request takes longer than `timeout` seconds.
+
+    Webhooks that are called on time are at `tasks`, what their calls are signed with at `secrets`.
     """
 
     def __init__(
@@ -98,6 +102,8 @@ class Client:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._http = Transport(url, token, seconds_of(timeout, "/timeout"), sleep)
+        self.tasks = Tasks(self._http)
+        self.secrets = Secrets(self._http)
 
     async def __aenter__(self) -> Self:
         return self

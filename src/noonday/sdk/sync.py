@@ -4,15 +4,19 @@ import asyncio
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from noonday.model.view import Page
 from noonday.sdk.client import Client, ClientClosed, Listing
+from noonday.sdk.secrets import Secrets
 from noonday.sdk.spec import Duration
+from noonday.sdk.tasks import Tasks
 
 P = ParamSpec("P")
 T = TypeVar("T")
 PageT = TypeVar("PageT", bound=Page)
+AskedT = TypeVar("AskedT")
+AskedT_co = TypeVar("AskedT_co", covariant=True)
 _END = object()
 
 
@@ -82,18 +86,27 @@ async def _next(iterator: AsyncIterator[Any]) -> Any:
     return await anext(iterator, _END)
 
 
-class blocking(Generic[P, T]):
-    """A method of `Client` as one that waits for its answer, with the same signature."""
+class Waiting(Protocol[AskedT_co]):
+    """Whoever has something asynchronous, and a portal to wait for its answers at."""
 
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> None:
+    @property
+    def client(self) -> AskedT_co: ...
+    @property
+    def portal(self) -> Portal: ...
+
+
+class blocking(Generic[AskedT, P, T]):
+    """A method of `Client`, or of a part of it, as one that waits for its answer, with the same signature."""
+
+    def __init__(self, method: Callable[Concatenate[AskedT, P], Coroutine[Any, Any, T]]) -> None:
         self._method = method
         self.__doc__ = method.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, T]: ...
-    def __get__(self, client: "SyncClient | None", owner: type) -> Self | Callable[P, T]:
+    def __get__(self, client: Waiting[AskedT], owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: Waiting[AskedT] | None, owner: type) -> Self | Callable[P, T]:
         if client is None:
             return self
 
@@ -124,12 +137,44 @@ class paging(Generic[P, PageT, T]):
         return call
 
 
+class SyncTasks:
+    """`Tasks` without `async`."""
+
+    def __init__(self, portal: Portal, client: Tasks) -> None:
+        self.portal = portal
+        self.client = client
+
+    create = blocking(Tasks.create)
+    get = blocking(Tasks.get)
+    list = blocking(Tasks.list)
+    change = blocking(Tasks.change)
+    pause = blocking(Tasks.pause)
+    resume = blocking(Tasks.resume)
+    delete = blocking(Tasks.delete)
+    executions = blocking(Tasks.executions)
+    calls = blocking(Tasks.calls)
+
+
+class SyncSecrets:
+    """`Secrets` without `async`."""
+
+    def __init__(self, portal: Portal, client: Secrets) -> None:
+        self.portal = portal
+        self.client = client
+
+    make = blocking(Secrets.make)
+    list = blocking(Secrets.list)
+    end = blocking(Secrets.end)
+
+
 class SyncClient:
     """`Client` without `async`: the same methods, which wait. Any number of threads may share one."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout: Duration = 30) -> None:
         self.client = Client(url, token, timeout=timeout)
         self.portal = Portal()
+        self.tasks = SyncTasks(self.portal, self.client.tasks)
+        self.secrets = SyncSecrets(self.portal, self.client.secrets)
 
     def __enter__(self) -> Self:
         return self

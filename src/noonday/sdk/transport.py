@@ -127,8 +127,9 @@ def path_of(*parts: str) -> str:
 
 
 def decoded(kind: type[T], raw: bytes | msgspec.Raw, path: str) -> T:
+    """What was answered; nothing at all (204) is None."""
     try:
-        answer: T = _decoder(cast(Hashable, kind)).decode(raw)
+        answer: T = _decoder(cast(Hashable, kind)).decode(raw or b"null")
     except msgspec.DecodeError as bad:
         raise UnexpectedAnswer(f"the answer to {path} cannot be read: {bad}") from bad
     return answer

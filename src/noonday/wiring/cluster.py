@@ -23,6 +23,7 @@ from noonday.drivers.postgres.migrations import pending
 from noonday.drivers.postgres.notices import Notices
 from noonday.drivers.postgres.store import Store, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
+from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
@@ -38,8 +39,19 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
+from noonday.tasks.herald import Herald
+from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
-from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, by_name, recorder_of, worker_of
+from noonday.wiring.parts import (
+    Drivers,
+    IntakePart,
+    SchedulerPart,
+    Surroundings,
+    by_name,
+    recorder_of,
+    webhooks_of,
+    worker_of,
+)
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
@@ -162,10 +174,12 @@ class Node:
     def _more_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
         if self.crew:
+            herald = Herald(self.drivers.executions, self.intake.desk)
             flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
             loops += [
                 Loop("crew", self.crew, clock, self.crew.next_wait, stuck_after_sec=30),
                 Loop("flags", flags, clock, every(0.5), stuck_after_sec=30),
+                Loop("herald", herald, clock, every(1.0), stuck_after_sec=60),
             ]
         if self.scheduler:
             limits, retention = self.settings.limits, self.settings.retention
@@ -196,6 +210,7 @@ class Node:
             firing=store.firing,
             executions=store.executions,
             archive=store.archive,
+            endpoints=store.endpoints,
             index=index,
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
@@ -259,11 +274,15 @@ class WorkerNode:
         self._opened = opened
         self._tasks = Tasks()
         instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
+        self._webhooks = webhooks_of(settings, servers.keyring, servers.clock)
+        if POOL in concurrency:
+            handlers = {(POOL, NAME): self._webhooks.handler(), **handlers}
         self.worker = worker_of(
             handlers,
             Surroundings(instance, settings, self.metrics, tracing_of(settings)),
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
+            breakers=RedisBreakers(servers.redis, settings.cluster.name),
             clock=servers.clock,
             keyring=servers.keyring,
             concurrency=concurrency,
@@ -333,6 +352,7 @@ class WorkerNode:
 
     async def stop(self) -> None:
         await self.worker.close()
+        await self._webhooks.close()
         await self._tasks.end()
         await self._opened.aclose()
 

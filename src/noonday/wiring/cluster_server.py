@@ -86,6 +86,8 @@ def _api(node: Node, settings: Settings) -> ASGIApp:
     return create_app(
         node.intake.desk,
         node.intake.reading,
+        node.intake.tasks,
+        node.intake.secrets,
         TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
         _Health(node),
         on_answer=node.metrics.count_answer,

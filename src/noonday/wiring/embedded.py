@@ -15,8 +15,9 @@ from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
+from noonday.webhooks.handler import NAME, POOL, WebhookHandler
 from noonday.wiring.engine import Engine
-from noonday.wiring.parts import Drivers
+from noonday.wiring.parts import Drivers, webhooks_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
@@ -25,9 +26,10 @@ from noonday.worker.handler import Handler
 class Embedded:
     """An engine on one file, from `open` to `close`."""
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine, webhooks: WebhookHandler) -> None:
         self.store = store
         self.engine = engine
+        self._webhooks = webhooks
 
     @classmethod
     async def open(
@@ -52,6 +54,10 @@ class Embedded:
             await leases.join(InstanceId(""), 1.0)
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
             drivers = drivers_on(store, leases, keyring_of(settings), clock, settings)
+            webhooks = webhooks_of(settings, drivers.keyring, clock)
+            if settings.webhooks.concurrency:
+                handlers = {(POOL, NAME): webhooks.handler(), **handlers}
+                concurrency = {POOL: settings.webhooks.concurrency, **(concurrency or {})}
             engine = Engine(
                 drivers,
                 settings,
@@ -68,17 +74,19 @@ class Embedded:
                 await store.close()
             await leases.leave()
             raise
-        return cls(store, engine)
+        return cls(store, engine, webhooks)
 
     async def close(self) -> None:
         try:
             await self.engine.stop()
+            await self._webhooks.close()
         finally:
             await self.store.close()
 
     async def abandon(self) -> None:
         """Let go of everything without finishing what runs."""
         self.engine.worker.abandon()
+        await self._webhooks.close()
         await self.engine.ownership.leave()
         await self.store.close()
 
@@ -90,6 +98,7 @@ def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, set
         firing=store.firing,
         executions=store.executions,
         archive=store.archive,
+        endpoints=store.endpoints,
         index=MemoryHotIndex(settings.scheduler.lead_ms),
         bus=MemoryBus(clock),
         signals=MemorySignals(),

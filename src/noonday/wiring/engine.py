@@ -13,6 +13,7 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
+from noonday.tasks.herald import Herald
 from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, by_name, recorder_of, worker_of
 from noonday.wiring.settings import Settings
@@ -51,6 +52,7 @@ class Engine:
             around,
             bus=drivers.bus,
             signals=drivers.signals,
+            breakers=drivers.breakers,
             clock=drivers.clock,
             keyring=drivers.keyring,
             concurrency=dict.fromkeys((pool for pool, _ in handlers), settings.worker.concurrency)
@@ -58,7 +60,7 @@ class Engine:
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
         intake = IntakePart(drivers, around, live=self.live, new_id=new_id)
-        self.desk, self.reading = intake.desk, intake.reading
+        self.desk, self.reading, self.tasks, self.secrets = intake.desk, intake.reading, intake.tasks, intake.secrets
         self.desk.on_placed = scheduler.wake
         self.recorder.on_settled = lambda settled: _let_others_in(scheduler, settled)
         self.loops = scheduler.loops | self._other_loops()
@@ -123,6 +125,7 @@ class Engine:
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),
             Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120),
+            Loop("herald", Herald(drivers.executions, self.desk), drivers.clock, every(1.0), stuck_after_sec=60),
         )
 
     async def _pools(self) -> Sequence[str]:

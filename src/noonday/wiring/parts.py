@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from noonday import __version__
 from noonday.crypto.keyring import Keyring
+from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
@@ -14,9 +17,11 @@ from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.ports.archive import Archive
+from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
+from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -32,7 +37,11 @@ from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
 from noonday.scheduler.hydrator import Hydrator
 from noonday.scheduler.ownership import Ownership
+from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.sweeper import Sweeper
+from noonday.tasks.desk import TaskDesk
+from noonday.tasks.secrets import SecretDesk
+from noonday.webhooks.handler import WebhookHandler
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
 from noonday.worker.worker import Worker, WorkerOptions
@@ -47,12 +56,14 @@ class Drivers:
     firing: Firing
     executions: Executions
     archive: Archive
+    endpoints: Endpoints
     index: HotIndex
     bus: Bus
     signals: Signals
     leases: Leases
     keyring: Keyring
     tokens: Tokens = field(default_factory=MemoryTokens)
+    breakers: Breakers = field(default_factory=MemoryBreakers)
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,14 @@ class Surroundings:
     @property
     def hint_ahead_ms(self) -> int:
         return self.settings.scheduler.hint_ahead_sec * 1000
+
+
+def webhooks_of(settings: Settings, keyring: Keyring, clock: Clock) -> WebhookHandler:
+    said = settings.webhooks
+    ca_file = Path(said.ca_file) if said.ca_file else None
+    return WebhookHandler(
+        keyring, clock, user_agent=f"noonday/{__version__}", allow_networks=said.networks, ca_file=ca_file
+    )
 
 
 class IntakePart:
@@ -99,6 +118,10 @@ class IntakePart:
             tracing=around.tracing,
             new_id=new_id,
         )
+        self.secrets = SecretDesk(drivers.endpoints, self.desk.receipts, drivers.keyring, drivers.clock)
+        self.tasks = TaskDesk(
+            self.desk, self.reading, self.secrets, drivers.archive, drivers.executions, drivers.clock, viewer
+        )
 
 
 class SchedulerPart:
@@ -110,6 +133,7 @@ class SchedulerPart:
             around.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
         )
         allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock)
+        publisher = Publisher(drivers.bus, drivers.endpoints, around.tracing, clock)
         self.dispatcher = Dispatcher(
             ownership=self.ownership,
             allowances=allowances,
@@ -118,8 +142,8 @@ class SchedulerPart:
             bus=drivers.bus,
             signals=drivers.signals,
             clock=clock,
+            publisher=publisher,
             metrics=around.metrics,
-            tracing=around.tracing,
             batch=scheduler.batch,
             hint_ahead_ms=around.hint_ahead_ms,
         )
@@ -130,8 +154,7 @@ class SchedulerPart:
             firing=drivers.firing,
             executions=drivers.executions,
             index=drivers.index,
-            bus=drivers.bus,
-            tracing=around.tracing,
+            publisher=publisher,
             ownership=self.ownership,
             has_in_hand=self.dispatcher.has_in_hand,
             grace_ms=scheduler.grace_ms,
@@ -209,6 +232,7 @@ def worker_of(
     *,
     bus: Bus,
     signals: Signals,
+    breakers: Breakers,
     clock: Clock,
     keyring: Keyring,
     concurrency: Mapping[str, int],
@@ -226,6 +250,7 @@ def worker_of(
         beat_sec=worker.beat_sec,
         drain_sec=worker.drain_sec,
         cancel_grace_sec=worker.cancel_grace_sec,
+        guarded_from=worker.guarded_from,
         result_limit=around.settings.limits.result_bytes,
         frozen_after_sec=frozen_after_sec,
     )
@@ -233,6 +258,7 @@ def worker_of(
         handlers=handlers,
         bus=bus,
         signals=signals,
+        breakers=breakers,
         clock=clock,
         keyring=keyring,
         metrics=around.metrics,

@@ -167,6 +167,8 @@ def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
     return create_app(
         engine.desk,
         engine.reading,
+        engine.tasks,
+        engine.secrets,
         TokenAuthenticator(auth, lambda: now_ms() / 1000),
         EngineHealth(engine),
         on_answer=engine.metrics.count_answer,

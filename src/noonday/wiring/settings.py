@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, StrType, Type, UnionType, type_info
 
-from noonday.model.errors import BadSettings, Flaw, nearest
+from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
+from noonday.webhooks.addresses import Networks
 
 PREFIX = "NOONDAY_"
 CONFIG_VARIABLE = "NOONDAY_CONFIG"
@@ -135,6 +136,36 @@ class WorkerSettings(Role, frozen=True, kw_only=True):
     cancel_grace_sec: Annotated[
         int, Meta(ge=0, le=86_400, description="How long a cancelled handler may take to stop before it is forced.")
     ] = 10
+    guarded_from: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="From so many runs of a handler a minute on, its retries wait while more than half fail; 0: never.",
+        ),
+    ] = 100
+
+
+class WebhookSettings(Role, frozen=True, kw_only=True):
+    """How tasks call webhooks."""
+
+    concurrency: Annotated[
+        int,
+        Meta(ge=0, le=100_000, description="Calls in flight at once in one process; 0 leaves them to other processes."),
+    ] = 1000
+    allow_networks: Annotated[
+        str | None,
+        Meta(
+            description="Networks that may be called although they are not public, such as `127.0.0.0/8,10.1.0.0/16`."
+        ),
+    ] = None
+    ca_file: Annotated[
+        str | None, Meta(description="Who may have signed the receivers' certificates, in place of the system's list.")
+    ] = None
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        return tuple(each.strip() for each in (self.allow_networks or "").split(",") if each.strip())
 
 
 class RetentionSettings(Role, frozen=True, kw_only=True):
@@ -297,6 +328,7 @@ class Settings(Role, frozen=True, kw_only=True):
     store: StoreSettings = field(default_factory=StoreSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
@@ -310,7 +342,13 @@ class Settings(Role, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise BadSettings if values that are valid alone do not go together."""
         _refuse(
-            [*_flaws_of_auth(self.auth), *_flaws_of_exposure(self), *_flaws_of_template(self), *_flaws_of_reach(self)]
+            [
+                *_flaws_of_auth(self.auth),
+                *_flaws_of_exposure(self),
+                *_flaws_of_template(self),
+                *_flaws_of_reach(self),
+                *_flaws_of_networks(self.webhooks),
+            ]
         )
 
 
@@ -570,6 +608,14 @@ def _places_in(template: str) -> set[str]:
         return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
     except ValueError:
         return set()
+
+
+def _flaws_of_networks(webhooks: WebhookSettings) -> Iterator[Flaw]:
+    try:
+        Networks(webhooks.networks)
+    except InvalidInput as error:
+        for flaw in error.flaws:
+            yield Flaw("/webhooks/allow_networks", f"webhooks.allow_networks: {flaw.detail}", flaw.value, flaw.allowed)
 
 
 def _flaws_of_reach(settings: Settings) -> Iterator[Flaw]:

@@ -119,7 +119,8 @@ def _perform(call: Call, context: Context) -> Ended:
     else:
         run.succeed(value, call.result_limit)
     snooze_ms = run.snooze_ms if run.outcome is Outcome.SNOOZED else None
-    return Ended(context._observed, run.result, run.failure, snooze_ms, gave_up)
+    wait_ms = run.snooze_ms if run.outcome is Outcome.FAILED else 0
+    return Ended(context._observed, run.result, run.failure, snooze_ms, wait_ms, gave_up)
 
 
 def _handler_of(call: Call) -> Handler:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noonday.model.errors import Conflict, InvalidInput, NoondayError
+from noonday.model.execution import Failure
 from noonday.model.message import Dispatch, Token
 
 if TYPE_CHECKING:
@@ -24,6 +25,25 @@ class Snooze(NoondayError):
         if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
             raise InvalidInput.of("", f"a snooze lasts from 0 to {_LONGEST_SNOOZE_SEC} s", seconds)
         super().__init__(f"come back in {seconds:g} s")
+        self.seconds = seconds
+
+
+class RetryLater(NoondayError):
+    """Raised by a handler: this attempt has failed, and the next one makes no sense before so many seconds have passed.
+
+    It waits for that long, or as long as the retry policy says if that is longer.
+    """
+
+    code = "retry-later"
+    failure: Failure | None = None
+    """What is kept of it, if that is not the exception itself."""
+    counts = True
+    """Whether it says that whoever was called is down, rather than that this call was wrong."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
+            raise InvalidInput.of("", f"to wait from 0 to {_LONGEST_SNOOZE_SEC} s is possible", seconds)
+        super().__init__(message)
         self.seconds = seconds
 
 
@@ -47,6 +67,7 @@ class Context:
     """The run a handler is in. Stable over attempts: `execution_id`. Growing with every run: `token`."""
 
     __slots__ = (
+        "_account",
         "_cancel_reason",
         "_completed",
         "_completing",
@@ -81,6 +102,7 @@ class Context:
         self._said_new = False
         self._cancel_reason: str | None = None
         self._observed = False
+        self._account: bytes | None = None
 
     @property
     def execution_id(self) -> str:

@@ -37,6 +37,8 @@ class Handler:
     timeout_sec: float | None = None
     retry_policy: RetryPolicy | None = None
     doc: str | None = None
+    slack_sec: float = 0
+    """How much longer than its timeout it may take, because it ends itself when that is over."""
 
     def info(self) -> HandlerInfo:
         return HandlerInfo(self.pool, self.name, self.schema, self.retry_policy, self.timeout_sec, self.doc)

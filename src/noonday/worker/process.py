@@ -25,7 +25,7 @@ from noonday.crypto.envelope import context_of
 from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.execution import Failure
 from noonday.model.message import Dispatch, Token
-from noonday.worker.context import Cancelled, Context, Snooze
+from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 
 if TYPE_CHECKING:
     from noonday.crypto.keyring import Keyring
@@ -36,13 +36,13 @@ _CHUNK = 65_536
 _REAP_SEC = 0.005
 
 
-class RemoteError(NoondayError):
+class RemoteError(RetryLater):
     """What a handler raised in its process, as the failure to report."""
 
     code = "remote-error"
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(f"{failure.type}: {failure.message}")
+    def __init__(self, failure: Failure, seconds: float = 0) -> None:
+        super().__init__(f"{failure.type}: {failure.message}", seconds)
         self.failure = failure
 
 
@@ -173,6 +173,8 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     result: bytes | None = None
     failure: Failure | None = None
     snooze_ms: int | None = None
+    wait_ms: int = 0
+    """How long the next attempt waits at least."""
     gave_up: bool = False
     """Whether it raised because it was cancelled."""
 
@@ -412,7 +414,7 @@ def _conclude(run: "Run", ended: Ended) -> bytes | None:
     if ended.gave_up and run.stop is not None:
         raise Cancelled(run.stop)
     if ended.failure is not None:
-        raise RemoteError(ended.failure)
+        raise RemoteError(ended.failure, ended.wait_ms / 1000)
     run.handler = replace(run.handler, encode=_as_it_is)
     return ended.result
 

@@ -16,9 +16,8 @@ from noonday.model.message import Dispatch, Report, Token
 from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.completing import Completing
-from noonday.worker.context import Cancelled, Context, Snooze
+from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode
-from noonday.worker.process import RemoteError
 
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
@@ -38,6 +37,7 @@ class Run:
         "claimed_at",
         "completing",
         "context",
+        "counts",
         "dispatch",
         "ended_ms",
         "failure",
@@ -84,6 +84,8 @@ class Run:
         self.failure: Failure | None = None
         self.result: bytes | None = None
         self.snooze_ms = 0
+        self.counts = True
+        """Of a failure, whether it says something about whoever was called."""
         self.span: Span | None = None
 
     def open_payload(self, keyring: Keyring) -> tuple[Any, ...]:
@@ -133,7 +135,11 @@ class Run:
             self._cancel()
         else:
             self.outcome = Outcome.FAILED
-            self.failure = error.failure if isinstance(error, RemoteError) else failure_of(error)
+            self.failure = failure_of(error)
+            if isinstance(error, RetryLater):
+                self.failure = error.failure or self.failure
+                self.counts = error.counts
+                self.snooze_ms = round(error.seconds * 1000)
 
     def _keep(self, value: Any, limit: int) -> None:
         assert self.handler is not None
@@ -171,9 +177,14 @@ class Run:
         else:
             self.outcome = Outcome.INTERRUPTED if reason in (INTERRUPTED, OVERTAKEN) else Outcome.CANCELLED
 
+    def put_off(self, seconds: float, why: Failure) -> None:
+        """It waits before it starts, and costs no attempt."""
+        self.outcome, self.snooze_ms, self.failure = Outcome.SNOOZED, round(seconds * 1000), why
+
     def report(self, worker: WorkerId, keyring: Keyring) -> Report:
         context = context_of(self.dispatch.tenant, self.dispatch.job_id)
         said = self.context._said if self.context else None
+        account = self.context._account if self.context else None
         return Report(
             self.dispatch.execution_id,
             self.dispatch.number,
@@ -191,6 +202,8 @@ class Run:
             self.started_ms - self.dispatch.due_ms if self.started_ms else 0,
             self.dispatch.tenant,
             len(self.dispatch.payload or b""),
+            keyring.seal(account, context) if account is not None else None,
+            self.dispatch.attempt if account is not None else 0,
         )
 
     def start_report(self, worker: WorkerId) -> Report:

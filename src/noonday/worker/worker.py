@@ -13,10 +13,12 @@ import structlog
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.model.breaker import MIN_RUNS
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
 from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry
+from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
@@ -25,8 +27,10 @@ from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event, worth_saying
 from noonday.runtime.tracing import Tracing
 from noonday.worker.completing import Completing
+from noonday.worker.guarding import Guard, failure_of_held
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
+from noonday.worker.ready import Ready
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
 
 log = structlog.get_logger("noonday.worker")
@@ -39,6 +43,8 @@ FRESH = 0.7
 """A claim is relied upon for this part of its life."""
 DEAF_SEC = 2.0
 """How long the signals may be away before others shall have what we would take."""
+FULL_SEC = 0.005
+"""How soon a pool that was full is looked at again, whatever the others wait for."""
 PARKED_SEC = 1.0
 """How often what is parked is tried again."""
 DEFAULT_TIMEOUT_SEC = 3600.0
@@ -54,6 +60,8 @@ class WorkerOptions:
     drain_sec: float = 30.0
     cancel_grace_sec: float = 10.0
     result_limit: int = 65_536
+    guarded_from: int = MIN_RUNS
+    """How many runs of a handler a minute it takes before its retries wait, if more than half fail; 0 if they never do."""
     frozen_after_sec: float | None = None
     """If the control loop stood still for longer, others may have judged this worker: it gives up what it holds and goes
     on under a new name. None where whoever judges stands still with it."""
@@ -68,6 +76,7 @@ class Worker:
         handlers: Mapping[tuple[str, str], Handler],
         bus: Bus,
         signals: Signals,
+        breakers: Breakers,
         clock: Clock,
         keyring: Keyring,
         metrics: Metrics,
@@ -81,6 +90,7 @@ class Worker:
         self._handlers = dict(handlers)
         self._bus = bus
         self._signals = signals
+        self._guard = Guard(breakers, clock, options.guarded_from)
         self._clock = clock
         self._keyring = keyring
         self._metrics = metrics
@@ -98,7 +108,7 @@ class Worker:
         """What runs under our present name record their own end with."""
         self._partition = 0
         self._waiting: list[tuple[int, int, Run]] = []
-        self._ready: dict[str, deque[Run]] = {pool: deque() for pool in options.concurrency}
+        self._ready = {pool: Ready() for pool in options.concurrency}
         self._held = dict.fromkeys(options.concurrency, 0)
         """Taken and not yet reported, by pool."""
         self._active: dict[ExecutionId, Run] = {}
@@ -224,9 +234,11 @@ class Worker:
             await self._claim(self._take_parked())
         room = {pool: self._room(pool) for pool in self._options.concurrency}
         room = {pool: count for pool, count in room.items() if count > 0}
+        if len(room) < len(self._options.concurrency):
+            wait_sec = min(wait_sec, FULL_SEC)
         if not room:
             if wait_sec > 0:
-                await self._clock.sleep(min(wait_sec, 0.005))
+                await self._clock.sleep(wait_sec)
             return 0
         dispatches = await self._bus.take(self.id, room, wait_sec)
         if not dispatches:
@@ -320,14 +332,14 @@ class Worker:
 
     async def _start_some(self, pool: str, count: int) -> bool:
         """The last look, then the start, of all that start now. False: nothing may start at present."""
-        runs = [self._ready[pool].popleft() for _ in range(count)]
+        runs = await self._without_held(self._ready[pool].take(count))
         try:
             flags = await self._signals.look(pool, [run.dispatch for run in runs])
         except SignalsUnavailable:
             self._lost_signals()
             flags = None
         if flags is None:
-            self._ready[pool].extendleft(reversed(runs))
+            self._ready[pool].put_back(runs)
             return False
         now_ms = self._clock.now_ms()
         runs = self._with_fresh_claims(runs)
@@ -338,6 +350,14 @@ class Worker:
         self._hand_to_hosts(starting)
         self._ready[pool].extend(twins)
         return not twins
+
+    async def _without_held(self, runs: list[Run]) -> list[Run]:
+        """Whoever waits for a breaker waits on the timeline."""
+        held = await self._guard.hold(runs)
+        for run, wait_sec in held.items():
+            run.put_off(wait_sec, failure_of_held(run.dispatch, wait_sec))
+            self._finish(run, run.outcome)
+        return [run for run in runs if run not in held] if held else runs
 
     def _with_fresh_claims(self, runs: list[Run]) -> list[Run]:
         """A claim that may have lapsed while its run waited for a slot (or while we stood still) is no claim: somebody else may
@@ -404,8 +424,9 @@ class Worker:
 
     def _timeout_of(self, run: Run) -> float:
         """What the job says beats the handler's, which beats the pool's."""
-        of_handler = run.handler.timeout_sec if run.handler else None
-        return run.dispatch.timeout_sec or of_handler or run.dispatch.pool_timeout_sec or DEFAULT_TIMEOUT_SEC
+        of_handler, slack_sec = (run.handler.timeout_sec, run.handler.slack_sec) if run.handler else (None, 0.0)
+        said = run.dispatch.timeout_sec or of_handler or run.dispatch.pool_timeout_sec or DEFAULT_TIMEOUT_SEC
+        return said + slack_sec
 
     def _turn_away(self, run: Run, reason: str) -> None:
         run.turn_away(reason)
@@ -466,6 +487,7 @@ class Worker:
         for run in runs:
             pool = run.dispatch.pool
             self._held[pool] -= 1
+            self._guard.note(run)
             if self._active.get(run.dispatch.execution_id) is run:
                 del self._active[run.dispatch.execution_id]
                 self._pace[pool].ended(now)
@@ -501,6 +523,8 @@ class Worker:
         self._enforce_deadlines(runs, now)
         self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
+        await self._guard.tell()
+        self._metrics.breakers_open.set(self._guard.open)
         await self._listen_again()
         self._tell_starts(runs, now)
         self._beat(runs, now)

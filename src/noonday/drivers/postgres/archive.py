@@ -27,6 +27,7 @@ from noonday.ports.archive import (
     Pause,
     PoolRow,
     Slots,
+    WebhookRow,
     WorkerRow,
 )
 from noonday.ports.firing import Mark
@@ -38,6 +39,7 @@ LAST_NUMBER = 2**63 - 1
 _LAST_MS = 2**48 - 1
 
 _job_row = tuple[Job, Fire | None, bool]
+_webhook_row = tuple[_job_row, bool, Execution | None]
 _dead_row = tuple[Execution, int, bool, ExecutionId | None, str | None]
 _audit_row = tuple[int, tuple[TenantId, int, str, str, str, dict[str, object]]]
 _worker_row = tuple[str, str, int, dict[str, int], int, int, str, tuple[str, ...], list[tuple[str, str]]]
@@ -60,6 +62,14 @@ class PostgresArchive(Archive):
             return []
         rows = await self._decode(list[_job_row], SQL.jobs, tenant, before, *said, limit)
         return [JobRow(*row) for row in rows]
+
+    async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
+        rows = await self._decode(list[_webhook_row], SQL.tasks, tenant, status, offset, limit)
+        return [WebhookRow(JobRow(*row), runs, latest) for row, runs, latest in rows]
+
+    async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
+        counted: int = await self._database.value(SQL.count_tasks, tenant, status, most)
+        return counted
 
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None:
         if not is_id(execution_id):

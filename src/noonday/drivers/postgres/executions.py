@@ -27,7 +27,7 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
-from noonday.ports.executions import Executions, Place, Retention, Settled
+from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
 from noonday.ports.jobs import Execution
 
 SQL = load("executions")
@@ -88,6 +88,20 @@ class PostgresExecutions(Executions):
         return await settle_found(
             self._database, read, lambda rows: Settlement([(row, _fate(row), None) for row in rows]), now_ms
         )
+
+    async def keep_accounts(self, reports: Sequence[Report]) -> None:
+        columns = zip(*account_rows(reports), strict=True)
+        await self._database.fetch(SQL.keep_accounts, *map(list, columns))
+
+    async def accounts(self, execution: ExecutionId) -> list[Account]:
+        rows = await self._database.fetch(SQL.accounts, execution)
+        return [Account(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+
+    async def incidents(self, limit: int) -> list[Incident]:
+        return [Incident(*row) for row in await self._database.fetch(SQL.incidents, limit)]
+
+    async def dealt_with(self, incidents: Sequence[int]) -> None:
+        await self._database.fetch(SQL.dealt_with, list(incidents))
 
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         rows = await self._database.fetch(SQL.wishes, pool, ended_since_ms)

@@ -213,8 +213,8 @@ class _Fire:
             [execution_id(JobId(entry.key), entry.nominal_ms) for entry in entries],
         )
         if rows:
-            self._batches.append(rows[0][21])
-            self._dispatches += [Dispatch(*row[:21]) for row in rows]
+            self._batches.append(rows[0][22])
+            self._dispatches += [Dispatch(*row[:22]) for row in rows]
         if len(rows) < len(shots):
             fired = {dispatch.job_id for dispatch in self._dispatches}
             self._left += [shot for shot in shots if shot.entry.key not in fired]

@@ -33,7 +33,8 @@ from noonday.ports.jobs import (
 SQL = load("jobs")
 JOB_COLUMNS = (
     "tenant", "id", "revision", "state", "name", "type", "pool", "handler", "lane", "unique_key", "timeout_sec",
-    "heartbeat_sec", "deadline_sec", "watch", "anchor_ms", "created_ms", "updated_ms", "trace", "spec", "payload",
+    "heartbeat_sec", "deadline_sec", "watch", "anchor_ms", "created_ms", "updated_ms", "trace", "endpoint",
+    "halted", "spec", "payload",
 )  # fmt: skip
 FIRE_COLUMNS = (
     "due_ms", "key", "kind", "number", "nominal_ms", "partition", "tenant", "pool", "lane", "staged", "planned", "runs_left",
@@ -77,12 +78,12 @@ class PostgresJobs(Jobs):
         async with self._database.transaction() as session:
             applied = await _edit(session, tenant, job_id, decide, since_ms)
             if seal:
-                await _keep(session, seal(applied))
+                await keep_receipt(session, seal(applied))
             return applied
 
     async def keep_receipt(self, receipt: Receipt) -> None:
         async with self._database.session() as session:
-            await _keep(session, receipt)
+            await keep_receipt(session, receipt)
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
         row = await self._database.row(SQL.receipt, tenant, key)
@@ -101,7 +102,7 @@ async def _add(
     if audit:
         await add_audit(session, audit)
     if seal:
-        await _keep(session, seal(answers))
+        await keep_receipt(session, seal(answers))
     return answers
 
 
@@ -227,6 +228,8 @@ def job_columns(job: Job) -> tuple[Any, ...]:
         job.created_ms,
         job.updated_ms,
         job.trace,
+        spec.target.endpoint,
+        job.halted,
         _spec(spec).decode(),
         job.payload,
     )
@@ -237,7 +240,7 @@ async def add_audit(session: Session, entry: AuditEntry) -> None:
     await session.execute(SQL.add_audit, entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail)
 
 
-async def _keep(session: Session, receipt: Receipt) -> None:
+async def keep_receipt(session: Session, receipt: Receipt) -> None:
     try:
         await session.execute(SQL.add_receipt, *msgspec.structs.astuple(receipt))
     except asyncpg.UniqueViolationError:

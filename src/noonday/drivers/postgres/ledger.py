@@ -43,6 +43,7 @@ def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict
         "put": ledger.put_rows,
         "decisions": ledger.decisions,
         "dead": ledger.buried,
+        "incidents": ledger.incidents,
         "slots": [
             (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in ledger.slots.items()
         ],

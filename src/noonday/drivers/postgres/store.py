@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from noonday.drivers.postgres.archive import PostgresArchive
 from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.endpoints import PostgresEndpoints
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
 from noonday.drivers.postgres.jobs import PostgresJobs
@@ -16,6 +17,7 @@ class Store:
     firing: PostgresFiring
     executions: PostgresExecutions
     archive: PostgresArchive
+    endpoints: PostgresEndpoints
 
     async def close(self) -> None:
         await self.database.close()
@@ -30,4 +32,5 @@ async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool 
         PostgresFiring(database, lead_ms, own_clock=own_clock),
         PostgresExecutions(database),
         PostgresArchive(database),
+        PostgresEndpoints(database),
     )

@@ -30,6 +30,7 @@ from noonday.ports.archive import (
     Pause,
     PoolRow,
     Slots,
+    WebhookRow,
     WorkerRow,
 )
 from noonday.ports.firing import Mark
@@ -37,6 +38,7 @@ from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
 _job_row = tuple[Job, Fire | None, int]
+_webhook_row = tuple[_job_row, int, Execution | None]
 _audit_row = tuple[str, int, str, str, str, dict[str, object]]
 
 
@@ -68,6 +70,19 @@ class SqliteArchive(Archive):
         )
         rows = await self._database.read(lambda conn: _decode(conn, list[_job_row], SQL.jobs, *parameters))
         return [JobRow(job, fire, bool(is_open)) for job, fire, is_open in rows]
+
+    async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
+        rows = await self._database.read(
+            lambda conn: _decode(conn, list[_webhook_row], SQL.tasks, tenant, status, offset, limit)
+        )
+        return [
+            WebhookRow(JobRow(job, fire, bool(is_open)), bool(runs), latest)
+            for (job, fire, is_open), runs, latest in rows
+        ]
+
+    async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
+        row = await self._database.read(lambda conn: conn.execute(SQL.count_tasks, (tenant, status, most)).fetchone())
+        return int(row[0])
 
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None:
         found: Execution | None = await self._database.read(

@@ -16,7 +16,7 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
-from noonday.ports.executions import Executions, Place, Retention, Settled
+from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
 from noonday.ports.jobs import Execution
 
 SQL = load("executions")
@@ -81,6 +81,21 @@ class SqliteExecutions(Executions):
             return settle(conn, Settlement([(row, _fate(row), None) for row in rows]), now_ms)
 
         return await self._database.write(work)
+
+    async def keep_accounts(self, reports: Sequence[Report]) -> None:
+        rows = account_rows(reports)
+        await self._database.write(lambda conn: conn.executemany(SQL.keep_accounts, rows))
+
+    async def accounts(self, execution: ExecutionId) -> list[Account]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.accounts, (execution,)).fetchall())
+        return [Account(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+
+    async def incidents(self, limit: int) -> list[Incident]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.incidents, (limit,)).fetchall())
+        return [Incident(*row) for row in rows]
+
+    async def dealt_with(self, incidents: Sequence[int]) -> None:
+        await self._database.write(lambda conn: conn.execute(SQL.dealt_with, (as_json(list(incidents)),)))
 
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool, ended_since_ms))
@@ -302,6 +317,7 @@ def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, li
 def _drop_executions(conn: sqlite3.Connection, ids: str) -> int:
     went = conn.execute(SQL.drop_executions, (ids,)).rowcount
     conn.execute(SQL.drop_dead, (ids,))
+    conn.execute(SQL.drop_accounts, (ids,))
     return went
 
 

@@ -61,13 +61,13 @@ class SqliteJobs(Jobs):
         def work(conn: sqlite3.Connection) -> Applied:
             applied = _edit(conn, tenant, job_id, decide, since_ms)
             if seal:
-                _keep(conn, seal(applied))
+                keep_receipt(conn, seal(applied))
             return applied
 
         return await self._database.write(work)
 
     async def keep_receipt(self, receipt: Receipt) -> None:
-        await self._database.write(lambda conn: _keep(conn, receipt))
+        await self._database.write(lambda conn: keep_receipt(conn, receipt))
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.receipt, (tenant, key)).fetchone())
@@ -86,7 +86,7 @@ def _add(
     if audit:
         add_audit(conn, audit)
     if seal:
-        _keep(conn, seal(answers))
+        keep_receipt(conn, seal(answers))
     return answers
 
 
@@ -184,6 +184,8 @@ def job_columns(job: Job) -> tuple[Any, ...]:
         job.created_ms,
         job.updated_ms,
         job.trace,
+        spec.target.endpoint,
+        job.halted,
         _spec(spec).decode(),
         None if job.payload is None else _base64(job.payload),
     )
@@ -198,7 +200,7 @@ def add_audit(conn: sqlite3.Connection, entry: AuditEntry) -> None:
     conn.execute(SQL.add_audit, (entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail))
 
 
-def _keep(conn: sqlite3.Connection, receipt: Receipt) -> None:
+def keep_receipt(conn: sqlite3.Connection, receipt: Receipt) -> None:
     try:
         conn.execute(SQL.add_receipt, msgspec.structs.astuple(receipt))
     except sqlite3.IntegrityError:

@@ -125,6 +125,8 @@ def write(conn: sqlite3.Connection, ledger: Ledger) -> int:
         _run(conn, SQL.add_decisions, ledger.decisions, now_ms)
     if ledger.buried:
         _run(conn, SQL.add_dead, ledger.buried, now_ms)
+    if ledger.incidents:
+        _run(conn, SQL.add_incidents, ledger.incidents, now_ms)
     if ledger.slots:
         change_slots(conn, ledger.slots)
     return created

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from noonday.drivers.sqlite.archive import SqliteArchive
 from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, ThreadedDatabase
+from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
@@ -18,6 +19,7 @@ class Store:
     firing: SqliteFiring
     executions: SqliteExecutions
     archive: SqliteArchive
+    endpoints: SqliteEndpoints
 
     async def close(self) -> None:
         await self.database.close()
@@ -30,6 +32,7 @@ def store_on(database: Database, lead_ms: int) -> Store:
         SqliteFiring(database, lead_ms),
         SqliteExecutions(database),
         SqliteArchive(database),
+        SqliteEndpoints(database),
     )
 
 

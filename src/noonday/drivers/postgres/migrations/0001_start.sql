@@ -34,10 +34,13 @@ CREATE TABLE jobs (
     name          text,
     unique_key    text COLLATE "C",
     trace         text,
+    endpoint      text COLLATE "C",
+    halted        text,
     spec          text NOT NULL,
     payload       bytea,
     PRIMARY KEY (tenant, id)
 );
+CREATE INDEX jobs_of_endpoints ON jobs (tenant, id, endpoint) WHERE endpoint IS NOT NULL;
 CREATE UNIQUE INDEX jobs_unique_key ON jobs (tenant, unique_key) WHERE unique_key IS NOT NULL;
 
 -- What a job said before it was replaced, for the executions that were fired with it.
@@ -229,6 +232,41 @@ CREATE TABLE audit (
     detail  text NOT NULL
 );
 CREATE INDEX audit_tenant ON audit (tenant, id);
+
+-- What calls to an endpoint of a tenant (or to all that have none of their own: '') are signed with.
+CREATE TABLE secrets (
+    tenant     text COLLATE "C" NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    endpoint   text COLLATE "C" NOT NULL,
+    kind       text NOT NULL,
+    sealed     bytea NOT NULL,
+    created_ms bigint NOT NULL,
+    expires_ms bigint,
+    PRIMARY KEY (tenant, id)
+);
+
+-- What handlers want to be kept of an attempt.
+CREATE TABLE accounts (
+    execution_id uuid NOT NULL,
+    dispatch     integer NOT NULL,
+    started_ms   bigint NOT NULL,
+    ended_ms     bigint NOT NULL,
+    attempt      integer NOT NULL,
+    outcome      smallint NOT NULL,
+    account      bytea NOT NULL,
+    PRIMARY KEY (execution_id, dispatch, started_ms)
+);
+
+-- What happened that somebody has to act upon, until that is done.
+CREATE TABLE incidents (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind         text NOT NULL,
+    tenant       text COLLATE "C" NOT NULL,
+    execution_id uuid NOT NULL,
+    job_id       uuid NOT NULL,
+    message      text NOT NULL,
+    at_ms        bigint NOT NULL
+);
 
 CREATE TABLE receipts (
     tenant      text COLLATE "C" NOT NULL,

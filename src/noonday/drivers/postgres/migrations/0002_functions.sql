@@ -25,7 +25,7 @@ RETURN jsonb_build_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.sta
 -- A job as the array that `Job` is encoded as.
 CREATE FUNCTION job_json(j jobs, with_payload boolean) RETURNS jsonb LANGUAGE sql STABLE
 RETURN jsonb_build_array(j.id, j.tenant, j.revision, j.state, j.spec::jsonb, j.anchor_ms,
-                         CASE WHEN with_payload THEN base64(j.payload) END, j.created_ms, j.updated_ms, j.trace);
+                         CASE WHEN with_payload THEN base64(j.payload) END, j.created_ms, j.updated_ms, j.trace, j.halted);
 
 -- Where there may be a cap on what a tenant runs in a pool.
 CREATE FUNCTION capped_by(of_tenant text, of_pool text) RETURNS TABLE (tenant text, key text) LANGUAGE sql IMMUTABLE
@@ -141,6 +141,10 @@ BEGIN
         SELECT x.id, x.tenant, x.job_id, x.pool, x.handler, now_ms
         FROM jsonb_array_elements_text(w -> 'dead') e JOIN executions x ON x.id = e.value::uuid
         ON CONFLICT (execution_id) DO NOTHING;
+    END IF;
+    IF w ? 'incidents' THEN
+        INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms)
+        SELECT e ->> 0, e ->> 1, (e ->> 2)::uuid, (e ->> 3)::uuid, e ->> 4, now_ms FROM jsonb_array_elements(w -> 'incidents') e;
     END IF;
     IF w ? 'slots' THEN
         INSERT INTO slots (tenant, key, used)

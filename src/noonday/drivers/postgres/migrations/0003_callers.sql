@@ -20,10 +20,11 @@ DECLARE
     broken text;
 BEGIN
     INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                      deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
+                      deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
     SELECT e ->> 0, (e ->> 1)::uuid, (e ->> 2)::integer, (e ->> 3)::smallint, e ->> 4, e ->> 5, e ->> 6, e ->> 7,
            (e ->> 8)::smallint, e ->> 9, (e ->> 10)::float8, (e ->> 11)::float8, (e ->> 12)::float8, (e ->> 13)::smallint,
-           (e ->> 14)::bigint, (e ->> 15)::bigint, (e ->> 16)::bigint, e ->> 17, e ->> 18, decode(e ->> 19, 'base64')
+           (e ->> 14)::bigint, (e ->> 15)::bigint, (e ->> 16)::bigint, e ->> 17, e ->> 18, e ->> 19, e ->> 20,
+           decode(e ->> 21, 'base64')
     FROM jsonb_array_elements(w -> 'jobs') e;
     INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
     SELECT (e ->> 0)::bigint, (e ->> 1)::uuid, (e ->> 2)::smallint, (e ->> 3)::integer, (e ->> 4)::bigint, (e ->> 5)::smallint,

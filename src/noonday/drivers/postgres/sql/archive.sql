@@ -33,6 +33,79 @@ FROM (SELECT job_json(j, true) AS job,
                 END
       ORDER BY j.id DESC LIMIT $10) page;
 
+-- name: tasks
+-- Jobs that call webhooks, newest first, with their latest execution and whether one runs.
+-- Differs: as `jobs` and `executions`. For a status, what is open is read once, because to look for each job costs a look at each
+-- day; what is shown of a job is looked up after the pages before were passed over. `+ 0`: by job, not all that run.
+WITH open_jobs AS MATERIALIZED (
+    SELECT x.job_id, bool_or(x.state = 1) AS running FROM executions x WHERE x.state < 2 AND x.tenant = $1 GROUP BY x.job_id
+)
+SELECT coalesce(json_agg(json_build_array(
+           json_build_array(job_json(page.job, true),
+                            (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = page.id),
+                            EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 OFFSET 0)),
+           EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 AND x.state + 0 = 1 OFFSET 0),
+           CASE WHEN page.type IN ('ONE_TIME', 'DELAYED')
+                THEN (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) FROM executions x
+                      WHERE (x.job_id, x.id) >= (page.id, '00000000-0000-0000-0000-000000000000')
+                            AND (x.job_id, x.id) <= (page.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                      ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1)
+                ELSE (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) FROM executions x
+                      WHERE (x.job_id, x.id) >= (page.id, '00000000-0000-0000-0000-000000000000')
+                            AND (x.job_id, x.id) <= (page.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                      ORDER BY x.job_id DESC, x.id DESC LIMIT 1)
+           END) ORDER BY page.id DESC), '[]')::text
+FROM (SELECT j AS job, j.id, j.type
+      FROM jobs j
+      WHERE j.tenant = $1 AND j.endpoint IS NOT NULL AND j.pool = 'webhooks' AND j.handler = 'webhook.call' AND j.state <> 2
+            AND CASE WHEN $2::text IS NULL THEN true
+                     WHEN j.halted IS NOT NULL THEN $2 = 'FAILED'
+                     WHEN j.state = 1 THEN $2 = 'PAUSED'
+                     WHEN $2 = 'PAUSED' THEN false
+                     WHEN j.id IN (SELECT o.job_id FROM open_jobs o WHERE o.running) THEN $2 = 'RUNNING'
+                     WHEN $2 = 'RUNNING' THEN false
+                     WHEN EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0)
+                          OR j.id IN (SELECT o.job_id FROM open_jobs o)
+                     THEN $2 = 'SCHEDULED'
+                     WHEN $2 = 'SCHEDULED' THEN false
+                     WHEN j.type IN ('ONE_TIME', 'DELAYED')
+                          AND (SELECT x.state FROM executions x
+                               WHERE (x.job_id, x.id) >= (j.id, '00000000-0000-0000-0000-000000000000')
+                                     AND (x.job_id, x.id) <= (j.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                               ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1) <> 5
+                     THEN $2 = 'FAILED'
+                     ELSE $2 = 'COMPLETED' END
+      ORDER BY j.id DESC OFFSET $3 LIMIT $4) page;
+
+-- name: count_tasks
+-- How many `tasks` has, counted up to a number.
+-- Differs: as `tasks`.
+WITH open_jobs AS MATERIALIZED (
+    SELECT x.job_id, bool_or(x.state = 1) AS running FROM executions x WHERE x.state < 2 AND x.tenant = $1 GROUP BY x.job_id
+)
+SELECT count(*)
+FROM (SELECT 1
+      FROM jobs j
+      WHERE j.tenant = $1 AND j.endpoint IS NOT NULL AND j.pool = 'webhooks' AND j.handler = 'webhook.call' AND j.state <> 2
+            AND CASE WHEN $2::text IS NULL THEN true
+                     WHEN j.halted IS NOT NULL THEN $2 = 'FAILED'
+                     WHEN j.state = 1 THEN $2 = 'PAUSED'
+                     WHEN $2 = 'PAUSED' THEN false
+                     WHEN j.id IN (SELECT o.job_id FROM open_jobs o WHERE o.running) THEN $2 = 'RUNNING'
+                     WHEN $2 = 'RUNNING' THEN false
+                     WHEN EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0)
+                          OR j.id IN (SELECT o.job_id FROM open_jobs o)
+                     THEN $2 = 'SCHEDULED'
+                     WHEN $2 = 'SCHEDULED' THEN false
+                     WHEN j.type IN ('ONE_TIME', 'DELAYED')
+                          AND (SELECT x.state FROM executions x
+                               WHERE (x.job_id, x.id) >= (j.id, '00000000-0000-0000-0000-000000000000')
+                                     AND (x.job_id, x.id) <= (j.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                               ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1) <> 5
+                     THEN $2 = 'FAILED'
+                     ELSE $2 = 'COMPLETED' END
+      LIMIT $3) counted;
+
 -- name: execution
 -- An execution whole, with the due time of its dispatch row.
 SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true)::text
@@ -112,9 +185,10 @@ SELECT info FROM handlers WHERE pool = $1 AND name = $2;
 SELECT pool, state, count(*) FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state;
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool.
+-- Due rows of the timeline, by pool; of the first hundred thousand.
 -- Differs: without the lower bound the planner expects a third of the table, and reads all of it.
-SELECT pool, count(*) FROM timeline WHERE due_ms BETWEEN 0 AND $1 GROUP BY pool;
+SELECT pool, count(*)
+FROM (SELECT pool FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first GROUP BY pool;
 
 -- name: put_pool
 -- A pool's defaults.
@@ -254,7 +328,7 @@ FROM (SELECT * FROM audit
 SELECT json_build_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL),
-    'due', (SELECT count(*) FROM timeline WHERE due_ms BETWEEN 0 AND $1),
+    'due', (SELECT count(*) FROM (SELECT 1 FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms LIMIT 100000) first),
     'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= $1),
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
     'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text;

@@ -84,6 +84,25 @@ DELETE FROM batches;
 -- Nobody of the former log is here any more.
 UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 
+-- name: keep_accounts
+-- What is kept of some attempts.
+INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
+SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::integer[], $6::smallint[], $7::bytea[])
+ON CONFLICT DO NOTHING;
+
+-- name: accounts
+-- What was kept of the attempts of an execution.
+SELECT dispatch, attempt, outcome, started_ms, ended_ms, account FROM accounts WHERE execution_id = $1::uuid
+ORDER BY dispatch, started_ms;
+
+-- name: incidents
+-- What nobody has acted upon yet.
+SELECT id, kind, tenant, execution_id::text, job_id::text, message, at_ms FROM incidents ORDER BY id LIMIT $1;
+
+-- name: dealt_with
+-- What somebody has acted upon.
+DELETE FROM incidents WHERE id = ANY ($1::bigint[]);
+
 -- name: wishes
 -- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT id::text, dispatch, cancel FROM executions
@@ -99,6 +118,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM executions x USING unnest((SELECT ids FROM old)::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+), accounts_gone AS (
+    DELETE FROM accounts WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 ), never_reported AS (
     DELETE FROM unreported WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 )
@@ -137,6 +158,8 @@ WITH gone AS (
     DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ($1)
+), accounts_gone AS (
+    DELETE FROM accounts WHERE execution_id = ANY ($1)
 )
 SELECT count(*) FROM gone;
 

@@ -55,7 +55,7 @@ WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
     SELECT e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
-           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint
     FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) AS e (key, number, nominal_ms, execution)
          JOIN timeline t ON t.key = e.key
          JOIN partitions p ON p.partition = t.partition
@@ -78,7 +78,7 @@ WITH moment AS MATERIALIZED (
     RETURNING id
 )
 SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
-       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, noted.id
+       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, endpoint, noted.id
 FROM ready, moment, noted;
 
 -- name: fire_capped
@@ -88,7 +88,7 @@ WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
     SELECT e.n, e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
-           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint
     FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) WITH ORDINALITY AS e (key, number, nominal_ms, execution, n)
          JOIN timeline t ON t.key = e.key
          JOIN partitions p ON p.partition = t.partition
@@ -144,7 +144,7 @@ WITH moment AS MATERIALIZED (
     RETURNING id
 )
 SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
-       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, noted.id
+       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, endpoint, noted.id
 FROM chosen, moment, noted;
 
 -- name: caps
@@ -188,7 +188,8 @@ SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.du
        CASE WHEN r.revision IS NULL THEN j.heartbeat_sec ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END,
        CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END,
        CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END,
-       x.progress, j.trace, j.name, NULL, NULL, x.lane
+       x.progress, j.trace, j.name, NULL, NULL, x.lane,
+       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END
 FROM batches b CROSS JOIN unnest(b.members, b.dues) m (id, due_ms)
      JOIN executions x ON x.id = m.id
      JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
@@ -211,8 +212,9 @@ FROM (SELECT *, xmin FROM executions WHERE state < 2 AND state = 0 AND worker_id
      JOIN executions x ON x.id = f.id;
 
 -- name: count_due
--- Due rows of each pool, and the oldest.
-SELECT pool, count(*), min(due_ms) FROM timeline WHERE due_ms BETWEEN 0 AND $1 GROUP BY pool;
+-- Due rows of each pool, and the oldest; of the first hundred thousand, for there may be very many, and this is asked often.
+SELECT pool, count(*), min(due_ms)
+FROM (SELECT pool, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first GROUP BY pool;
 
 -- name: meta
 -- A small thing to remember.

@@ -2,21 +2,21 @@
 -- New jobs, and what they wait for.
 WITH fires AS (
     INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
-    SELECT * FROM unnest($21::bigint[], $22::uuid[], $23::smallint[], $24::integer[], $25::bigint[], $26::smallint[], $27::text[],
-                         $28::text[], $29::smallint[], $30::smallint[], $31::smallint[], $32::integer[])
+    SELECT * FROM unnest($23::bigint[], $24::uuid[], $25::smallint[], $26::integer[], $27::bigint[], $28::smallint[], $29::text[],
+                         $30::text[], $31::smallint[], $32::smallint[], $33::smallint[], $34::integer[])
 )
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
 SELECT * FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::text[], $6::text[], $7::text[], $8::text[],
                      $9::smallint[], $10::text[], $11::float8[], $12::float8[], $13::float8[], $14::smallint[], $15::bigint[],
-                     $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::bytea[]);
+                     $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bytea[]);
 
 -- name: set_job
 -- A job's new row.
 UPDATE jobs
 SET revision = $3, state = $4, name = $5, type = $6, pool = $7, handler = $8, lane = $9, unique_key = $10, timeout_sec = $11,
     heartbeat_sec = $12, deadline_sec = $13, watch = $14, anchor_ms = $15, created_ms = $16, updated_ms = $17, trace = $18,
-    spec = $19, payload = $20, touched = touched + 1
+    endpoint = $19, halted = $20, spec = $21, payload = $22, touched = touched + 1
 WHERE tenant = $1 AND id = $2::uuid;
 
 -- name: watch_open

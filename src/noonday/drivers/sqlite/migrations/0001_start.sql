@@ -30,10 +30,13 @@ CREATE TABLE jobs (
     created_ms    INTEGER NOT NULL,
     updated_ms    INTEGER NOT NULL,
     trace         TEXT,
+    endpoint      TEXT,
+    halted        TEXT,
     spec          TEXT NOT NULL,
     payload       TEXT,
     PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
+CREATE INDEX jobs_of_endpoints ON jobs (tenant, id, endpoint) WHERE endpoint IS NOT NULL;
 CREATE UNIQUE INDEX jobs_unique_key ON jobs (tenant, unique_key) WHERE unique_key IS NOT NULL;
 CREATE INDEX jobs_cancelled ON jobs (updated_ms) WHERE state = 2;
 
@@ -211,6 +214,41 @@ CREATE TABLE audit (
     detail  TEXT NOT NULL
 );
 CREATE INDEX audit_tenant ON audit (tenant, id);
+
+-- What calls to an endpoint of a tenant (or to all that have none of their own: '') are signed with.
+CREATE TABLE secrets (
+    tenant     TEXT NOT NULL,
+    id         TEXT NOT NULL,
+    endpoint   TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    sealed     BLOB NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER,
+    PRIMARY KEY (tenant, id)
+) WITHOUT ROWID;
+
+-- What handlers want to be kept of an attempt.
+CREATE TABLE accounts (
+    execution_id TEXT NOT NULL,
+    dispatch     INTEGER NOT NULL,
+    started_ms   INTEGER NOT NULL,
+    ended_ms     INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    outcome      INTEGER NOT NULL,
+    account      BLOB NOT NULL,
+    PRIMARY KEY (execution_id, dispatch, started_ms)
+) WITHOUT ROWID;
+
+-- What happened that somebody has to act upon, until that is done.
+CREATE TABLE incidents (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind         TEXT NOT NULL,
+    tenant       TEXT NOT NULL,
+    execution_id TEXT NOT NULL,
+    job_id       TEXT NOT NULL,
+    message      TEXT NOT NULL,
+    at_ms        INTEGER NOT NULL
+);
 
 CREATE TABLE receipts (
     tenant      TEXT NOT NULL,

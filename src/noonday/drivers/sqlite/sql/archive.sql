@@ -1,7 +1,7 @@
 -- name: job
 -- A job, what it waits for, and whether anything of it is open.
 SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
-                             j.updated_ms, j.trace),
+                             j.updated_ms, j.trace, j.halted),
                   (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
                   EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
@@ -9,7 +9,7 @@ FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 -- name: jobs
 -- Jobs, newest first. COMPLETED: active, with no time on the timeline and nothing open.
 SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms,
-                                              trace), json(fire), open))
+                                              trace, halted), json(fire), open))
 FROM (SELECT j.*,
              (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
@@ -25,6 +25,60 @@ FROM (SELECT j.*,
                          NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
                          AND NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))))
       ORDER BY j.id DESC LIMIT ?10);
+
+-- name: tasks
+-- Jobs that call webhooks, newest first, with their latest execution and whether one runs.
+SELECT json_group_array(json_array(
+           json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
+                                 j.updated_ms, j.trace, j.halted),
+                      json((SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id)),
+                      EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2)),
+           EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1),
+           json((SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
+                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
+                                   json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
+                                   x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
+                 FROM executions x LEFT JOIN timeline t ON t.key = x.id WHERE x.job_id = j.id AND x.id = j.latest))))
+FROM (SELECT j.*,
+             CASE WHEN j.type IN ('ONE_TIME', 'DELAYED')
+                  THEN (SELECT x.id FROM executions x WHERE x.job_id = j.id
+                        ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1)
+                  ELSE (SELECT x.id FROM executions x WHERE x.job_id = j.id ORDER BY x.id DESC LIMIT 1) END AS latest
+      FROM jobs j INDEXED BY jobs_of_endpoints
+      WHERE j.tenant = ?1 AND j.endpoint IS NOT NULL AND j.pool = 'webhooks' AND j.handler = 'webhook.call' AND j.state <> 2
+            AND (?2 IS NULL
+                 OR ?2 = CASE WHEN j.halted IS NOT NULL THEN 'FAILED'
+                             WHEN j.state = 1 THEN 'PAUSED'
+                             WHEN EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open
+                                          WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1) THEN 'RUNNING'
+                             WHEN EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
+                                  OR EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2)
+                             THEN 'SCHEDULED'
+                             WHEN j.type IN ('ONE_TIME', 'DELAYED')
+                                  AND (SELECT x.state FROM executions x WHERE x.job_id = j.id
+                                       ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1) <> 5 THEN 'FAILED'
+                             ELSE 'COMPLETED' END)
+      ORDER BY j.id DESC LIMIT ?4 OFFSET ?3) j;
+
+-- name: count_tasks
+-- How many `tasks` has, counted up to a number.
+SELECT count(*)
+FROM (SELECT 1
+      FROM jobs j INDEXED BY jobs_of_endpoints
+      WHERE j.tenant = ?1 AND j.endpoint IS NOT NULL AND j.pool = 'webhooks' AND j.handler = 'webhook.call' AND j.state <> 2
+            AND (?2 IS NULL
+                 OR ?2 = CASE WHEN j.halted IS NOT NULL THEN 'FAILED'
+                             WHEN j.state = 1 THEN 'PAUSED'
+                             WHEN EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open
+                                          WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1) THEN 'RUNNING'
+                             WHEN EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
+                                  OR EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2)
+                             THEN 'SCHEDULED'
+                             WHEN j.type IN ('ONE_TIME', 'DELAYED')
+                                  AND (SELECT x.state FROM executions x WHERE x.job_id = j.id
+                                       ORDER BY coalesce(x.finished_ms, 9000000000000000) DESC, x.id DESC LIMIT 1) <> 5 THEN 'FAILED'
+                             ELSE 'COMPLETED' END)
+      LIMIT ?3);
 
 -- name: execution
 -- An execution whole, with the due time of its dispatch row.
@@ -97,8 +151,10 @@ SELECT json_group_array(json_array(pool, state, n))
 FROM (SELECT pool, state, count(*) AS n FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state);
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool.
-SELECT json_group_array(json_array(pool, n)) FROM (SELECT pool, count(*) AS n FROM timeline WHERE due_ms <= ?1 GROUP BY pool);
+-- Due rows of the timeline, by pool; of the first hundred thousand.
+SELECT json_group_array(json_array(pool, n))
+FROM (SELECT pool, count(*) AS n
+      FROM (SELECT pool FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000) GROUP BY pool);
 
 -- name: put_pool
 -- A pool's defaults.
@@ -227,7 +283,7 @@ FROM (SELECT * FROM audit
 SELECT json_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL),
-    'due', (SELECT count(*) FROM timeline WHERE due_ms <= ?1),
+    'due', (SELECT count(*) FROM (SELECT 1 FROM timeline WHERE due_ms <= ?1 LIMIT 100000)),
     'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= ?1),
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
     'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'));

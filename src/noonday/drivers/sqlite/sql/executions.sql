@@ -112,6 +112,28 @@ DELETE FROM batches;
 -- Nobody of the former log is here any more.
 UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 
+-- name: keep_accounts
+-- What is kept of some attempts: as many rows of values as there are.
+INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: accounts
+-- What was kept of the attempts of an execution.
+SELECT dispatch, attempt, outcome, started_ms, ended_ms, account FROM accounts WHERE execution_id = ?1
+ORDER BY dispatch, started_ms;
+
+-- name: drop_accounts
+-- What was kept of attempts goes with their executions.
+DELETE FROM accounts WHERE execution_id IN (SELECT value FROM json_each(?1));
+
+-- name: incidents
+-- What nobody has acted upon yet.
+SELECT id, kind, tenant, execution_id, job_id, message, at_ms FROM incidents ORDER BY id LIMIT ?1;
+
+-- name: dealt_with
+-- What somebody has acted upon.
+DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1));
+
 -- name: wishes
 -- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT json_group_array(json_array(id, dispatch, cancel))

@@ -61,7 +61,7 @@ ON CONFLICT DO NOTHING;
 -- What workers need to run one-shots that are being fired, in the order of the fields of a Dispatch.
 SELECT json_group_array(json_array(e.value ->> 0, 1, t.key, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1, ?2, j.revision,
                                    j.timeout_sec, j.heartbeat_sec, j.deadline_sec, j.payload, NULL, j.trace, j.name, NULL, NULL,
-                                   j.lane))
+                                   j.lane, j.endpoint))
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
 
 -- name: pool_timeouts
@@ -80,7 +80,8 @@ SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool,
                                    iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec'),
                                    iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec'),
                                    iif(r.revision IS NULL, j.payload, r.payload),
-                                   x.progress, j.trace, j.name, NULL, NULL, x.lane))
+                                   x.progress, j.trace, j.name, NULL, NULL, x.lane,
+                                   iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint')))
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
@@ -117,9 +118,10 @@ FROM (SELECT * FROM executions
       LIMIT ?2);
 
 -- name: count_due
--- Due rows of each pool, and the oldest.
+-- Due rows of each pool, and the oldest; of the first hundred thousand, for there may be very many, and this is asked often.
 SELECT json_group_array(json_array(pool, n, oldest))
-FROM (SELECT pool, count(*) AS n, min(due_ms) AS oldest FROM timeline WHERE due_ms <= ?1 GROUP BY pool);
+FROM (SELECT pool, count(*) AS n, min(due_ms) AS oldest
+      FROM (SELECT pool, due_ms FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000) GROUP BY pool);
 
 -- name: zone_data
 -- The version of the time-zone data that schedules were planned with.

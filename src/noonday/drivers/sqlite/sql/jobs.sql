@@ -1,8 +1,8 @@
 -- name: add_jobs
 -- New jobs: as many rows of values as there are jobs.
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, spec, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_fires
 -- What new jobs wait for: as many rows of values as there are jobs.
@@ -14,7 +14,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 UPDATE jobs
 SET revision = ?3, state = ?4, name = ?5, type = ?6, pool = ?7, handler = ?8, lane = ?9, unique_key = ?10, timeout_sec = ?11,
     heartbeat_sec = ?12, deadline_sec = ?13, watch = ?14, anchor_ms = ?15, created_ms = ?16, updated_ms = ?17, trace = ?18,
-    spec = ?19, payload = ?20
+    endpoint = ?19, halted = ?20, spec = ?21, payload = ?22
 WHERE tenant = ?1 AND id = ?2;
 
 -- name: watch_open
@@ -34,7 +34,7 @@ FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.val
 
 -- name: job
 -- A job as it is.
-SELECT json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms, trace)
+SELECT json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms, trace, halted)
 FROM jobs WHERE tenant = ?1 AND id = ?2;
 
 -- name: fire

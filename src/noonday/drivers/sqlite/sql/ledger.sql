@@ -55,6 +55,11 @@ FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
 WHERE true
 ON CONFLICT (execution_id) DO NOTHING;
 
+-- name: add_incidents
+-- What somebody has to act upon.
+INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, ?2 FROM json_each(?1) e;
+
 -- name: open_of_jobs
 -- Open executions of some jobs, oldest first.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,

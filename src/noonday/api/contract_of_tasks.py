@@ -1,0 +1,135 @@
+"""What JSON Schema can say of the rules for tasks, as `contract` does for jobs."""
+
+from typing import Any
+
+from noonday.api.cron_pattern import CRON
+from noonday.model.retry import MAX_DELAY_MS
+from noonday.tasks.phrases import ALLOWED, LONGEST
+from noonday.tasks.wire import MOST_ATTEMPTS
+from noonday.webhooks.headers import MAX_HEADERS
+from noonday.webhooks.urls import MAX_LENGTH
+
+Schema = dict[str, Any]
+
+URL = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\]+$"
+HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$"
+HEADER_VALUE = r"^[\t\x20-\x7e]*$"
+_BEGINNINGS = ("every", "hourly", "daily", "weekly", "monthly")
+INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word in _BEGINNINGS)})"
+
+_DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
+_ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
+_COMMON = ("name", "payload", "timezone", "retry", "timeout_seconds")
+_VARIANTS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
+    "OneTimeTask": ("ONE_TIME", "scheduled_at", (), "Called once, at `scheduled_at`."),
+    "CronTask": ("RECURRING", "cron_expression", ("end_date",), "Called on a cron schedule, in a time zone."),
+    "IntervalTask": (
+        "RECURRING",
+        "interval",
+        ("end_date",),
+        "Called at an interval, said in words. A distance in time counts from the moment the task is made.",
+    ),
+}
+"""Its type, the field it needs, those it may have besides, and what it is."""
+_CALL = {"webhook_url": "https://api.example.com/reports", "method": "POST", "body": {"report_type": "daily"}}
+_EXAMPLES: dict[str, Schema] = {
+    "OneTimeTask": {"type": "ONE_TIME", "payload": _CALL, "scheduled_at": "2040-01-31T09:00:00Z"},
+    "CronTask": {
+        "name": "Daily Report",
+        "type": "RECURRING",
+        "payload": _CALL,
+        "cron_expression": "0 8 * * *",
+        "end_date": "2040-12-31T00:00:00Z",
+    },
+    "IntervalTask": {
+        "type": "RECURRING",
+        "payload": _CALL,
+        "interval": "weekly on mon 09:00",
+        "timezone": "Asia/Tokyo",
+    },
+}
+
+
+def narrow(components: dict[str, Schema], ref: str, *, name: str, instant: str) -> None:
+    """Add to the generated schemas of tasks what their types do not say. `name` and `instant` are patterns."""
+    _narrow_call(components["TaskPayload"]["properties"])
+    _narrow_retry(components, ref)
+    for whole in ("TaskSpec", "TaskPatch"):
+        _narrow_fields(components[whole]["properties"], ref, name, instant)
+    _split_spec(components, ref)
+    _split_patch(components, ref)
+
+
+def _narrow_call(call: Schema) -> None:
+    call["webhook_url"] |= {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
+    call["headers"] |= {
+        "maxProperties": MAX_HEADERS,
+        "propertyNames": {"pattern": HEADER_NAME},
+        "additionalProperties": {"type": "string", "pattern": HEADER_VALUE},
+    }
+
+
+def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
+    """Either a list of waits, or one that they grow from; `{}` is both."""
+    whole = components["TaskRetry"]
+    delays = {"type": "array", "items": _DELAY, "minItems": 1, "maxItems": 100}
+    variants: dict[str, Schema] = {
+        "ListRetry": {"backoff": {"const": "LIST"}, "delays_ms": delays},
+        "GrowingRetry": {"backoff": {"enum": ["EXPONENTIAL", "FIXED"]}, "initial_delay_ms": _DELAY},
+    }
+    for title, fields in variants.items():
+        components[title] = {
+            "title": title,
+            "type": "object",
+            "properties": {"max_attempts": _ATTEMPTS, **fields},
+            "required": [],
+            "additionalProperties": False,
+        }
+    options = [{"$ref": ref.format(name=title)} for title in variants]
+    components["TaskRetry"] = {"title": "TaskRetry", "description": whole.get("description", ""), "anyOf": options}
+
+
+def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
+    words: dict[str, Schema] = {
+        "name": {"pattern": name},
+        "scheduled_at": {"pattern": instant},
+        "end_date": {"pattern": instant},
+        "cron_expression": {"format": "cron", "pattern": CRON, "examples": ["0 8 * * *"]},
+        "interval": {"format": "interval", "pattern": INTERVAL, "maxLength": LONGEST, "examples": list(ALLOWED)},
+    }
+    for field, more in words.items():
+        for option in fields[field].get("anyOf", [fields[field]]):
+            if option.get("type") == "string":
+                option |= more
+    fields["timezone"]["anyOf"][0] = {"$ref": ref.format(name="TimeZone")}
+    fields["timeout_seconds"] |= {"minimum": 0.001, "maximum": 30 * 86_400}
+
+
+def _split_spec(components: dict[str, Schema], ref: str) -> None:
+    whole = components["TaskSpec"]
+    for title, (type_, needed, others, about) in _VARIANTS.items():
+        fields = {field: whole["properties"][field] for field in (*_COMMON, *others)}
+        said = next(option for option in whole["properties"][needed]["anyOf"] if option["type"] != "null")
+        components[title] = whole | {
+            "title": title,
+            "description": about,
+            "properties": {"type": {"const": type_}, needed: said, **fields},
+            "required": ["type", needed, "payload"],
+            "examples": [_EXAMPLES[title]],
+        }
+    components["TaskSpec"] = _choice(whole, list(_VARIANTS), ref)
+
+
+def _split_patch(components: dict[str, Schema], ref: str) -> None:
+    whole = components["TaskPatch"]
+    fields = dict(whole["properties"])
+    status = {"status": fields.pop("status")}
+    wish = {"title": "TaskWish", "description": "To pause or to go on.", "properties": status, "required": ["status"]}
+    change = {"title": "TaskChange", "description": "What is to change.", "properties": fields, "minProperties": 1}
+    components |= {"TaskWish": whole | wish, "TaskChange": whole | change}
+    components["TaskPatch"] = _choice(whole, ["TaskWish", "TaskChange"], ref)
+
+
+def _choice(whole: Schema, titles: list[str], ref: str) -> Schema:
+    options = [{"$ref": ref.format(name=title)} for title in titles]
+    return {"title": whole["title"], "description": whole.get("description", ""), "oneOf": options}

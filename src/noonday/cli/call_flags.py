@@ -1,0 +1,262 @@
+"""Everything a task can say, as flags."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, time, timedelta
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from noonday.api.decoding import BodyDecoder
+from noonday.cli.choices import choice, names_of
+from noonday.cli.instants import duration, instant, now, read_duration
+from noonday.cli.job_flags import read_json
+from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.retry import Backoff
+from noonday.model.schedule import zone
+from noonday.tasks.wire import Method, TaskPatch, TaskSpec, TaskType, TaskView
+
+F = TypeVar("F", bound=Callable[..., Any])
+_read_spec = BodyDecoder(TaskSpec)
+_read_patch = BodyDecoder(TaskPatch)
+
+FLAGS = {
+    "/name": "--name",
+    "/payload/webhook_url": "URL",
+    "/payload/method": "--method",
+    "/payload/headers": "--header",
+    "/payload/body": "--body",
+    "/scheduled_at": "--at",
+    "/cron_expression": "--cron",
+    "/interval": "--interval",
+    "/timezone": "--timezone",
+    "/end_date": "--until",
+    "/retry/max_attempts": "--attempts",
+    "/retry/backoff": "--backoff",
+    "/retry/initial_delay_ms": "--initial-delay",
+    "/retry/delays_ms": "--delays",
+    "/timeout_seconds": "--timeout",
+}
+"""What says each part of a task."""
+
+
+def call_options(command: F) -> F:
+    """All of the flags, in the order of the help."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def spec_of(url: str, flags: Mapping[str, Any]) -> TaskSpec:
+    """A new task; without any timing it is called once, now. Raises InvalidInput with every flaw, as the server would."""
+    _refuse_without_value(flags["header"])
+    timing = _timing_of(flags)
+    is_recurring = not timing.keys().isdisjoint(("cron_expression", "interval"))
+    if not is_recurring:
+        if flags["until"] is not None:
+            raise click.UsageError("--until goes with --cron, --every or --interval")
+        timing.setdefault("scheduled_at", now().isoformat())
+    members = {
+        "type": TaskType.RECURRING if is_recurring else TaskType.ONE_TIME,
+        "payload": {"webhook_url": url, **_call_of(flags), "headers": _merged({}, flags["header"])},
+        "retry": _retry_of(flags),
+        **timing,
+        **_rest_of(flags),
+    }
+    spec: TaskSpec = _read_spec.decode(msgspec.json.encode(members))
+    return spec
+
+
+def patch_of(task: TaskView, url: str | None, flags: Mapping[str, Any]) -> TaskPatch:
+    """What is to change of a task. Of its call and its retries, what no flag says stays as it is."""
+    members = {**_timing_of(flags), **_rest_of(flags)}
+    call = _call_of(flags) | ({"webhook_url": url} if url else {})
+    if call or flags["header"]:
+        headers = _merged(task.payload.get("headers") or {}, flags["header"])
+        members["payload"] = {**task.payload, **call, "headers": headers}
+    if retry := _retry_of(flags):
+        members["retry"] = _with_kept(retry, msgspec.to_builtins(task.retry))
+    if not members:
+        raise click.UsageError("say what is to change: another URL, or any of the flags")
+    patch: TaskPatch = _read_patch.decode(msgspec.json.encode(members))
+    return patch
+
+
+def in_flags(refused: InvalidInput, flags: Mapping[str, Any]) -> InvalidInput:
+    """The same, said of the flags that were given."""
+    names = {
+        **FLAGS,
+        **({"/scheduled_at": "--in"} if flags["in_"] is not None else {}),
+        **({"/interval": "--every"} if flags["every"] is not None else {}),
+    }
+    words = {place.rpartition("/")[2]: flag for place, flag in names.items() if "_" in place}
+    any_word = re.compile(rf"\b({'|'.join(words)})\b")
+
+    def plainly(text: str) -> str:
+        return any_word.sub(lambda word: words[word[0]], text)
+
+    flaws = [_in_flags(flaw, names, plainly) for flaw in refused.flaws]
+    return InvalidInput(plainly(refused.detail), flaws, **refused.context)
+
+
+def _in_flags(flaw: Flaw, names: Mapping[str, str], plainly: Callable[[str], str]) -> Flaw:
+    place = next((each for each in names if f"{flaw.pointer}/".startswith(f"{each}/")), None)
+    if place is None:
+        return msgspec.structs.replace(flaw, detail=plainly(flaw.detail))
+    within = flaw.pointer[len(place) + 1 :].replace("~1", "/").replace("~0", "~")
+    said = f"{names[place]} {within}" if within and place == "/payload/headers" else names[place]
+    return msgspec.structs.replace(flaw, pointer=said, detail=plainly(flaw.detail))
+
+
+def _timing_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    given = [name for name in ("at", "in_", "cron", "every", "interval") if flags[name] is not None]
+    if len(given) > 1:
+        listed = " and ".join(f"--{name.rstrip('_')}" for name in given)
+        raise click.UsageError(f"a task has one timing: {listed} do not go together")
+    every = flags["every"]
+    said = {
+        "scheduled_at": _instant_of(flags["at"], flags["timezone"]),
+        "cron_expression": flags["cron"],
+        "interval": flags["interval"] if every is None else f"every {every}",
+        "timezone": flags["timezone"],
+        "end_date": _instant_of(flags["until"], flags["timezone"]),
+    }
+    if flags["in_"] is not None:
+        said["scheduled_at"] = (now() + flags["in_"]).isoformat()
+    return _given(said)
+
+
+def _instant_of(text: str | None, timezone: str | None) -> str | None:
+    """Without an offset it is meant in the task's zone, or else in the zone of this machine."""
+    if text is None:
+        return None
+    if timezone is not None and (naive := _naive(text, timezone)):
+        return naive.isoformat()
+    return instant(text).isoformat()
+
+
+def _naive(text: str, timezone: str) -> datetime | None:
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+        hour = time.fromisoformat(text if text[1] != ":" else f"0{text}")
+        return datetime.combine(now().astimezone(zone(timezone)), hour)
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if read.tzinfo else read
+
+
+def _call_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return _given({"method": flags["method"], "body": flags["body"]})
+
+
+def _rest_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    timeout = flags["timeout"]
+    return _given({"name": flags["name"], "timeout_seconds": None if timeout is None else timeout.total_seconds()})
+
+
+def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    first, delays = flags["initial_delay"], flags["delays"]
+    return _given(
+        {
+            "max_attempts": flags["attempts"],
+            "backoff": flags["backoff"],
+            "initial_delay_ms": None if first is None else _ms(first),
+            "delays_ms": None if delays is None else [_ms(each) for each in delays],
+        }
+    )
+
+
+def _with_kept(retry: dict[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """Other waits than before end those there were, and the number of attempts that was made for them."""
+    if retry.keys() <= {"max_attempts"}:
+        return {**present, **retry}
+    if retry.keys() <= {"max_attempts", "initial_delay_ms"} and present["backoff"] != Backoff.LIST:
+        return {**present, **retry}
+    return retry
+
+
+def _merged(present: Mapping[str, str], said: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """A header replaces the one of its name, however that is written; without a value, it is taken away."""
+    replaced = {name.lower() for name, _ in said}
+    kept = {name: value for name, value in present.items() if name.lower() not in replaced}
+    return {**kept, **{name: value for name, value in said if value}}
+
+
+def _refuse_without_value(headers: Sequence[tuple[str, str]]) -> None:
+    for name, value in headers:
+        if not value:
+            raise click.BadParameter(f"{name!r} has no value", param_hint="--header")
+
+
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _ms(wait: timedelta) -> int:
+    return round(wait.total_seconds() * 1000)
+
+
+def _moment(text: str) -> str:
+    """Checked here, and read when the zone is known."""
+    instant(text)
+    return text.strip()
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.BadParameter(f"{text!r} is not a header, such as 'X-Team: billing'")
+    return name.strip(), value.strip()
+
+
+def _body(text: str) -> Any:
+    # Wrapped, because null is a body too and None is no flag.
+    return msgspec.Raw(msgspec.json.encode(read_json(text, "--body")))
+
+
+def _every(text: str) -> str:
+    """What comes after `every`: 15 minutes, or the same as a duration."""
+    try:
+        seconds = read_duration(text).total_seconds()
+    except ValueError:
+        return text.strip().removeprefix("every ")
+    units = (("days", 86_400), ("hours", 3600), ("minutes", 60))
+    unit, size = next((each for each in units if seconds and seconds % each[1] == 0), ("seconds", 1))
+    number = f"{seconds / size:.15g}"
+    return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
+
+
+def _delays(text: str) -> list[timedelta]:
+    try:
+        return [read_duration(part) for part in text.split(",")]
+    except ValueError as bad:
+        raise click.BadParameter(str(bad)) from bad
+
+
+_OPTIONS = (
+    click.option("--at", type=_moment, metavar="INSTANT", help="Call once, at this time; without any timing, now."),
+    click.option("--in", "in_", type=duration, metavar="DURATION", help="Call once, after this long."),
+    click.option("--cron", metavar="EXPR", help="Call by a cron expression."),
+    click.option("--every", type=_every, metavar="N UNITS", help="Call again and again: '15 minutes', or 15m."),
+    click.option("--interval", metavar="WORDS", help="Call again and again: 'daily at 08:00', 'weekly on mon 09:00'."),
+    click.option("--timezone", "--tz", metavar="ZONE", help="Where times are meant, such as Europe/Berlin."),
+    click.option("--until", type=_moment, metavar="INSTANT", help="No call after this time."),
+    click.option("--method", type=choice(Method), metavar=names_of(Method), help="[default: POST]"),
+    click.option(
+        "--header", type=_header, multiple=True, metavar="'NAME: VALUE'", help="Sent along; may be given several times."
+    ),
+    click.option("--body", type=_body, metavar="JSON|@FILE|-", help="What is sent; null is no body."),
+    click.option("--name", help="For people, and to find it by."),
+    click.option("--attempts", type=int, metavar="N", help="How often a call is tried. [default: 5]"),
+    click.option(
+        "--backoff",
+        type=choice(Backoff),
+        metavar=names_of(Backoff),
+        help="How waits between attempts grow. LIST without --delays takes three days. [default: EXPONENTIAL]",
+    ),
+    click.option("--initial-delay", type=duration, metavar="DURATION", help="The first wait. [default: 30s]"),
+    click.option("--delays", type=_delays, metavar="A,B,..", help="The waits, one by one: LIST."),
+    click.option("--timeout", type=duration, metavar="DURATION", help="How long a call may take. [default: 30s]"),
+)

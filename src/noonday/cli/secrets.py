@@ -1,0 +1,111 @@
+"""`noonday secret`: what the calls of tasks are signed with."""
+
+from datetime import timedelta
+
+import click
+
+from noonday.cli.asking import asks
+from noonday.cli.choices import choice
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, duration
+from noonday.cli.screen import console, done, json_option, show_json, show_list
+from noonday.cli.tables import Listing
+from noonday.model.errors import Conflict, InvalidInput
+from noonday.ports.endpoints import SecretKind
+from noonday.sdk.sync import SyncClient
+from noonday.tasks.secrets import DAY_SEC, MadeSecret, NewSecret
+
+EVERY = "all endpoints that have none of their own"
+
+EXAMPLES = """
+Examples:
+  noonday secret make                                           for all endpoints that have none of their own
+  noonday secret make --endpoint https://api.example.com        for one
+  noonday secret make --kind ed25519                            prints the public key: receivers need no secret
+  noonday secret make --overlap 7d                              replace it: both sign for a week
+  noonday secret list
+  noonday secret end secret-019a3f2e-...
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def secret() -> None:
+    """Make, replace and end the secrets that calls of tasks are signed with.
+
+    All of it needs a token with scope admin, but the list.
+    """
+
+
+@secret.command()
+@click.option("--endpoint", metavar="URL", help="For this scheme, host and port only.")
+@click.option("--kind", type=choice(("hmac", "ed25519")), default="hmac", show_default=True)
+@click.option(
+    "--overlap",
+    type=duration,
+    default="24h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the former one goes on to sign as well.",
+)
+@json_option
+@asks
+def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta, as_json: bool) -> None:
+    """Make a secret, or replace the one there is, and print it: it is not shown again.
+
+    On stdout is the secret and nothing else (whsec_...); of ed25519 the public key (whpk_...).
+    """
+    wanted = NewSecret(endpoint, SecretKind(kind.upper()), _seconds(overlap))
+    try:
+        made = client.secrets.make(wanted)
+    except InvalidInput as refused:
+        raise _in_flags(refused) from refused
+    if as_json:
+        return show_json(made)
+    click.echo(made.secret)
+    return _tell(made)
+
+
+@secret.command("list")
+@json_option
+@asks
+def list_(client: SyncClient, as_json: bool) -> None:
+    """List the secrets, newest first, without what is secret of them."""
+    found = client.secrets.list()
+    if as_json:
+        return show_json({"secrets": found})
+    grid = Listing("ID", "KIND", "FOR", "MADE", "ENDS", cut=("FOR",))
+    for one in found:
+        grid.add(one.id, one.kind, one.endpoint or EVERY, brief(one.created_at), brief(one.expires_at))
+    return show_list(grid, "secrets")
+
+
+@secret.command()
+@click.argument("secret_id", metavar="ID")
+@json_option
+@asks
+def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
+    """End a secret: nothing is signed with it any more."""
+    try:
+        client.secrets.end(secret_id)
+    except Conflict as last:
+        raise Conflict(last.detail.replace("overlap_seconds 0", "--overlap 0"), **last.context) from last
+    return show_json({"ended": secret_id}) if as_json else done(f"ended {secret_id}")
+
+
+def _seconds(overlap: timedelta) -> int:
+    seconds = int(overlap.total_seconds())
+    if not 0 <= seconds <= 30 * DAY_SEC:
+        raise click.BadParameter("at most 30d", param_hint="--overlap")
+    return seconds
+
+
+def _tell(made: MadeSecret) -> None:
+    what = "This is the public key" if made.kind is SecretKind.ED25519 else "Give it to whoever receives the calls"
+    console(err=True).print(
+        f"made {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True
+    )
+
+
+def _in_flags(refused: InvalidInput) -> InvalidInput:
+    flaws = [type(flaw)("--endpoint", flaw.detail, flaw.value, flaw.allowed, flaw.nearest) for flaw in refused.flaws]
+    return InvalidInput(refused.detail, flaws, **refused.context)

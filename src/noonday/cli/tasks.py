@@ -1,0 +1,310 @@
+"""`noonday task`: webhooks that are called on time."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+from rich.text import Text
+
+from noonday.cli.asking import asks
+from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
+from noonday.cli.choices import choice, names_of
+from noonday.cli.executions import checked
+from noonday.cli.finding import find_job
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, length, printable, whole
+from noonday.cli.jobs import took
+from noonday.cli.screen import compact, console, done, json_option, said, show, show_json, show_list, state
+from noonday.cli.tables import Listing, facts
+from noonday.model.errors import InvalidInput, NotFound
+from noonday.model.retry import Backoff
+from noonday.sdk.sync import SyncClient
+from noonday.tasks.wire import (
+    ExecutionStatus,
+    Pagination,
+    TaskExchangeView,
+    TaskExecutionView,
+    TaskRetry,
+    TaskStatus,
+    TaskView,
+)
+
+EXAMPLES = """
+TASK is an id, the beginning of one, or a name. A time is 2030-01-31T09:00:00Z, or '2030-01-31 09:00' or 09:00 in the zone of
+--timezone, else in local time; or +10m.
+
+Examples:
+  noonday task create https://api.example.com/hook --body '{"hello": 1}'          now
+  noonday task create https://api.example.com/hook --in 10m --name reminder       once, in ten minutes
+  noonday task create https://api.example.com/report --every '15 minutes' --header 'Authorization: Bearer s3cr3t'
+  noonday task create https://api.example.com/report --interval 'daily at 08:00' --timezone Europe/Berlin --name report
+  noonday task list --status FAILED
+  noonday task calls report                                                       what was sent, and what came back
+  noonday task change report --cron '0 7 * * mon-fri' --attempts 10
+  noonday task pause report
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def task() -> None:
+    """Call webhooks on time, and see what came of it.
+
+    A task is a job that calls a URL: it needs no worker of yours. What its calls are signed with: `noonday secret`.
+    """
+
+
+@task.command()
+@click.argument("webhook_url", metavar="URL")
+@call_options
+@click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key and an --at creates one task.")
+@json_option
+@asks
+def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
+    """Create a task: a URL that is called once, or again and again."""
+    try:
+        made = client.tasks.create(spec_of(webhook_url, flags), idempotency_key=idempotency_key)
+    except InvalidInput as refused:
+        raise in_flags(refused, flags) from refused
+    _report(made, "created", as_json)
+
+
+@task.command("list")
+@click.option("--status", type=choice(TaskStatus), metavar=names_of(TaskStatus))
+@click.option("--page", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="So many on a page.")
+@json_option
+@asks
+def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json: bool) -> None:
+    """List tasks, newest first."""
+    found = client.tasks.list(status=status, page=page, limit=limit)
+    if as_json:
+        return show_json(found)
+    grid = Listing("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
+    for one in found.tasks:
+        call = f"{one.payload.get('method')} {one.payload.get('webhook_url')}"
+        grid.add(one.id, said(one.name), state(one.status), said(call), _runs(one), brief(one.next_execution))
+    show_list(grid, "tasks")
+    return _tell_pages(found.pagination)
+
+
+@task.command("show")
+@click.argument("task_id", metavar="TASK")
+@json_option
+@asks
+def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
+    """Show a task and its latest executions."""
+    found = client.tasks.get(_find(client, task_id))
+    if as_json:
+        return show_json(found)
+    show(facts(_facts_of(found)))
+    if found.executions:
+        show("", _executions_table(found.executions))
+    return None
+
+
+@task.command("executions")
+@click.argument("task_id", metavar="TASK")
+@click.option("--status", type=choice(ExecutionStatus), metavar=names_of(ExecutionStatus))
+@click.option("--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Show so many, newest first.")
+@json_option
+@asks
+def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
+    """List the executions of a task, newest first."""
+    found = client.tasks.executions(_find(client, task_id), status=status, limit=limit)
+    if as_json:
+        return show_json(found)
+    return show_list(_executions_table(found.executions), "executions")
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("execution_id", required=False, metavar="[EXECUTION]")
+@json_option
+@asks
+def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: bool) -> None:
+    """Show what was sent at each attempt, what came back, and how long each part took.
+
+    Of the latest execution, unless another one is said. Values of headers that are secret are not kept.
+    """
+    known = _find(client, task_id)
+    found = client.tasks.calls(known, checked(execution_id) if execution_id else _latest(client, known))
+    if as_json:
+        return show_json(found)
+    parts = [part for one in found.exchanges for part in _told(one)]
+    parts += _untold(found.execution, found.exchanges)
+    return show(*parts) if parts else console(err=True).print("no calls yet", style="dim")
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@json_option
+@asks
+def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
+    """Stop the calls of a task until it is resumed. A call that is being made goes on."""
+    _report(client.tasks.pause(_find(client, task_id)), "paused", as_json)
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@json_option
+@asks
+def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
+    """Let a task go on that was paused, or that its receiver has stopped."""
+    _report(client.tasks.resume(_find(client, task_id)), "resumed", as_json)
+
+
+@task.command(epilog="--header replaces the header of that name; 'NAME:' takes it away.")
+@click.argument("task_id", metavar="TASK")
+@click.argument("webhook_url", required=False, metavar="[URL]")
+@call_options
+@json_option
+@asks
+def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
+    """Change what a task says. What is not given stays as it is."""
+    present = client.tasks.get(_find(client, task_id))
+    try:
+        changed = client.tasks.change(present.id, patch_of(present, webhook_url, flags))
+    except InvalidInput as refused:
+        raise in_flags(refused, flags) from refused
+    _report(changed, "changed", as_json)
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@json_option
+@asks
+def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
+    """Delete a task: it is called no more, and cannot be looked at any more."""
+    known = _find(client, task_id)
+    client.tasks.delete(known)
+    if as_json:
+        return show_json({"deleted": known})
+    return done(f"deleted {known}")
+
+
+def _find(client: SyncClient, text: str) -> str:
+    """The id of the task. A task is a job, and found as one."""
+    try:
+        return find_job(client, text)
+    except NotFound as none:
+        raise NotFound(f"no task has the id or the name {text!r}; `noonday task list` shows those there are") from none
+
+
+def _latest(client: SyncClient, task_id: str) -> str:
+    found = client.tasks.executions(task_id, limit=1).executions
+    if not found:
+        raise NotFound(f"task {task_id} has not been called yet")
+    return found[0].id
+
+
+def _report(task: TaskView, verb: str, as_json: bool) -> None:
+    if as_json:
+        return show_json(task)
+    label = f"{task.name} ({task.id})" if task.name else task.id
+    following = f", next call {brief(task.next_execution)}" if task.next_execution else ""
+    return done(f"{verb} {label}{following}")
+
+
+def _tell_pages(pages: Pagination) -> None:
+    if pages.page < pages.pages:
+        told = f"page {pages.page} of {pages.pages}: --page {pages.page + 1} shows more"
+        console(err=True).print(told, style="dim")
+
+
+def _runs(task: TaskView) -> str:
+    where = f" in {task.timezone}" if task.timezone else ""
+    if task.interval:
+        return task.interval + where
+    return task.cron_expression + (where or " in UTC") if task.cron_expression else "once"
+
+
+def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
+    body = task.payload.get("body")
+    return [
+        ("task", task.id),
+        ("name", said(task.name) if task.name else None),
+        ("status", state(task.status)),
+        ("calls", said(f"{task.payload.get('method')} {task.payload.get('webhook_url')}")),
+        ("headers", _headers((task.payload.get("headers") or {}).items())),
+        ("body", compact(body) if body is not None else None),
+        ("runs", _runs(task)),
+        ("next", whole(task.next_execution) if task.next_execution else None),
+        ("until", whole(task.end_date) if task.end_date else None),
+        ("retries", _retries(task.retry)),
+        ("timeout", length(task.timeout_seconds)),
+        ("created", whole(task.created_at)),
+        ("updated", whole(task.updated_at) if task.updated_at != task.created_at else None),
+    ]
+
+
+def _retries(retry: TaskRetry) -> str:
+    attempts = f"{retry.max_attempts} attempts"
+    if retry.backoff is Backoff.LIST:
+        return f"{attempts}, waits {', '.join(length(ms / 1000) for ms in retry.delays_ms or ())}"
+    return f"{attempts}, {retry.backoff} from {length((retry.initial_delay_ms or 0) / 1000)}"
+
+
+def _executions_table(executions: Iterable[TaskExecutionView]) -> Listing:
+    headers = ("EXECUTION", "STATUS", "SCHEDULED", "ATTEMPT", "TOOK", "ERROR")
+    grid = Listing(*headers, right=("ATTEMPT",), cut=("ERROR",), spare=("TOOK", "ATTEMPT"))
+    for one in executions:
+        grid.add(
+            one.id,
+            state(one.status),
+            brief(one.scheduled_at),
+            str(one.attempt_number),
+            took(one.started_at, one.completed_at),
+            _trouble(one),
+        )
+    return grid
+
+
+def _trouble(one: TaskExecutionView) -> str:
+    again = f"; again {brief(one.next_attempt_at)}" if one.next_attempt_at and one.error_message else ""
+    return said(one.error_message) + again
+
+
+def _told(one: TaskExchangeView) -> Iterator[Any]:
+    answer, error, sent = one.response or {}, one.error or {}, one.request
+    outcome = f"answered {answer['status']}" if answer else "not answered"
+    yield Text(f"attempt {one.attempt_number}, {brief(one.started_at)}: {outcome}", style="bold")
+    yield facts(
+        [
+            ("sent", said(f"{sent.get('method')} {sent.get('url')}")),
+            ("", _headers(sent.get("headers") or ())),
+            ("", said(sent["body"].rstrip()) if sent.get("body") else None),
+            ("came back", str(answer["status"]) if answer else None),
+            ("", _headers(answer.get("headers") or ())),
+            ("", said(answer["body"].rstrip()) if answer.get("body") else None),
+            ("", "(cut off here: there was more)" if answer.get("truncated") else None),
+            ("error", Text(said(f"{error['kind']}: {error['detail']}"), style="red") if error else None),
+            ("took", _split(one)),
+        ]
+    )
+    yield ""
+
+
+_PARTS = {"dns_ms": "dns", "connect_ms": "connect", "tls_ms": "tls", "first_byte_ms": "first byte"}
+
+
+def _split(one: TaskExchangeView) -> str:
+    """`31 ms: dns 2 ms, connect 9 ms, tls 12 ms, first byte 8 ms`."""
+    took = {name: length(ms / 1000) for name, ms in one.timings.items() if ms is not None}
+    parts = [f"{word} {took[name]}" for name, word in _PARTS.items() if name in took]
+    reused = ["on a connection that was open"] if one.reused_connection else []
+    return f"{took.get('total_ms', '-')}: {', '.join(reused + parts)}"
+
+
+def _untold(execution: TaskExecutionView, exchanges: Iterable[TaskExchangeView]) -> Iterator[Text]:
+    """Attempts of which no call was reported: none was made, or its worker died."""
+    told = {one.attempt_number for one in exchanges}
+    for attempt in execution.attempts:
+        if attempt.attempt_number not in told:
+            why = said(attempt.error_message)
+            yield Text(f"attempt {attempt.attempt_number}, {brief(attempt.started_at)}: {attempt.status}, {why}")
+    if execution.next_attempt_at:
+        yield Text(f"next attempt {brief(execution.next_attempt_at)}")
+
+
+def _headers(headers: Iterable[Any]) -> str | None:
+    return printable("\n".join(f"{name}: {value}" for name, value in headers)) or None

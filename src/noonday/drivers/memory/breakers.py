@@ -1,0 +1,34 @@
+"""Breakers inside one process."""
+
+from collections.abc import Mapping
+
+from noonday.model.breaker import Breaker
+from noonday.ports.breakers import Breakers, Told
+
+_MOST = 100_000
+
+
+class MemoryBreakers(Breakers):
+    def __init__(self) -> None:
+        self._breakers: dict[str, Breaker] = {}
+
+    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
+        return {name: self._tell(name, each, now_ms) for name, each in told.items()}
+
+    async def ask(self, name: str, now_ms: int) -> int:
+        return self._of(name).ask(now_ms)
+
+    def _tell(self, name: str, told: Told, now_ms: int) -> int:
+        breaker = self._of(name)
+        if told.probe_failed is not None:
+            state = breaker.tell_probe(told.probe_failed, now_ms)
+            if told.probe_failed:
+                return state
+        return breaker.tell(told.calls, told.failures, now_ms, told.least)
+
+    def _of(self, name: str) -> Breaker:
+        breaker = self._breakers.pop(name, None) or Breaker()
+        self._breakers[name] = breaker
+        while len(self._breakers) > _MOST:
+            del self._breakers[next(iter(self._breakers))]
+        return breaker

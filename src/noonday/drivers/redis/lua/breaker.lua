@@ -1,0 +1,65 @@
+#!lua
+-- One breaker, as model/breaker.py says.
+-- KEYS[1]  hash: cB and fB, calls and failures of the ten seconds B; until and probe, in ms
+-- ARGV     the verb, now in ms, then
+--          tell:  calls, failures, what came of a probe (1: it failed, 0: it did not, empty: there was none),
+--                 how many calls it takes to open it
+--          ask:   nothing
+-- Answers  tell:  for how long it is open in ms, 0 if it is closed, -1 if its time is over
+--          ask:   0 if it is closed, -1 if one may go, else how long to wait in ms
+
+local WINDOW, BUCKET, OPEN, PROBE = 60000, 10000, 30000, 60000
+local key, now = KEYS[1], tonumber(ARGV[2])
+
+local function is_at(name)
+  return tonumber(redis.call('HGET', key, name) or 0)
+end
+
+local function open()
+  redis.call('DEL', key)
+  redis.call('HSET', key, 'until', now + OPEN)
+  redis.call('PEXPIRE', key, OPEN + 2 * PROBE)
+  return OPEN
+end
+
+if ARGV[1] == 'ask' then
+  if is_at('until') == 0 then
+    return 0
+  end
+  local wait = math.max(is_at('until'), is_at('probe')) - now
+  if wait > 0 then
+    return wait
+  end
+  redis.call('HSET', key, 'probe', now + PROBE)
+  redis.call('PEXPIRE', key, OPEN + 2 * PROBE)
+  return -1
+end
+
+if ARGV[5] == '1' then
+  return open()
+end
+if ARGV[5] == '0' then
+  redis.call('DEL', key)
+end
+if is_at('until') > 0 then
+  return now < is_at('until') and is_at('until') - now or -1
+end
+local bucket = math.floor(now / BUCKET)
+redis.call('HINCRBY', key, 'c' .. bucket, ARGV[3])
+redis.call('HINCRBY', key, 'f' .. bucket, ARGV[4])
+redis.call('PEXPIRE', key, WINDOW)
+local calls, failures, fields = 0, 0, redis.call('HGETALL', key)
+for at = 1, #fields, 2 do
+  local kind, of = string.sub(fields[at], 1, 1), tonumber(string.sub(fields[at], 2))
+  if of <= bucket - WINDOW / BUCKET then
+    redis.call('HDEL', key, fields[at])
+  elseif kind == 'c' then
+    calls = calls + fields[at + 1]
+  else
+    failures = failures + fields[at + 1]
+  end
+end
+if calls >= tonumber(ARGV[6]) and failures * 2 > calls then
+  return open()
+end
+return 0

@@ -1,0 +1,250 @@
+"""The desk for tasks: takes them in their own words, and hands them over the desk for jobs."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import msgspec
+from msgspec import UNSET
+
+from noonday.intake.desk import Desk
+from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.reading import Reading
+from noonday.intake.views import Viewer
+from noonday.model.caller import Caller
+from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound, StoreUnavailable, VersionMismatch
+from noonday.model.execution import State
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.job import Job, JobSpec, JobState
+from noonday.model.view import JobView, PoolSettings
+from noonday.ports.archive import Archive, WebhookRow
+from noonday.ports.clock import Clock
+from noonday.ports.executions import Executions
+from noonday.ports.jobs import Execution
+from noonday.tasks.secrets import SecretDesk
+from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
+from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
+from noonday.tasks.wire import (
+    HANDLER,
+    POOL,
+    STATE_OF,
+    ExecutionStatus,
+    Pagination,
+    TaskExchangesView,
+    TaskExecutionList,
+    TaskList,
+    TaskPatch,
+    TaskSpec,
+    TaskStatus,
+    TaskView,
+    WishedStatus,
+)
+
+WITHIN_REACH = 100_000
+"""So many tasks can be paged through, and are counted: whoever looks for others narrows the search."""
+LATEST = 10
+TRIES = 5
+
+
+class TaskDesk:
+    """Everything that is done to tasks and read of them. A task is a job: whatever changes one goes through `desk`."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        reading: Reading,
+        secrets: SecretDesk,
+        archive: Archive,
+        executions: Executions,
+        clock: Clock,
+        viewer: Viewer,
+    ) -> None:
+        self._desk = desk
+        self._reading = reading
+        self._secrets = secrets
+        self._archive = archive
+        self._accounts = executions.accounts
+        self._clock = clock
+        self._viewer = viewer
+
+    # -- what changes something ----------------------------------------------------------------------------------------
+
+    async def create(
+        self, caller: Caller, spec: TaskSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
+    ) -> TaskView:
+        """Store a task; from then on it is called. Raises InvalidInput with every flaw, in the task's names."""
+        async with self._answered_once(caller, idem):
+            job = to_job_spec(spec, self._clock.now_ms())
+            await self._secrets.make_first(caller.tenant)
+            try:
+                made = await self._create(caller, job, _in_task_words(idem, _new), traceparent)
+            except InvalidInput as bad:
+                raise in_task_words(bad, spec) from bad
+        return _new(made)
+
+    async def patch(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None = None) -> TaskView:
+        """Pause or resume a task, or change what it says. Raises NotFound, Conflict, and InvalidInput."""
+        async with self._answered_once(caller, idem, task_id):
+            _check_patch(patch)
+            if patch.status is not UNSET:
+                return await self._wish(caller, task_id, patch.status, idem)
+            for _ in range(TRIES):
+                with suppress(VersionMismatch):  # somebody else has changed it: this goes on top
+                    return await self._change(caller, task_id, patch, idem)
+        raise StoreUnavailable("others change this task all the time: try again")
+
+    async def delete(self, caller: Caller, task_id: str, idem: Idempotency | None = None) -> None:
+        """No more calls. What is on its way goes on to its end, and is not tried again. Raises NotFound."""
+        async with self._answered_once(caller, idem, task_id):
+            await self._find(caller, task_id)
+            await self._desk.delete(caller, task_id, idem)
+
+    # -- what is only read ---------------------------------------------------------------------------------------------
+
+    async def get(self, caller: Caller, task_id: str) -> TaskView:
+        """A task with its latest executions. Raises NotFound, also for one that was deleted."""
+        task, executions = await self._find(caller, task_id)
+        shown = [self._viewer.execution(execution, task.row.job.spec.name) for execution in executions]
+        return task_view(self._viewer.job(task.row), status_of(task), shown)
+
+    async def list_tasks(
+        self, caller: Caller, *, status: TaskStatus | None = None, page: int = 1, limit: int = 20
+    ) -> TaskList:
+        """Newest first. Raises InvalidInput for a page that is out of reach."""
+        _check_page(page, limit)
+        rows = await self._archive.list_tasks(caller.tenant, status, (page - 1) * limit, limit)
+        total = await self._archive.count_tasks(caller.tenant, status, WITHIN_REACH)
+        return TaskList(tasks=tuple(map(self._listed, rows)), pagination=_pagination(page, limit, total))
+
+    async def list_executions(
+        self, caller: Caller, task_id: str, *, status: ExecutionStatus | None = None, limit: int = LATEST
+    ) -> TaskExecutionList:
+        """The latest of a task, newest first."""
+        await self._find(caller, task_id)
+        state = None if status is None else STATE_OF[status].name
+        found = await self._reading.list_executions(caller, task_id, state=state, limit=limit)
+        return TaskExecutionList(executions=tuple(map(execution_view, found.executions)))
+
+    async def get_execution(self, caller: Caller, task_id: str, execution_id: str) -> TaskExchangesView:
+        """An execution of a task, with what was sent and what came back at each attempt. Raises NotFound."""
+        await self._find(caller, task_id)
+        found = await self._reading.get_execution(caller, execution_id)
+        if found.job_id != task_id:
+            raise NotFound(f"there is no execution {execution_id} of task {task_id}", execution_id=execution_id)
+        accounts = await self._accounts(ExecutionId(execution_id))
+        opened = [(each, self._viewer.open(each.account, caller.tenant, JobId(task_id))) for each in accounts]
+        return exchanges_view(found, opened)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _answered_once(self, caller: Caller, idem: Idempotency | None, task_id: str = "") -> AsyncIterator[None]:
+        """Refuse only what was not answered before: a task that was deleted under this key, or whose time has come since,
+        was accepted when it was first asked for."""
+        try:
+            yield
+        except (InvalidInput, NotFound, Conflict):
+            try:
+                async with self._desk.receipts.once(caller, idem):
+                    raise
+            except Answered:
+                # Changes nothing, for the answer is there; the desk gives it when workers know what was changed.
+                await self._desk.pause(caller, task_id, idem)
+                raise
+
+    async def _create(self, caller: Caller, job: JobSpec, idem: Idempotency | None, traceparent: str | None) -> JobView:
+        try:
+            return await self._desk.create(caller, job, idem, traceparent=traceparent)
+        except InvalidInput as bad:
+            if not any(flaw.pointer == "/target/pool" for flaw in bad.flaws):
+                raise
+        # Whoever calls webhooks has no worker of their own to start: the calls wait until there is one.
+        await self._desk.put_pool(caller, POOL, PoolSettings())
+        return await self._desk.create(caller, job, idem, traceparent=traceparent)
+
+    async def _wish(self, caller: Caller, task_id: str, wish: WishedStatus, idem: Idempotency | None) -> TaskView:
+        before, _ = await self._find(caller, task_id)
+        _check_wish(before, wish)
+        view = _after(before)
+        edit = self._desk.pause if wish is WishedStatus.PAUSED else self._desk.resume
+        return view(await edit(caller, task_id, _in_task_words(idem, view)))
+
+    async def _change(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None) -> TaskView:
+        before, _ = await self._find(caller, task_id)
+        job = before.row.job
+        present = msgspec.structs.replace(job.spec, payload=self._viewer.open(job.payload, job.tenant, job.id))
+        wanted = patched(present, patch, self._clock.now_ms())
+        view, kept = _after(before), _in_task_words(idem, _after(before))
+        try:
+            return view(await self._desk.replace(caller, task_id, wanted, if_version=job.revision, idem=kept))
+        except InvalidInput as bad:
+            raise in_task_words(bad, task_of(wanted)) from bad
+
+    async def _find(self, caller: Caller, task_id: str) -> tuple[WebhookRow, list[Execution]]:
+        """A task, and its latest executions."""
+        row = await self._archive.find_job(caller.tenant, JobId(task_id))
+        if row is None or not _is_task(row.job) or row.job.state is JobState.CANCELLED:
+            raise NotFound(f"there is no task {task_id}", task_id=task_id)
+        latest = await self._executions(caller, row.job.id, None, LATEST)
+        task = row_of(row, latest)
+        if row.open and not task.running:
+            older = await self._executions(caller, row.job.id, State.RUNNING.name, 1)
+            task = msgspec.structs.replace(task, running=bool(older))
+        return task, latest
+
+    async def _executions(self, caller: Caller, job: JobId, state: str | None, limit: int) -> list[Execution]:
+        return await self._archive.list_executions(caller.tenant, job, state=state, after=None, limit=limit)
+
+    def _listed(self, task: WebhookRow) -> TaskView:
+        latest = () if task.latest is None else (task.latest,)
+        return task_view(self._viewer.job(task.row, executions=latest), status_of(task))
+
+
+def _is_task(job: Job) -> bool:
+    target = job.spec.target
+    return target.pool == POOL and target.handler == HANDLER and target.endpoint is not None
+
+
+def _in_task_words(idem: Idempotency | None, view: Callable[[JobView], TaskView]) -> Idempotency | None:
+    """What is kept under a key is the task, not its job."""
+    if idem is None:
+        return None
+    encode = idem.encode
+    return replace(idem, encode=lambda job: encode(view(job)))
+
+
+def _new(job: JobView) -> TaskView:
+    return task_view(job, TaskStatus.SCHEDULED)
+
+
+def _after(before: WebhookRow) -> Callable[[JobView], TaskView]:
+    return lambda job: task_view(job, status_after(job, before))
+
+
+def _check_patch(patch: TaskPatch) -> None:
+    said = [name for name in patch.__struct_fields__ if getattr(patch, name) is not UNSET]
+    if not said:
+        raise InvalidInput.of("", "say what is to change", allowed=list(patch.__struct_fields__))
+    if patch.status is not UNSET and len(said) > 1:
+        others = ", ".join(name for name in said if name != "status")
+        detail = f"status is changed alone: send {others} in another request"
+        raise InvalidInput(detail, [Flaw("/status", detail, patch.status.value)])
+
+
+def _check_wish(before: WebhookRow, wish: WishedStatus) -> None:
+    status = status_of(before)
+    is_over = status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and before.row.job.halted is None
+    if is_over:
+        raise Conflict(f"the task is {status}: nothing of it is to come, unless it gets a new schedule", state=status)
+
+
+def _check_page(page: int, limit: int) -> None:
+    if page * limit > WITHIN_REACH:
+        last = WITHIN_REACH // limit
+        detail = f"only the newest {WITHIN_REACH} can be paged through: the last page of {limit} is {last}"
+        raise InvalidInput.of("/page", detail, page, allowed=f"1 to {last}")
+
+
+def _pagination(page: int, limit: int, total: int) -> Pagination:
+    least = True if total >= WITHIN_REACH else UNSET
+    return Pagination(page=page, limit=limit, total=total, pages=-(-total // limit), total_is_least=least)

@@ -1,0 +1,226 @@
+"""Intervals in words: "every 15 minutes", "daily at 08:00", "weekly on mon and fri at 9am".
+
+Two kinds. *Every so many seconds, minutes, hours, days or weeks* is a distance in real time, counted from the moment the
+task is created. *Daily, weekly, monthly*, and whatever names a day or a time of day, follows the calendar of the task's
+zone. A calendar word alone means what the cron alias of its name does: "daily" is `@daily`, at midnight. What people
+understand in two ways ("monthly on 31", "daily at 8") is refused.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from noonday.model.cron import ALIASES
+from noonday.model.errors import InvalidInput, nearest
+from noonday.model.job import YEAR_SEC, JobType
+
+POINTER = "/interval"
+LONGEST = 200
+LONGEST_INTERVAL_SEC = 100 * YEAR_SEC
+
+ALLOWED = (
+    "every 30 seconds",
+    "every 15 minutes",
+    "every hour",
+    "every 2 days",
+    "every 2 weeks",
+    "hourly",
+    "daily",
+    "daily at 08:00",
+    "every day at 8:30",
+    "weekly",
+    "weekly on mon 09:00",
+    "weekly on monday and friday at 9am",
+    "every weekday at 09:00",
+    "monthly",
+    "monthly on 1 at 00:00",
+    "monthly on last day at noon",
+)
+"""One phrase of each kind, for people to choose from."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """What a phrase says, as a job says it: INTERVAL with `every_sec`, or CRON with `schedule` and `timezone`."""
+
+    type: JobType
+    every_sec: int | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+
+    def phase_sec(self, created_ms: int) -> float:
+        """The phase that makes an INTERVAL count from the moment of its creation.
+
+        An interval is counted from 1970, so without a phase "every 2 hours" said at 09:59 would fire a minute later, and
+        every task that says the same would fire in the same instant. With it the first fire is one whole interval after
+        the task was made. 0 for CRON.
+        """
+        return created_ms % (self.every_sec * 1000) / 1000 if self.every_sec else 0
+
+
+def read_interval(text: str, timezone: str | None = None) -> Timing:
+    """What `text` says, in whatever case and spacing; calendar words in `timezone`, which is UTC if None.
+
+    Raises InvalidInput with a flaw at `/interval` that has a phrase of each kind and the nearest one. The zone is not
+    looked up here: a job that names an unknown one is refused by its own check.
+    """
+    words = " ".join(text[: LONGEST + 1].lower().split())
+    if len(text) > LONGEST:
+        raise _refusal(words, f"an interval has at most {LONGEST} characters")
+    every = _distance(words)
+    if every is not None:
+        return Timing(JobType.INTERVAL, every_sec=every)
+    return Timing(JobType.CRON, schedule=_calendar(words), timezone=timezone or "UTC")
+
+
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
+_SHORT = {"sec": "second", "min": "minute", "hr": "hour"}
+_DISTANCE = re.compile(rf"every(?: ([0-9]{{1,12}}))? ?({'|'.join([*_UNITS, *_SHORT])})(s?)")
+
+
+def _distance(words: str) -> int | None:
+    """The seconds of "every 15 minutes". None: it does not say so many of a unit."""
+    found = _DISTANCE.fullmatch(words)
+    if found is None:
+        return None
+    number, unit, plural = found.groups()
+    if number is None and plural:
+        raise _refusal(words, f'how many {unit}s? "every {unit}" or "every 2 {unit}s"', f"every {unit}")
+    every = int(number or 1) * _UNITS[_SHORT.get(unit, unit)]
+    if not 1 <= every <= LONGEST_INTERVAL_SEC:
+        raise _refusal(words, "an interval lasts from 1 second to 100 years")
+    return every
+
+
+_TIME = r"(?P<time>[0-9]{1,2}:[0-9]{2}(?: ?[ap]m)?|[0-9]{1,2} ?[ap]m|noon|midnight)"
+_AT = rf"(?: (?:at )?{_TIME})"
+_AND = r"(?: ?, ?(?:and )?| and )"
+_WEEKDAYS = {
+    "sun": 0,
+    "sunday": 0,
+    "mon": 1,
+    "monday": 1,
+    "tue": 2,
+    "tues": 2,
+    "tuesday": 2,
+    "wed": 3,
+    "wednesday": 3,
+    "thu": 4,
+    "thur": 4,
+    "thurs": 4,
+    "thursday": 4,
+    "fri": 5,
+    "friday": 5,
+    "sat": 6,
+    "saturday": 6,
+}
+_WEEKDAY = rf"(?:{'|'.join(_WEEKDAYS)})s?"
+_WEEKDAY_LIST = rf"(?P<weekdays>weekdays?|weekends?|{_WEEKDAY}(?:{_AND}{_WEEKDAY})*)"
+_DATE = r"(?:the )?(?:day )?(?:[0-9]{1,2}(?:st|nd|rd|th)?|last(?: day)?)"
+_DATE_LIST = rf"(?P<dates>{_DATE}(?:{_AND}{_DATE})*)"
+_CALENDAR = (
+    re.compile(rf"(?:daily|every day){_AT}"),
+    re.compile(rf"(?:(?:weekly|every week) on|every) {_WEEKDAY_LIST}{_AT}?"),
+    re.compile(rf"(?:monthly|every month) on {_DATE_LIST}{_AT}?"),
+)
+_ALONE = {"hourly", "daily", "weekly", "monthly"}
+_IN_EVERY_MONTH = 28
+_LAST_DAY = 32
+"""Sorts after all dates; in cron it is `L`."""
+
+
+def _calendar(words: str) -> str:
+    """The cron expression of a phrase that follows the calendar."""
+    if words in _ALONE:
+        return ALIASES[f"@{words}"]
+    found = next((match for match in (form.fullmatch(words) for form in _CALENDAR) if match), None)
+    if found is None:
+        raise _not_understood(words)
+    said = found.groupdict()
+    hour, minute = _time(words, said["time"] or "midnight")
+    dates = _dates(words, said["dates"]) if said.get("dates") else "*"
+    weekdays = _weekdays(said["weekdays"]) if said.get("weekdays") else "*"
+    return f"{minute} {hour} {dates} * {weekdays}"
+
+
+def _time(words: str, time: str) -> tuple[int, int]:
+    if time in ("noon", "midnight"):
+        return (12 if time == "noon" else 0), 0
+    clock, half = time.removesuffix("am").removesuffix("pm").strip(), time[-2:]
+    hour_text, _, minute_text = clock.partition(":")
+    hour, minute = int(hour_text), int(minute_text or 0)
+    if minute > 59 or not (1 <= hour <= 12 if half in ("am", "pm") else hour <= 23):
+        raise _refusal(words, f'"{time}" is no time of day: from 00:00 to 23:59, or from 12am to 11:59pm')
+    if half in ("am", "pm"):
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    return hour, minute
+
+
+def _weekdays(listed: str) -> str:
+    if listed.startswith("weekday"):
+        return "1-5"
+    if listed.startswith("weekend"):
+        return "0,6"
+    return _cron_list({_weekday(day) for day in _items(listed)})
+
+
+def _weekday(word: str) -> int:
+    return _WEEKDAYS[word] if word in _WEEKDAYS else _WEEKDAYS[word.removesuffix("s")]
+
+
+def _dates(words: str, listed: str) -> str:
+    return _cron_list({_date(words, item) for item in _items(listed)}).replace(str(_LAST_DAY), "L")
+
+
+def _date(words: str, item: str) -> int:
+    if "last" in item:
+        return _LAST_DAY
+    date = int("".join(filter(str.isdigit, item)))
+    if 1 <= date <= _IN_EVERY_MONTH:
+        return date
+    if 1 <= date <= 31:
+        detail = f'not every month has a day {date}: say "last day", or what you mean as a cron expression'
+        raise _refusal(words, detail, words.replace(item, "last day", 1))
+    raise _refusal(words, f"no month has a day {date}")
+
+
+def _items(listed: str) -> list[str]:
+    return re.split(_AND, listed)
+
+
+def _cron_list(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
+
+
+_MISSING = (
+    (re.compile(r"(weekly|every week)( at)? .*"), "weekly on which day?", "weekly on mon 09:00"),
+    (re.compile(r"(monthly|every month)( at .*)?"), "monthly on which day?", "monthly on 1 at 00:00"),
+    (re.compile(r".* [0-9]{1,2}"), "a time of day has minutes, or am or pm: 08:00, 8am", None),
+)
+
+
+def _not_understood(words: str) -> InvalidInput:
+    detail = f'"{_shown(words)}" is not understood'
+    for form, hint, meant in _MISSING:
+        if form.fullmatch(words):
+            return _refusal(words, f"{detail}; {hint}", meant)
+    return _refusal(words, detail)
+
+
+def _refusal(words: str, detail: str, meant: str | None = None) -> InvalidInput:
+    shown = _shown(words)
+    meant = meant or nearest(shown, [*_with_its_number(shown), *ALLOWED])
+    return InvalidInput.of(POINTER, detail, shown, allowed=list(ALLOWED), nearest=meant)
+
+
+def _with_its_number(words: str) -> list[str]:
+    """Distances with the number that was said: who writes "evry 5 minuts" means 5, not 15."""
+    found = re.search(r"([1-9][0-9]{0,5}) ?([a-z]*)", words)
+    if found is None or ":" in words:
+        return []
+    likely = [unit for unit in _UNITS if found[2] and unit.startswith(found[2])]
+    return [f"every {found[1]} {unit}s" for unit in likely or _UNITS]
+
+
+def _shown(words: str) -> str:
+    return words[:60]

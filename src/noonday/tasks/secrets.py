@@ -1,0 +1,140 @@
+"""Secrets that calls are signed with: made, shown once, replaced, ended."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+import uuid_utils
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.receipts import Receipts
+from noonday.model.caller import Caller
+from noonday.model.errors import Conflict, InvalidInput, NotFound
+from noonday.model.ids import TenantId
+from noonday.model.job import instant_of
+from noonday.ports.clock import Clock
+from noonday.ports.endpoints import OF_TENANT, Endpoints, Secret, SecretKind
+from noonday.ports.jobs import AuditEntry
+from noonday.webhooks.sending import SEALED_FOR
+from noonday.webhooks.signing import new_key_pair, new_secret, public_key_of
+from noonday.webhooks.urls import read_url
+
+DAY_SEC = 86_400
+FIRST = "first"
+"""The id of the secret that a tenant has before it has made one: so that every call is signed."""
+
+
+class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a secret is wanted for."""
+
+    endpoint: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="A URL whose scheme, host and port it is for; without it, for all that have none of their own"
+        ),
+    ] = None
+    kind: SecretKind = SecretKind.HMAC
+    overlap_seconds: Annotated[
+        int, msgspec.Meta(ge=0, le=30 * DAY_SEC, description="How long the former secret goes on to sign as well")
+    ] = DAY_SEC
+
+
+class SecretView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret without what is secret of it."""
+
+    id: str
+    kind: SecretKind
+    created_at: datetime
+    endpoint: str | None = None
+    expires_at: datetime | None = None
+
+
+class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The only answer that has the secret in it."""
+
+    id: str
+    kind: SecretKind
+    created_at: datetime
+    secret: str
+    """What a receiver checks signatures with: `whsec_...`, or the public key `whpk_...`."""
+    endpoint: str | None = None
+
+
+class SecretDesk:
+    def __init__(self, endpoints: Endpoints, receipts: Receipts, keyring: Keyring, clock: Clock) -> None:
+        self._endpoints = endpoints
+        self._receipts = receipts
+        self._keyring = keyring
+        self._clock = clock
+        self._have_one: set[TenantId] = set()
+
+    async def make(self, caller: Caller, wanted: NewSecret, idem: Idempotency | None) -> MadeSecret:
+        """A new secret. The one before it goes on to sign as well, for as long as receivers need to change."""
+        endpoint = _endpoint_of(wanted)
+        async with self._receipts.once(caller, idem):
+            now_ms = self._clock.now_ms()
+            name, text = f"secret-{uuid_utils.uuid7()}", _new(wanted.kind)
+            secret = self._sealed(caller.tenant, name, endpoint, wanted.kind, text, now_ms)
+            shown = text if wanted.kind is SecretKind.HMAC else public_key_of(text)
+            made = MadeSecret(name, wanted.kind, instant_of(now_ms), shown, endpoint or None)
+            audit = self._audit(caller, "secret.make", name, {"endpoint": endpoint})
+            receipt = self._receipts.of(caller, idem, now_ms, made) if idem else None
+            await self._endpoints.add_secret(secret, now_ms + wanted.overlap_seconds * 1000, audit, receipt)
+            return made
+
+    async def make_first(self, tenant: TenantId) -> None:
+        """So that calls of a tenant who never made a secret are signed all the same."""
+        if tenant in self._have_one:
+            return  # whatever becomes of it, the last one cannot be ended
+        now_ms = self._clock.now_ms()
+        known = await self._endpoints.secrets(tenant)
+        if not any(each.endpoint == OF_TENANT and each.is_valid(now_ms) for each in known):
+            secret = self._sealed(tenant, FIRST, OF_TENANT, SecretKind.HMAC, _new(SecretKind.HMAC), now_ms)
+            await self._endpoints.add_secret(secret, now_ms, None)
+        self._have_one.add(tenant)
+
+    async def list_secrets(self, caller: Caller) -> list[SecretView]:
+        return [_view(secret) for secret in await self._endpoints.secrets(caller.tenant)]
+
+    async def end(self, caller: Caller, secret: str, idem: Idempotency | None) -> None:
+        """Nothing is signed with it from now on. The last one for all endpoints is replaced, not ended."""
+        async with self._receipts.once(caller, idem):
+            now_ms = self._clock.now_ms()
+            valid = [each for each in await self._endpoints.secrets(caller.tenant) if each.is_valid(now_ms)]
+            if not any(each.id == secret for each in valid):
+                raise NotFound(f"no secret {secret!r} that is valid")
+            if [each.id for each in valid if each.endpoint == OF_TENANT] == [secret]:
+                raise Conflict("this is the last secret for all endpoints: make another one, with overlap_seconds 0")
+            await self._endpoints.end_secret(
+                caller.tenant, secret, now_ms, self._audit(caller, "secret.end", secret, {})
+            )
+            await self._receipts.keep(caller, idem, None)
+
+    def _sealed(self, tenant: TenantId, name: str, endpoint: str, kind: SecretKind, text: str, now_ms: int) -> Secret:
+        sealed = self._keyring.seal(text.encode(), context_of(tenant, SEALED_FOR))
+        return Secret(tenant, name, endpoint, kind, sealed, now_ms)
+
+    def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
+        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
+
+
+def _endpoint_of(wanted: NewSecret) -> str:
+    if wanted.endpoint is None:
+        return OF_TENANT
+    try:
+        return str(read_url(wanted.endpoint))
+    except InvalidInput as error:
+        raise InvalidInput(
+            error.detail, [msgspec.structs.replace(flaw, pointer="/endpoint") for flaw in error.flaws]
+        ) from None
+
+
+def _new(kind: SecretKind) -> str:
+    return new_secret() if kind is SecretKind.HMAC else new_key_pair().private
+
+
+def _view(secret: Secret) -> SecretView:
+    expires = None if secret.expires_ms is None else instant_of(secret.expires_ms)
+    return SecretView(secret.id, secret.kind, instant_of(secret.created_ms), secret.endpoint or None, expires)

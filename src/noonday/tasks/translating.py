@@ -1,0 +1,320 @@
+"""From a task to its job and back.
+
+Flaws are said of the task, in its own names. A task keeps in its job's payload what the job has no other place for: under
+`given`, the interval and the zone in the words they were said in.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import fields, replace
+
+from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
+from noonday.model.job import JobSpec, JobType, Target, check
+from noonday.model.redaction import REDACTED
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.schedule import zone
+from noonday.tasks.phrases import Timing, read_interval
+from noonday.tasks.wire import (
+    DAYS_LONG_MS,
+    DEFAULT_ATTEMPTS,
+    DEFAULT_TIMEOUT_SEC,
+    HANDLER,
+    MOST_ATTEMPTS,
+    POOL,
+    TaskPatch,
+    TaskPayload,
+    TaskRetry,
+    TaskSpec,
+    TaskType,
+)
+from noonday.webhooks.headers import POINTER as HEADERS
+from noonday.webhooks.headers import flaws_of
+from noonday.webhooks.urls import read_url
+
+
+def to_job_spec(spec: TaskSpec, now_ms: int) -> JobSpec:
+    """The job that a task created at `now_ms` is.
+
+    Raises InvalidInput with every flaw that can be told without the store, each where the task says it.
+    """
+    timing, flaws = _timing(spec)
+    endpoint, bad_calls = _endpoint_of(spec.payload)
+    job = _job(spec, timing, endpoint, now_ms)
+    flaws += bad_calls
+    flaws += [*_flaws_of_type(spec), *_flaws_of_retry(spec.retry), *_flaws_of_zone(spec)]
+    named = {flaw.pointer for flaw in flaws}
+    flaws += [flaw for flaw in _flaws_of_job(job, spec, now_ms) if flaw.pointer not in named]
+    if flaws:
+        raise _refusal(flaws)
+    return job
+
+
+def task_of(job: JobSpec) -> TaskSpec:
+    """The task that a job was made of, defaults filled in.
+
+    Raises BadKey if the job's payload could not be opened, Conflict if it is not that of a task.
+    """
+    call = call_of(job)
+    if "unreadable" in call:
+        raise BadKey(str(call["unreadable"]))
+    try:
+        payload = msgspec.convert(call, TaskPayload)
+    except msgspec.ValidationError as complaint:
+        raise Conflict("the job was not made as a task: change it as a job") from complaint
+    return TaskSpec(payload=payload, name=job.name, **schedule_of(job), **limits_of(job))
+
+
+def patched(job: JobSpec, patch: TaskPatch, now_ms: int) -> JobSpec:
+    """The job with everything in `patch` but the status, which is no part of it. What a task cannot say stays.
+
+    `job` has its payload, opened. An interval goes on counting from where it did, unless it is said anew. A header that
+    is sent back as it was shown, redacted, keeps its value. Raises what `to_job_spec` and `task_of` do.
+    """
+    said = {name: value for name in _PATCHED if (value := getattr(patch, name)) is not UNSET}
+    if not said:
+        return job
+    if said.get("interval") is not None:
+        said.setdefault("cron_expression", None)
+    elif said.get("cron_expression") is not None:
+        said.setdefault("interval", None)
+    task = task_of(job)
+    if "payload" in said:
+        said["payload"] = _with_kept_values(said["payload"], task.payload)
+    # An interval that is said anew begins now, and is due for the first time when it is over: not in this very millisecond.
+    new = to_job_spec(replace(task, **said), now_ms - 1)
+    if "interval" not in said and new.type is JobType.INTERVAL:
+        new = replace(new, phase_sec=job.phase_sec)
+    return replace(job, **{name: getattr(new, name) for name in _OF_A_TASK})
+
+
+def in_task_words(bad: InvalidInput, spec: TaskSpec) -> InvalidInput:
+    """What was found wrong with a task's job, said of the task."""
+    return _refusal([_in_task_words(flaw, spec) for flaw in bad.flaws]) if bad.flaws else bad
+
+
+_PATCHED = tuple(field.name for field in fields(TaskPatch) if field.name != "status")
+_OF_A_TASK = (
+    *("type", "target", "name", "payload", "run_at", "schedule", "timezone", "every_sec", "phase_sec", "end_at"),
+    *("retry_policy", "timeout_sec"),
+)
+
+
+def _timing(spec: TaskSpec) -> tuple[Timing, list[Flaw]]:
+    if spec.type is TaskType.ONE_TIME:
+        return Timing(JobType.ONE_TIME), []
+    if spec.interval is None or spec.cron_expression is not None:
+        return Timing(JobType.CRON, schedule=spec.cron_expression, timezone=spec.timezone), []
+    try:
+        return read_interval(spec.interval, spec.timezone), []
+    except InvalidInput as bad:
+        return Timing(JobType.CRON), list(bad.flaws)
+
+
+def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> JobSpec:
+    recurring = spec.type is TaskType.RECURRING
+    return JobSpec(
+        type=timing.type,
+        target=Target(POOL, HANDLER, endpoint),
+        name=spec.name,
+        payload=_payload_of(spec),
+        run_at=None if recurring else _placed(spec.scheduled_at, spec),
+        schedule=timing.schedule,
+        timezone=timing.timezone,
+        every_sec=timing.every_sec,
+        phase_sec=timing.phase_sec(now_ms),
+        end_at=_placed(spec.end_date, spec) if recurring else None,
+        retry_policy=_policy_of(spec.retry),
+        timeout_sec=spec.timeout_seconds,
+    )
+
+
+def _endpoint_of(call: TaskPayload) -> tuple[str | None, list[Flaw]]:
+    """Whom it calls, and what keeps it from being called."""
+    flaws = flaws_of(call.headers)
+    flaws += [_not_a_value(name) for name, value in call.headers.items() if value == REDACTED]
+    try:
+        return str(read_url(call.webhook_url)), flaws
+    except InvalidInput as bad:
+        return None, [*bad.flaws, *flaws]
+
+
+def _not_a_value(name: str) -> Flaw:
+    pointer = f"{HEADERS}/{name.replace('~', '~0').replace('/', '~1')}"
+    return Flaw(pointer, f"say the value of {name!r}: what is shown in its place cannot be sent")
+
+
+def _with_kept_values(wanted: TaskPayload, present: TaskPayload) -> TaskPayload:
+    """Only for the same endpoint: a value that is not shown is not to be had by having it sent elsewhere."""
+    if _endpoint_of(wanted)[0] != _endpoint_of(present)[0]:
+        return wanted
+    kept = {name: present.headers.get(name, value) for name, value in wanted.headers.items() if value == REDACTED}
+    return replace(wanted, headers={**wanted.headers, **kept})
+
+
+def _payload_of(spec: TaskSpec) -> dict[str, Any]:
+    """What the handler gets, and what is needed to show the task again."""
+    call = spec.payload
+    payload = {"webhook_url": call.webhook_url, "method": call.method.value, "headers": call.headers, "body": call.body}
+    given = {"interval": spec.interval, "timezone": spec.timezone}
+    if spec.type is TaskType.RECURRING and spec.interval is None:
+        return payload
+    said = {name: value for name, value in given.items() if value is not None}
+    return {**payload, "given": said} if said else payload
+
+
+def _placed(instant: datetime | None, spec: TaskSpec) -> datetime | None:
+    """With the offset of the task's zone, if it has none of its own."""
+    if instant is None or instant.tzinfo is not None or spec.timezone is None or _flaws_of_zone(spec):
+        return instant
+    # Python shifts a skipped time and takes the first of two, as jobs do unless told otherwise.
+    offset = instant.replace(tzinfo=zone(spec.timezone)).utcoffset()
+    assert offset is not None
+    return instant.replace(tzinfo=timezone(offset))
+
+
+def _policy_of(retry: TaskRetry) -> RetryPolicy:
+    if _lists(retry):
+        delays = DAYS_LONG_MS if retry.delays_ms is None else retry.delays_ms
+        return RetryPolicy(_attempts_of(retry, len(delays) + 1), Backoff.LIST, delays_ms=delays)
+    usual = RetryPolicy()
+    first = usual.initial_delay_ms if retry.initial_delay_ms is None else retry.initial_delay_ms
+    return RetryPolicy(
+        _attempts_of(retry, DEFAULT_ATTEMPTS),
+        retry.backoff or Backoff.EXPONENTIAL,
+        initial_delay_ms=first,
+        max_delay_ms=max(usual.max_delay_ms, first),
+    )
+
+
+def _lists(retry: TaskRetry) -> bool:
+    return retry.backoff is Backoff.LIST or (retry.backoff is None and retry.delays_ms is not None)
+
+
+def _attempts_of(retry: TaskRetry, enough: int) -> int:
+    if retry.max_attempts is not None:
+        return retry.max_attempts
+    return min(max(DEFAULT_ATTEMPTS, enough), MOST_ATTEMPTS)
+
+
+_FIELDS_OF_TYPE = {
+    TaskType.ONE_TIME: ("scheduled_at", "timezone"),
+    TaskType.RECURRING: ("cron_expression", "interval", "timezone", "end_date"),
+}
+_ABOUT_TIME = ("scheduled_at", "cron_expression", "interval", "end_date")
+
+
+def _flaws_of_type(spec: TaskSpec) -> list[Flaw]:
+    own = _FIELDS_OF_TYPE[spec.type]
+    foreign = [name for name in _ABOUT_TIME if name not in own and getattr(spec, name) is not None]
+    flaws = [_misplaced(spec, name) for name in foreign]
+    if spec.type is TaskType.ONE_TIME:
+        if spec.scheduled_at is None:
+            flaws.append(Flaw("/scheduled_at", "a task of type ONE_TIME needs scheduled_at"))
+    elif spec.cron_expression is None and spec.interval is None:
+        flaws.append(Flaw("/cron_expression", "a task of type RECURRING needs cron_expression or interval"))
+    elif spec.cron_expression is not None and spec.interval is not None:
+        flaws.append(Flaw("/interval", "say cron_expression or interval, not both", spec.interval))
+    return flaws
+
+
+def _misplaced(spec: TaskSpec, name: str) -> Flaw:
+    allowed = ", ".join(_FIELDS_OF_TYPE[spec.type])
+    detail = f"{name} does not go with type {spec.type}, which takes {allowed}"
+    return Flaw(f"/{name}", detail, msgspec.to_builtins(getattr(spec, name)))
+
+
+def _flaws_of_retry(retry: TaskRetry) -> list[Flaw]:
+    if _lists(retry) and retry.initial_delay_ms is not None:
+        detail = "initial_delay_ms does not go with backoff LIST, which takes delays_ms"
+        return [Flaw("/retry/initial_delay_ms", detail, retry.initial_delay_ms)]
+    if not _lists(retry) and retry.delays_ms is not None:
+        detail = f"delays_ms does not go with backoff {retry.backoff}, which takes initial_delay_ms"
+        return [Flaw("/retry/delays_ms", detail, list(retry.delays_ms))]
+    return []
+
+
+def _flaws_of_zone(spec: TaskSpec) -> list[Flaw]:
+    if spec.timezone is None:
+        return []
+    try:
+        zone(spec.timezone)
+    except InvalidInput as bad:
+        return list(bad.flaws)
+    return []
+
+
+def _flaws_of_job(job: JobSpec, spec: TaskSpec, now_ms: int) -> Sequence[Flaw]:
+    try:
+        check(job, now_ms)
+    except InvalidInput as bad:
+        return in_task_words(bad, spec).flaws
+    return ()
+
+
+def call_of(job: JobSpec) -> dict[str, Any]:
+    return {name: value for name, value in _stored(job.payload).items() if name != "given"}
+
+
+def schedule_of(job: JobSpec) -> dict[str, Any]:
+    given = _stored(_stored(job.payload).get("given"))
+    interval = given.get("interval")
+    if interval is None and job.every_sec is not None:
+        interval = f"every {job.every_sec:.15g} seconds"
+    return {
+        "type": TaskType.ONE_TIME if job.one_shot else TaskType.RECURRING,
+        "scheduled_at": job.run_at,
+        "cron_expression": job.schedule if interval is None else None,
+        "interval": interval,
+        "timezone": given.get("timezone", job.timezone if interval is None else None),
+        "end_date": job.end_at,
+    }
+
+
+def _stored(value: Any) -> dict[str, Any]:
+    """Anybody may make a job for this pool, with whatever payload."""
+    return value if isinstance(value, dict) else {}
+
+
+def limits_of(job: JobSpec) -> dict[str, Any]:
+    policy = job.retry_policy or _policy_of(TaskRetry())
+    listed = policy.backoff is Backoff.LIST
+    retry = TaskRetry(
+        max_attempts=policy.max_attempts,
+        backoff=policy.backoff,
+        initial_delay_ms=None if listed else policy.initial_delay_ms,
+        delays_ms=policy.delays_ms if listed else None,
+    )
+    return {"retry": retry, "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC}
+
+
+_WORDS = {
+    "runAt": "scheduled_at",
+    "endAt": "end_date",
+    "everySec": "interval",
+    "phaseSec": "interval",
+    "timeoutSec": "timeout_seconds",
+    "retryPolicy": "retry",
+    "type INTERVAL": "field interval",
+}
+_ANY_WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
+_CAPITAL = re.compile(r"(?=[A-Z])")
+
+
+def _in_task_words(flaw: Flaw, spec: TaskSpec) -> Flaw:
+    head, *rest = flaw.pointer.removeprefix("/").split("/")
+    if head in ("", "payload"):
+        return flaw
+    if head == "schedule":
+        head = "interval" if spec.interval is not None else "cron_expression"
+    steps = [_WORDS.get(head, head), *(_CAPITAL.sub("_", step).lower() for step in rest)]
+    detail = _ANY_WORD.sub(lambda word: _WORDS[word[0]], flaw.detail)
+    return replace(flaw, pointer="/" + "/".join(steps), detail=detail)
+
+
+def _refusal(flaws: Sequence[Flaw]) -> InvalidInput:
+    return InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)

@@ -1,0 +1,137 @@
+"""What is answered of a task: how it is doing, and all that was said of it but secrets."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from noonday.intake.views import state_of
+from noonday.model.errors import NotFound
+from noonday.model.execution import State
+from noonday.model.job import JobState, instant_of
+from noonday.model.redaction import redacted_call
+from noonday.model.view import AttemptView, ExecutionView, JobView
+from noonday.ports.archive import JobRow, WebhookRow
+from noonday.ports.executions import Account
+from noonday.ports.jobs import Execution
+from noonday.tasks.translating import call_of, limits_of, schedule_of
+from noonday.tasks.wire import (
+    STATUS_NAMES,
+    TaskAttemptView,
+    TaskExchangesView,
+    TaskExchangeView,
+    TaskExecutionView,
+    TaskStatus,
+    TaskView,
+)
+
+
+def row_of(row: JobRow, executions: Iterable[Execution]) -> WebhookRow:
+    """A task by its job and its latest executions, in whatever order."""
+    known = list(executions)
+    running = any(execution.state is State.RUNNING for execution in known)
+    return WebhookRow(row, running, max(known, key=_age if row.job.spec.one_shot else _id, default=None))
+
+
+def status_of(row: WebhookRow) -> TaskStatus:
+    """What a task is. The archive says the same in SQL.
+
+    It was stopped, and so is FAILED, if its job was halted: the receiver said 410, or its endpoint is disabled. Raises
+    NotFound for one that was deleted.
+    """
+    return _status(state_of(row.row), row, is_halted=row.row.job.halted is not None)
+
+
+def status_after(edited: JobView, before: WebhookRow) -> TaskStatus:
+    """What a task is just after an edit, of which nobody can say more than what ran before it."""
+    is_halted = before.row.job.halted is not None and edited.state == JobState.PAUSED.name
+    return _status(edited.state, before, is_halted=is_halted)
+
+
+def task_view(job: JobView, status: TaskStatus, executions: Sequence[ExecutionView] | None = None) -> TaskView:
+    """A task as it is answered; with a list of `executions` unless that is None."""
+    waiting = (execution.next_attempt_at for execution in executions or job.executions)
+    coming = [at for at in (job.next_fire_at, *waiting) if at is not None]
+    return TaskView(
+        id=job.job_id,
+        name=job.name,
+        status=status,
+        payload=redacted_call(call_of(job)),
+        next_execution=min(coming, default=None),
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        stopped_because=job.halted if job.halted is not None else UNSET,
+        executions=UNSET if executions is None else tuple(map(execution_view, executions)),
+        **schedule_of(job),
+        **limits_of(job),
+    )
+
+
+def execution_view(execution: ExecutionView) -> TaskExecutionView:
+    return TaskExecutionView(
+        id=execution.execution_id,
+        task_id=execution.job_id,
+        status=STATUS_NAMES.get(execution.state, execution.state),
+        scheduled_at=execution.scheduled_at,
+        started_at=execution.started_at,
+        completed_at=execution.finished_at,
+        attempt_number=execution.attempt,
+        next_attempt_at=execution.next_attempt_at,
+        error_message=execution.error.message if execution.error else None,
+        attempts=tuple(map(_attempt_view, execution.attempts)),
+    )
+
+
+def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[Account, Any]]) -> TaskExchangesView:
+    """`accounts`: what was kept of each attempt, and the same opened."""
+    return TaskExchangesView(
+        execution=execution_view(execution), exchanges=tuple(_exchange_view(*account) for account in accounts)
+    )
+
+
+def _exchange_view(account: Account, said: Any) -> TaskExchangeView:
+    return TaskExchangeView(
+        attempt_number=account.attempt,
+        started_at=instant_of(account.started_ms),
+        completed_at=instant_of(account.ended_ms),
+        **said,
+    )
+
+
+def _attempt_view(attempt: AttemptView) -> TaskAttemptView:
+    return TaskAttemptView(
+        attempt_number=attempt.attempt,
+        status=STATUS_NAMES.get(attempt.state, attempt.state),
+        started_at=attempt.started_at,
+        completed_at=attempt.finished_at,
+        error_message=attempt.error.message if attempt.error else None,
+    )
+
+
+_FOR_EVER_MS = 2**62
+
+
+def _id(execution: Execution) -> str:
+    return execution.id
+
+
+def _age(execution: Execution) -> tuple[int, str]:
+    """By their end. A dead letter and what retries it are of the same time, and their ids are in no order."""
+    return (_FOR_EVER_MS if execution.finished_ms is None else execution.finished_ms), execution.id
+
+
+def _status(state: str, row: WebhookRow, *, is_halted: bool) -> TaskStatus:
+    if state == JobState.CANCELLED.name:
+        raise NotFound("there is no such task")
+    if is_halted:
+        return TaskStatus.FAILED
+    if state == JobState.PAUSED.name:
+        return TaskStatus.PAUSED
+    if state == JobState.ACTIVE.name:
+        return TaskStatus.RUNNING if row.running else TaskStatus.SCHEDULED
+    return TaskStatus.FAILED if _ended_badly(row) else TaskStatus.COMPLETED
+
+
+def _ended_badly(row: WebhookRow) -> bool:
+    is_success = row.latest is None or row.latest.state is State.SUCCEEDED
+    return row.row.job.spec.one_shot and not is_success

@@ -1,0 +1,82 @@
+"""The built-in handler of the pool that calls webhooks. What it stands on is imported when the first call is made."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noonday.crypto.keyring import Keyring
+from noonday.ports.clock import Clock
+from noonday.worker.context import Context
+from noonday.worker.handler import Handler, Mode
+
+if TYPE_CHECKING:
+    from noonday.webhooks.calling import Caller
+
+POOL, NAME = "webhooks", "webhook.call"
+SLACK_SEC = 5.0
+"""A call ends itself when its time is up, and says how far it came; whoever watches it waits for that."""
+
+
+class WebhookHandler:
+    """Calls webhooks on the loop of the handlers."""
+
+    def __init__(
+        self,
+        keyring: Keyring,
+        clock: Clock,
+        *,
+        user_agent: str = "noonday",
+        allow_networks: Sequence[str] = (),
+        connections: int = 10_000,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._keyring = keyring
+        self._clock = clock
+        self._user_agent = user_agent
+        self._allow_networks = allow_networks
+        self._connections = connections
+        self._ca_file = ca_file
+        self._caller: Caller | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handler(self) -> Handler:
+        doc = "Calls a webhook. Made for /v1/tasks."
+        return Handler(NAME, POOL, self.call, Mode.ASYNC, _decode, _encode, doc=doc, slack_sec=SLACK_SEC)
+
+    async def call(self, ctx: Context, payload: Any) -> Any:
+        from noonday.webhooks.sending import Sender
+
+        return await Sender(self._open(), self._keyring, self._user_agent).send(ctx, payload)
+
+    async def close(self) -> None:
+        """Cut what is open. From any loop."""
+        if self._caller is None or self._loop is None:
+            return
+        caller, self._caller = self._caller, None
+        if self._loop is asyncio.get_running_loop():
+            await caller.close()
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(caller.close(), self._loop))
+
+    def _open(self) -> "Caller":
+        from noonday.webhooks.addresses import Networks
+        from noonday.webhooks.calling import Caller
+
+        if self._caller is None:
+            self._loop = asyncio.get_running_loop()
+            self._caller = Caller(
+                Networks(self._allow_networks), self._clock, limit=self._connections, ca_file=self._ca_file
+            )
+        return self._caller
+
+
+def _decode(payload: bytes) -> Any:
+    from noonday.webhooks.sending import Call
+
+    return msgspec.json.decode(payload, type=Call)
+
+
+_encode = msgspec.json.Encoder().encode

@@ -1,0 +1,79 @@
+"""Which headers a user may set."""
+
+import re
+from collections.abc import Mapping
+
+from noonday.model.errors import Flaw, InvalidInput
+
+POINTER = "/payload/headers"
+MAX_HEADERS = 64
+MAX_BYTES = 16_384
+
+_CONNECTION = {
+    "host",
+    "content-length",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+}
+_PROXIES = {"via", "forwarded", "x-real-ip"}
+_OURS = {"x-idempotency-key", "traceparent", "tracestate"}
+_REFUSED_STARTS = {
+    "proxy-": "belongs to proxies",
+    "x-forwarded-": "belongs to proxies",
+    "webhook-": "is set by Noonday on every call",
+    "noonday-": "is set by Noonday on every call",
+}
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+def check_headers(headers: Mapping[str, str], pointer: str = POINTER) -> None:
+    """Raise InvalidInput with every flaw of the headers that a user wants on a call."""
+    flaws = flaws_of(headers, pointer)
+    if flaws:
+        raise InvalidInput("these headers cannot be sent: " + "; ".join(flaw.detail for flaw in flaws), flaws)
+
+
+def flaws_of(headers: Mapping[str, str], pointer: str = POINTER) -> list[Flaw]:
+    """What keeps headers from being sent. A flaw never repeats a header's value: it may be a secret."""
+    if len(headers) > MAX_HEADERS:
+        return [Flaw(pointer, f"at most {MAX_HEADERS} headers", len(headers))]
+    flaws = [
+        Flaw(f"{pointer}/{_escaped(name)}", f"{name!r} {detail}")
+        for name, value in headers.items()
+        if (detail := _fault_of(name, value)) is not None
+    ]
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > MAX_BYTES:
+        flaws.append(Flaw(pointer, f"at most {MAX_BYTES} characters of headers", size))
+    return flaws
+
+
+def _fault_of(name: str, value: str) -> str | None:
+    if not _NAME.fullmatch(name):
+        return "is not a name that a header can have"
+    if (reason := _reserved(name.lower())) is not None:
+        return f"cannot be set: it {reason}"
+    if not _VALUE.fullmatch(value):
+        return "has a value with other characters than printable ASCII"
+    return None
+
+
+def _reserved(name: str) -> str | None:
+    if name in _CONNECTION:
+        return "belongs to the connection"
+    if name in _PROXIES:
+        return "belongs to proxies"
+    if name in _OURS:
+        return "is set by Noonday on every call"
+    return next((reason for start, reason in _REFUSED_STARTS.items() if name.startswith(start)), None)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,71 @@
+"""Whom tasks call in scenarios: a real HTTP server that writes down what it was asked for, as handlers do."""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+
+class Receiver:
+    """Does what the body of a call says: takes `sec` seconds, answers 500 to the first `failures` attempts.
+
+    Each call is a line when it begins and a line when it was answered, in the same file as the handlers'.
+    """
+
+    def __init__(self, log: Path, pid: Callable[[], int]) -> None:
+        """`pid` tells which process calls at present."""
+        self._log = log
+        self._pid = pid
+
+    async def __aenter__(self) -> "Receiver":
+        app = web.Application()
+        app.router.add_post("/", self._answer)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        said, body = request.headers, await request.json()
+        token = int(said["noonday-token"])
+        call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid(), "job": None}
+        due = datetime.fromisoformat(said["noonday-scheduled-at"])
+        begun = {"token": token, "start_ms": _now_ms(), "due_ms": round(due.timestamp() * 1000), "payload": body}
+        self._write({"what": "start", **call, **begun})
+        # Whoever is gone when the answer is ready does not hear it: then there is no line of the end.
+        await asyncio.sleep(body.get("sec", 0))
+        self._write({"what": "end", **call, "end_ms": _now_ms()})
+        failed = int(said["noonday-attempt"]) <= body.get("failures", 0)
+        return web.Response(status=500 if failed else 200, text="no" if failed else "yes")
+
+    def _write(self, line: dict[str, Any]) -> None:
+        """In a single write, so that lines of several writers are whole."""
+        with contextlib.closing(_Appending(self._log)) as log:
+            log.write(json.dumps(line).encode() + b"\n")
+
+
+class _Appending:
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, line: bytes) -> None:
+        os.write(self._fd, line)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,23 @@
+"""Tasks as they come in; a test states only what matters to it."""
+
+from typing import Any
+
+import msgspec
+
+from noonday.tasks.wire import TaskSpec
+from tests.support.factories import HOUR, NOW_MS, instant
+
+URL = "https://api.example.com/reports"
+LATER = instant(NOW_MS + HOUR)
+
+
+def decoded(**said: Any) -> TaskSpec:
+    """A daily task, unless told otherwise."""
+    usual: dict[str, Any] = {"type": "RECURRING", "payload": {"webhook_url": URL}}
+    if not said.keys() & {"type", "interval", "cron_expression"}:
+        usual["cron_expression"] = "0 8 * * *"
+    return msgspec.json.decode(msgspec.json.encode({**usual, **said}), type=TaskSpec)
+
+
+def once(**said: Any) -> TaskSpec:
+    return decoded(**{"type": "ONE_TIME", "scheduled_at": LATER, **said})

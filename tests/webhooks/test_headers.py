@@ -1,0 +1,84 @@
+"""Which headers a user may set, and which are kept without their value."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noonday.model.errors import InvalidInput
+from noonday.model.redaction import REDACTED, redacted
+from noonday.webhooks.headers import check_headers, flaws_of
+
+
+def test_ordinary_headers_may_be_set() -> None:
+    check_headers(
+        {"Content-Type": "application/json", "Authorization": "Bearer abc", "X-Team": "a\tb", "Cookie": "a=b"}
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Host",
+        "content-length",
+        "Transfer-Encoding",
+        "CONNECTION",
+        "Keep-Alive",
+        "TE",
+        "Trailer",
+        "Upgrade",
+        "Expect",
+        "Proxy-Authorization",
+        "Proxy-Connection",
+        "X-Forwarded-For",
+        "Forwarded",
+        "Via",
+        "X-Real-IP",
+        "webhook-id",
+        "Webhook-Signature",
+        "Noonday-Attempt",
+        "x-idempotency-key",
+        "traceparent",
+        "",
+        "X Y",
+        "X:",
+        "X\r\nHost",
+        "Höst",
+    ],
+)
+def test_a_header_that_is_not_the_users_to_set_is_refused_at_its_place(name: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_headers({name: "x", "X-Fine": "y"})
+    assert [flaw.pointer for flaw in caught.value.flaws] == [f"/payload/headers/{name}"]
+
+
+@pytest.mark.parametrize("value", ["a\r\nHost: b", "a\nb", "a\rb", "a\0b", "a\x7fb", "é", "\u560a"])
+def test_a_value_that_could_end_its_line_is_refused_and_not_repeated(value: str) -> None:
+    flaw = flaws_of({"X-Fine": "x", "Authorization": value})[0]
+    assert flaw.pointer == "/payload/headers/Authorization"
+    assert value not in repr(flaw)
+
+
+def test_every_flaw_is_told_at_once() -> None:
+    assert len(flaws_of({"Host": "a", "Via": "b", "X-Fine": "c"})) == 2
+
+
+def test_a_slash_in_a_name_is_escaped_in_the_pointer() -> None:
+    assert flaws_of({"a/b": ""})[0].pointer == "/payload/headers/a~1b"
+
+
+def test_too_many_and_too_long_headers_are_refused() -> None:
+    assert "at most 64" in flaws_of({f"X-{number}": "" for number in range(65)})[0].detail
+    assert "at most 16384" in flaws_of({"X-Long": "x" * 16_384})[0].detail
+
+
+@given(st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=5))
+def test_whatever_passes_fits_on_lines_of_its_own(headers: dict[str, str]) -> None:
+    if not flaws_of(headers):
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        assert len(lines.splitlines()) == len(headers)
+
+
+def test_secrets_lose_their_value_whatever_their_case_and_others_keep_it() -> None:
+    secret = ("authorization", "COOKIE", "Set-Cookie", "X-Api-Key", "Proxy-Authorization", "X-Mine")
+    kept = redacted([*((name, "secret") for name in secret), ("Content-Type", "text/plain")], also=["x-mine"])
+    assert kept == (*((name, REDACTED) for name in secret), ("Content-Type", "text/plain"))

@@ -1,0 +1,170 @@
+"""What is sent to a receiver, checked by the receiver; and what its answer means."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import DoNotRetry
+from noonday.model.execution import GONE
+from noonday.model.message import Dispatch, Token
+from noonday.runtime.clock import SystemClock
+from noonday.webhooks.addresses import Networks
+from noonday.webhooks.calling import Caller
+from noonday.webhooks.sending import SEALED_FOR, Call, CallFailed, Sender, body_of
+from noonday.webhooks.signing import new_key_pair, new_secret, verify
+from noonday.webhooks.urls import read_url
+from noonday.worker.context import Context
+from tests.support.factories import NOW_MS, TENANT, dispatch
+from tests.webhooks.receiver import Receiver
+
+KEYRING = Keyring.generate()
+SECRET = new_secret()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def sender() -> AsyncIterator[Sender]:
+    async with Caller(Networks(["127.0.0.0/8"]), SystemClock()) as caller:
+        yield Sender(caller, KEYRING, "noonday/test")
+
+
+def sealed(*secrets: str, tenant: str = TENANT) -> tuple[bytes, ...]:
+    return tuple(KEYRING.seal(secret.encode(), context_of(tenant, SEALED_FOR)) for secret in secrets)
+
+
+def context(url: str, **said: Any) -> Context:
+    made: Dispatch = dispatch(**{"endpoint": str(read_url(url)), "secrets": sealed(SECRET), "timeout_sec": 5.0, **said})
+    return Context(made, Token(1, NOW_MS), None)
+
+
+def account(ctx: Context) -> Any:
+    assert ctx._account is not None
+    return json.loads(ctx._account)
+
+
+async def failure(sender: Sender, url: str, **said: Any) -> tuple[CallFailed, Context]:
+    ctx = context(url, **said)
+    with pytest.raises(CallFailed) as caught:
+        await sender.send(ctx, Call(url))
+    return caught.value, ctx
+
+
+async def test_a_call_is_signed_so_that_the_reference_library_accepts_it(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/status/200")
+    ctx = context(url)
+    answer = await sender.send(ctx, Call(url, body={"report": "daily"}))
+    assert answer.status == 200
+    headers = {name: receiver.header(name) or "" for name in ("webhook-id", "webhook-timestamp", "webhook-signature")}
+    assert Webhook(SECRET).verify(receiver.bodies[0], headers) == {"report": "daily"}
+    assert headers["webhook-id"] == receiver.header("X-Idempotency-Key") == ctx.execution_id
+
+
+async def test_while_a_secret_is_replaced_both_sign_of_either_kind(sender: Sender, receiver: Receiver) -> None:
+    url, keys = receiver.url("/status/200"), new_key_pair()
+    await sender.send(context(url, secrets=sealed(keys.private, SECRET)), Call(url))
+    names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    headers = {name: receiver.header(name) or "" for name in names}
+    now_sec = int(headers["webhook-timestamp"])
+    assert verify([SECRET], headers, b"", now_sec) == verify([keys.public], headers, b"", now_sec)
+
+
+async def test_what_a_receiver_is_told_besides(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/status/200")
+    ctx = context(url, attempt=3)
+    await sender.send(ctx, Call(url, "PUT", {"x-mine": "yes", "user-agent": "shop"}, {"a": 1}))
+    assert receiver.heads[0].startswith("PUT /status/200 HTTP/1.1")
+    said = {
+        name: receiver.header(name) for name in ("noonday-attempt", "noonday-scheduled-at", "traceparent", "x-mine")
+    }
+    assert said == {
+        "noonday-attempt": "3",
+        "noonday-scheduled-at": "2030-01-01T00:00:00Z",
+        "traceparent": ctx.traceparent,
+        "x-mine": "yes",
+    }
+    assert receiver.header("content-type") == "application/json"
+    assert receiver.header("user-agent") == "shop"
+    assert receiver.bodies[0] == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "sent"),
+    [
+        (None, {}, (b"", None)),
+        ({"a": 1}, {}, (b'{"a":1}', "application/json")),
+        ("text", {}, (b'"text"', "application/json")),
+        ("a=1&b=2", {"Content-Type": "application/x-www-form-urlencoded"}, (b"a=1&b=2", None)),
+        ("text", {"content-type": "application/ld+json"}, (b'"text"', None)),
+        ([1], {"content-type": "text/plain"}, (b"[1]", None)),
+    ],
+)
+def test_a_body_is_json_unless_it_is_text_and_a_header_says_otherwise(
+    body: Any, headers: dict[str, str], sent: Any
+) -> None:
+    assert body_of(Call("https://a.example", headers=headers, body=body)) == sent
+
+
+async def test_of_a_call_the_whole_exchange_is_kept_without_secrets(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/status/201/X-Api-Key:hidden")
+    ctx = context(url)
+    await sender.send(ctx, Call(url, headers={"Authorization": "Bearer hidden"}, body={"a": 1}))
+    kept = account(ctx)
+    assert "hidden" not in json.dumps(kept).replace(url, "")
+    assert kept["request"]["body"] == '{"a":1}'
+    assert kept["response"]["status"] == 201
+    assert kept["response"]["body"] == "{}"
+    assert kept["timings"]["total_ms"] > 0
+    assert "error" not in kept
+
+
+async def test_what_may_work_next_time_is_tried_again_when_the_receiver_wants_it(
+    sender: Sender, receiver: Receiver
+) -> None:
+    failed, ctx = await failure(sender, receiver.url("/status/429/Retry-After:7"))
+    assert (failed.failure.type, failed.failure.retryable, failed.counts) == ("HTTP_429", True, True)
+    assert 6 < failed.seconds <= 7
+    assert account(ctx)["response"]["status"] == 429
+
+
+@pytest.mark.parametrize(("status", "kind"), [("404", "HTTP_404"), ("301", "HTTP_301"), ("410", GONE)])
+async def test_what_will_never_work_is_not_tried_again(
+    sender: Sender, receiver: Receiver, status: str, kind: str
+) -> None:
+    failed, _ = await failure(sender, receiver.url(f"/status/{status}"))
+    assert (failed.failure.type, failed.failure.retryable, failed.counts) == (kind, False, False)
+
+
+async def test_a_timeout_after_the_request_left_is_kept_as_such(sender: Sender, receiver: Receiver) -> None:
+    failed, ctx = await failure(sender, receiver.url("/slow-headers"), timeout_sec=0.2)
+    assert (failed.failure.type, failed.failure.retryable) == ("TIMEOUT_AFTER_SENT", True)
+    assert account(ctx)["error"]["kind"] == "TIMEOUT_AFTER_SENT"
+
+
+async def test_an_address_that_may_not_be_called_is_not_called(receiver: Receiver) -> None:
+    async with Caller(Networks(), SystemClock()) as caller:
+        failed, _ = await failure(Sender(caller, KEYRING, ""), receiver.url("/status/200"))
+    assert (failed.failure.type, failed.failure.retryable) == ("REFUSED_ADDRESS", False)
+    assert receiver.connections == 0
+
+
+async def test_nothing_is_sent_unsigned(sender: Sender, receiver: Receiver) -> None:
+    failed, _ = await failure(sender, receiver.url("/status/200"), secrets=())
+    assert (failed.failure.type, failed.failure.retryable) == ("NoSecret", True)
+    assert receiver.connections == 0
+
+
+async def test_the_secret_of_one_endpoint_signs_nothing_for_another(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/status/200")
+    with pytest.raises(DoNotRetry, match=r"the job is for https://a\.example:443, and its URL is of http://127"):
+        await sender.send(context(url, endpoint="https://a.example:443"), Call(url))
+    assert receiver.connections == 0

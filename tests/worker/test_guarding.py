@@ -1,0 +1,140 @@
+from noonday.drivers.memory.breakers import MemoryBreakers
+from noonday.model.breaker import MIN_CALLS, MIN_RUNS, OPEN_MS
+from noonday.model.execution import Outcome
+from noonday.model.message import Token
+from noonday.ports.breakers import Breakers
+from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_held
+from noonday.worker.run import Run
+from tests.support.clock import ManualClock
+from tests.support.factories import NOW_MS, dispatch
+
+OPEN_SEC = OPEN_MS / 1000
+THERE = "https://a.example:443"
+
+
+class Story:
+    """Two workers that share their breakers, and runs that end as they are told to."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.breakers: Breakers = MemoryBreakers()
+        self.here, self.there = Guard(self.breakers, self.clock), Guard(self.breakers, self.clock)
+
+    async def ended(
+        self, outcome: Outcome, count: int = 1, *, at: Guard | None = None, counts: bool = True, **said: object
+    ) -> None:
+        guard = at or self.here
+        for _ in range(count):
+            one = run(**said)
+            one.started_ms, one.outcome, one.counts = NOW_MS, outcome, counts
+            guard.note(one)
+        self.clock.advance(TELL_SEC)
+        await guard.tell()
+
+    async def wait_of(self, one: Run, at: Guard | None = None) -> float:
+        return (await (at or self.here).hold([one])).get(one, 0.0)
+
+
+def run(attempt: int = 2, **said: object) -> Run:
+    return Run(dispatch(attempt=attempt, **said), Token(1, NOW_MS), None)
+
+
+async def test_retries_of_a_handler_that_fails_wait_and_first_attempts_do_not() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_RUNS)
+    assert OPEN_SEC <= await story.wait_of(run()) <= OPEN_SEC + SPREAD_SEC
+    assert await story.wait_of(run(attempt=1)) == 0
+    assert await story.wait_of(run(handler="another")) == 0
+
+
+async def test_all_calls_to_an_endpoint_wait() -> None:
+    story = Story()
+    await story.ended(Outcome.TIMED_OUT, MIN_CALLS, endpoint=THERE)
+    assert await story.wait_of(run(attempt=1, endpoint=THERE)) >= OPEN_SEC
+    assert await story.wait_of(run(attempt=1, endpoint=THERE, tenant="another")) == 0
+    assert await story.wait_of(run(attempt=1, endpoint="https://b.example:443")) == 0
+    assert await story.wait_of(run()) == 0
+
+
+async def test_another_worker_learns_of_it_when_it_tells_something_itself() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_RUNS)
+    assert await story.wait_of(run(), story.there) == 0
+    await story.ended(Outcome.FAILED, at=story.there)
+    assert await story.wait_of(run(), story.there) > 0
+
+
+async def test_what_says_nothing_about_the_receiver_does_not_count() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_CALLS, counts=False, endpoint=THERE)
+    await story.ended(Outcome.CANCELLED, MIN_CALLS, endpoint=THERE)
+    await story.ended(Outcome.SNOOZED, MIN_CALLS, endpoint=THERE)
+    assert await story.wait_of(run(endpoint=THERE)) == 0
+
+
+async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    story.clock.advance(OPEN_SEC)
+    probe, other = run(endpoint=THERE), run(endpoint=THERE)
+    assert list(await story.here.hold([probe, other])) == [other]
+    assert await story.wait_of(other) <= PROBE_SEC + SPREAD_SEC
+    probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
+    story.here.note(probe)
+    await story.here.tell()
+    assert await story.wait_of(other) == 0
+    assert story.here.open == 0
+
+
+async def test_a_probe_that_fails_makes_everybody_wait_again() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    story.clock.advance(OPEN_SEC)
+    probe = run(endpoint=THERE)
+    assert await story.wait_of(probe) == 0
+    probe.started_ms, probe.outcome = NOW_MS, Outcome.FAILED
+    story.here.note(probe)
+    await story.here.tell()
+    assert await story.wait_of(run(endpoint=THERE)) >= OPEN_SEC
+
+
+async def test_of_several_workers_one_probes() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    await story.ended(Outcome.FAILED, at=story.there, endpoint=THERE)
+    story.clock.advance(OPEN_SEC)
+    assert await story.wait_of(run(endpoint=THERE)) == 0
+    assert await story.wait_of(run(endpoint=THERE), story.there) > 0
+
+
+async def test_what_a_worker_learns_too_late_that_all_is_well() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    await story.ended(Outcome.FAILED, at=story.there, endpoint=THERE)
+    story.clock.advance(OPEN_SEC)
+    probe = run(endpoint=THERE)
+    await story.wait_of(probe)
+    probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
+    story.here.note(probe)
+    await story.here.tell()
+    assert await story.wait_of(run(endpoint=THERE), story.there) == 0
+
+
+async def test_after_a_pause_the_retries_of_a_handler_go_on_and_are_counted_anew() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_RUNS)
+    story.clock.advance(OPEN_SEC)
+    assert await story.here.hold([run(), run()]) == {}
+    await story.ended(Outcome.FAILED, MIN_RUNS - 1)
+    assert await story.wait_of(run()) == 0
+    await story.ended(Outcome.FAILED)
+    assert await story.wait_of(run()) >= OPEN_SEC
+
+
+def test_whoever_waits_says_for_whom() -> None:
+    of_endpoint = failure_of_held(dispatch(endpoint=THERE), 31.4)
+    assert of_endpoint.type == "BreakerOpen"
+    assert of_endpoint.message == (
+        "more than half of the calls to https://a.example:443 failed within a minute: calls wait, this one for 31 s"
+    )
+    assert "runs of handler load in pool etl" in failure_of_held(dispatch(), 1).message

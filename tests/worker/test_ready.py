@@ -1,0 +1,82 @@
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noonday.model.message import Token
+from noonday.worker.ready import Ready
+from noonday.worker.run import Run
+from tests.support.factories import NOW_MS, dispatch
+
+
+def run(tenant: str = "a", name: str | None = None) -> Run:
+    return Run(dispatch(name, tenant=tenant), Token(1, NOW_MS), None)
+
+
+def names(runs: list[Run]) -> list[str]:
+    return [each.dispatch.execution_id for each in runs]
+
+
+def filled(*said: str) -> Ready:
+    """`a1` is the run 1 of tenant a."""
+    ready = Ready()
+    ready.extend(run(name[0], name) for name in said)
+    return ready
+
+
+def test_one_tenant_starts_in_the_order_it_came() -> None:
+    assert names(filled("a1", "a2", "a3").take(10)) == ["a1", "a2", "a3"]
+
+
+def test_tenants_take_turns() -> None:
+    ready = filled("a1", "a2", "a3", "a4", "b1", "b2", "c1")
+    assert names(ready.take(5)) == ["a1", "b1", "c1", "a2", "b2"]
+    assert names(ready.take(5)) == ["a3", "a4"]
+
+
+def test_whoever_comes_late_with_one_does_not_wait_for_many() -> None:
+    ready = filled(*(f"a{n}" for n in range(100)))
+    ready.take(10)
+    ready.append(run("b", "b1"))
+    assert "b1" in names(ready.take(2))
+
+
+def test_what_is_put_back_comes_first_again() -> None:
+    ready = filled("a1", "a2", "b1")
+    taken = ready.take(2)
+    assert names(taken) == ["a1", "b1"]
+    ready.put_back(taken)
+    assert len(ready) == 3
+    assert sorted(names(ready.take(2))) == ["a1", "b1"]
+    assert names(ready.take(1)) == ["a2"]
+
+
+def test_it_can_be_emptied() -> None:
+    ready = filled("a1", "b1")
+    assert sorted(names(list(ready))) == ["a1", "b1"]
+    ready.clear()
+    assert (len(ready), list(ready), ready.take(3)) == (0, [], [])
+
+
+@given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 5), st.just("back"))))
+def test_nothing_is_lost_or_doubled_and_each_tenant_keeps_its_order(steps: list[object]) -> None:
+    ready, waiting, taken = Ready(), dict[str, list[str]](), list[Run]()
+    serial = 0
+    for step in steps:
+        if isinstance(step, int):
+            taken = ready.take(step)
+            for each in taken:
+                assert waiting[each.dispatch.tenant].pop(0) == each.dispatch.execution_id
+        elif step == "back":
+            ready.put_back(taken)
+            for each in reversed(taken):
+                waiting[each.dispatch.tenant].insert(0, each.dispatch.execution_id)
+            taken = []
+        else:
+            serial += 1
+            ready.append(run(str(step), f"{step}{serial}"))
+            waiting.setdefault(str(step), []).append(f"{step}{serial}")
+            taken = []
+    left = Counter(each.dispatch.execution_id for each in ready)
+    assert left == Counter(name for queue in waiting.values() for name in queue)
+    assert len(ready) == left.total()
