@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ class Receiver:
     Each call is a line when it begins and a line when it was answered, in the same file as the handlers'.
     """
 
-    def __init__(self, log: Path, pid: Callable[[], int]) -> None:
-        """`pid` tells which process calls at present."""
+    def __init__(self, log: Path, callers: Callable[[], Iterable[int]]) -> None:
+        """`callers`: the processes that may be calling."""
         self._log = log
-        self._pid = pid
+        self._callers = callers
+        self._pids: dict[object, int] = {}
+        """Whose a connection is."""
 
     async def __aenter__(self) -> "Receiver":
         app = web.Application()
@@ -40,7 +42,7 @@ class Receiver:
     async def _answer(self, request: web.Request) -> web.Response:
         said, body = request.headers, await request.json()
         token = int(said["noonday-token"])
-        call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid(), "job": None}
+        call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
         due = datetime.fromisoformat(said["noonday-scheduled-at"])
         begun = {"token": token, "start_ms": _now_ms(), "due_ms": round(due.timestamp() * 1000), "payload": body}
         self._write({"what": "start", **call, **begun})
@@ -50,10 +52,33 @@ class Receiver:
         failed = int(said["noonday-attempt"]) <= body.get("failures", 0)
         return web.Response(status=500 if failed else 200, text="no" if failed else "yes")
 
+    def _pid_of(self, request: web.Request) -> int:
+        """0 if the caller is gone."""
+        transport = request.transport
+        if transport not in self._pids:
+            port = transport.get_extra_info("peername")[1] if transport else 0
+            self._pids[transport] = next((pid for pid in self._callers() if _has_connection(pid, port)), 0)
+        return self._pids[transport]
+
     def _write(self, line: dict[str, Any]) -> None:
         """In a single write, so that lines of several writers are whole."""
         with contextlib.closing(_Appending(self._log)) as log:
             log.write(json.dumps(line).encode() + b"\n")
+
+
+def _has_connection(pid: int, port: int) -> bool:
+    """Whether a process has a connection from this port, as the kernel tells it."""
+    inodes = {
+        fields[9]
+        for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if int(fields[1].rpartition(":")[2], 16) == port
+    }
+    with contextlib.suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if any(f"socket:[{inode}]" == str(fd.readlink()) for inode in inodes):
+                    return True
+    return False
 
 
 class _Appending:

@@ -94,6 +94,7 @@ class Cluster:
             "NOONDAY_KEYS": new_env_value(),
             "NOONDAY_AUTH_SECRET": SECRET,
             "NOONDAY_LOG_LEVEL": "INFO",
+            "NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8",
             "VICTIM_LOG": str(self.log),
         }
 
@@ -115,9 +116,10 @@ class Cluster:
         """Start a process in some roles without waiting for it."""
         return self._launch(roles, ["serve", "--roles", roles], **said)
 
-    def work(self, pool: str = "p", concurrency: int = 50, **said: Any) -> Process:
-        """Start a worker without waiting for it."""
-        words = ["worker", APP, "--pool", pool, "--concurrency", str(concurrency)]
+    def work(self, *pools: str, concurrency: int = 50, **said: Any) -> Process:
+        """Start a worker without waiting for it; of the pool p, if no other is named."""
+        named = [word for pool in pools or ("p",) for word in ("--pool", pool)]
+        words = ["worker", APP, *named, "--concurrency", str(concurrency)]
         return self._launch("worker", words, **said)
 
     async def have(self, **wanted: int) -> None:
@@ -227,9 +229,11 @@ class Cluster:
 
     # -- what it is asked ----------------------------------------------------------------------------------------------
 
-    async def ask(self, method: str, path: str, body: Any = None, *, api: Process | None = None) -> Answered:
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, api: Process | None = None, **more: str
+    ) -> Answered:
         """Send one request, once. Raises OSError or aiohttp.ClientError if it is not answered."""
-        headers = {"Authorization": f"Bearer {_token()}"}
+        headers = {"Authorization": f"Bearer {_token()}", **more}
         async with self._session.request(
             method, f"{(api or self.one('api')).url}{path}", json=body, headers=headers
         ) as response:

@@ -22,6 +22,7 @@ from tests.scenarios.cluster.cluster import Cluster, cluster_on
 from tests.scenarios.cluster.history import problems_in
 from tests.scenarios.life import effects_of, now_ms
 from tests.scenarios.process import until
+from tests.scenarios.receiver import Receiver
 
 SAY_EVERY_SEC = 5.0
 CAPS = {"maxRunning": 60, "pools": {"p": {"maxRunning": 50}}}
@@ -44,14 +45,19 @@ class Plan:
 async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
     """Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
     site = Site(folder, seats_of(plan.kinds))
-    async with site.up(), cluster_on(folder, site.directly, worker_drain_sec=4, worker_cancel_grace_sec=3) as cluster:
+    settings = {"worker_drain_sec": 4, "worker_cancel_grace_sec": 3}
+    async with (
+        site.up(),
+        cluster_on(folder, site.directly, **settings) as cluster,
+        Receiver(cluster.log, lambda: [worker.pid for worker in cluster.alive("worker")]) as receiver,
+    ):
         seats = {name: Seat(name, cluster, site.seen_from(name), wires) for name, wires in site.wires.items()}
         await cluster.ready(*(seat.process for seat in seats.values()))
         await cluster.known(*cluster.alive("worker"))
         await cluster.owned_by(plan.kinds["scheduler"])
         status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", CAPS)
         assert status == 200, answer
-        run = _Run(plan, cluster, site, seats, say)
+        run = _Run(plan, cluster, site, seats, receiver.url, say)
         await run.live()
         copy = await cluster.store.copy()
         life = run.life(copy)
@@ -64,15 +70,22 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
 
 class _Run:
     def __init__(
-        self, plan: Plan, cluster: Cluster, site: Site, seats: Mapping[str, Seat], say: Callable[[str], None]
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        site: Site,
+        seats: Mapping[str, Seat],
+        receiver: str,
+        say: Callable[[str], None],
     ) -> None:
+        """`receiver`: the URL that tasks call."""
         self.plan = plan
         self.cluster = cluster
         self.seats = seats
         self.say = say
         self.faults = Faults(cluster, site, seats)
         self.watcher = Watcher(site.postgres.url, cluster.store.schema)
-        self.users = [User(cluster, number, plan.seed) for number in range(plan.users)]
+        self.users = [User(cluster, number, plan.seed, receiver) for number in range(plan.users)]
         self.began_ms = now_ms()
         self.quiet_sec = plan.quiet_sec
         self.problems: list[str] = []

@@ -51,7 +51,7 @@ class Seat:
 
     def _launch(self) -> Process:
         if self.kind == "worker":
-            process = self._cluster.work(concurrency=CONCURRENCY, servers=self._servers)
+            process = self._cluster.work("p", "webhooks", concurrency=CONCURRENCY, servers=self._servers)
         else:
             process = self._cluster.serve(self.kind, servers=self._servers)
         for server in self._cuts:

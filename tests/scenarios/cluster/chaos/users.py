@@ -7,11 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 
 from tests.scenarios.cluster.cluster import Cluster, Job
-from tests.scenarios.life import now_ms
+from tests.scenarios.life import any_task, now_ms
 from tests.scenarios.process import job_body
 from tests.simulation.history import Answer
 
@@ -40,12 +41,15 @@ class User:
     """Asks one thing after the other and notes the answers. Leaves a job alone once a request about it was not answered:
     such a request may still happen, at any later time."""
 
-    def __init__(self, cluster: Cluster, number: int, seed: int) -> None:
+    def __init__(self, cluster: Cluster, number: int, seed: int, receiver: str) -> None:
+        """`receiver`: the URL that tasks call."""
         self.statuses: Counter[str] = Counter()
         self.surprises: list[str] = []
         """Answers that nobody should ever get."""
         self._cluster = cluster
         self._random = Random(f"user/{number}/{seed}")
+        self._receiver = receiver
+        self._tasks: list[str] = []
         self._jobs: dict[str, Job] = {}
         self._edits = 1
 
@@ -54,6 +58,8 @@ class User:
             choice = self._random.random()
             if choice < 0.02:
                 await self._create_many()
+            elif choice < 0.15:
+                await self._ask_for_a_task()
             elif choice < 0.55 or not self._jobs:
                 await self._create()
             else:
@@ -70,6 +76,21 @@ class User:
             self._jobs[job["jobId"]] = job
             if len(self._jobs) > RECENT:
                 del self._jobs[next(iter(self._jobs))]
+
+    async def _ask_for_a_task(self) -> None:
+        if not self._tasks or self._random.random() < 0.7:
+            task = await self._ask("create", "", "POST", "/v1/tasks", any_task(self._random, self._receiver))
+            if task is not None:
+                self._note("create", task["id"])
+                self._tasks = [*self._tasks[-RECENT:], task["id"]]
+            return
+        task = self._random.choice(self._tasks)
+        wish = self._random.choice(["pause", "resume", "delete"])
+        path = f"/v1/tasks/{task}"
+        if wish == "delete":
+            await self._ask("delete", task, "DELETE", path)
+        else:
+            await self._ask(wish, task, "PATCH", path, {"status": "PAUSED" if wish == "pause" else "SCHEDULED"})
 
     async def _create_many(self) -> None:
         bodies = [_any_job(self._random) for _ in range(self._random.choice(MANY))]
@@ -111,7 +132,8 @@ class User:
         with contextlib.suppress(OSError, aiohttp.ClientError):
             async with asyncio.timeout(ANSWER_SEC):
                 api = self._random.choice(apis)
-                status, answer, _ = await self._cluster.ask(method, path, body, api=api)
+                key = {"Idempotency-Key": uuid4().hex} if path.startswith("/v1/tasks") else {}
+                status, answer, _ = await self._cluster.ask(method, path, body, api=api, **key)
         self.statuses[str(status or "none")] += 1
         if 200 <= status < 300:
             if action not in ("create", "read"):
@@ -120,6 +142,7 @@ class User:
         if status in (0, UNAVAILABLE):
             self._note(f"{action}?", target, value, asked_ms)
             self._jobs.pop(target, None)
+            self._tasks = [task for task in self._tasks if task != target]
         elif status not in REFUSED and not _came_too_late(status, answer):
             self.surprises.append(f"{method} {path} was answered {status}: {answer}")
         return None
@@ -130,7 +153,9 @@ class User:
 
 def _came_too_late(status: int, answer: Any) -> bool:
     """Every flaw is an end that had passed when the request was read at last."""
-    return status == 422 and all(flaw["pointer"].endswith("endAt") for flaw in answer["errors"])
+    return status == 422 and all(
+        flaw["pointer"].endswith(("endAt", "end_date", "scheduled_at")) for flaw in answer["errors"]
+    )
 
 
 def _any_job(random: Random) -> Job:
