@@ -45,6 +45,8 @@ def _place_in_pool_and_time(job: dict[str, Any]) -> None:
             job[field] = year + job[field][4:]
     if isinstance(job.get("payload"), dict) and "webhook_url" in job["payload"]:
         job["payload"]["webhook_url"] = URL
+    if job.get("endpoint"):
+        job["endpoint"] = URL
     if job.get("interval"):
         job["interval"] = phrases.ALLOWED[0]
     if "from" in job and "to" in job:

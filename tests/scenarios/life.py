@@ -47,7 +47,9 @@ class Life:
             worker_guarded_from=0,
             webhooks_allow_networks="127.0.0.0/8",
         )
-        self.receiver = Receiver(self.server.log, lambda: [self.server.pid])
+        self.receiver = Receiver(
+            self.server.log, lambda: [self.server.pid], lambda: int(self.deaths[-1][0]) if self.deaths else 0
+        )
         self.answers: list[Answer] = []
         self.deaths: list[tuple[str, int]] = []
         self.over = False

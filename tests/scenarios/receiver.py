@@ -19,10 +19,11 @@ class Receiver:
     Each call is a line when it begins and a line when it was answered, in the same file as the handlers'.
     """
 
-    def __init__(self, log: Path, callers: Callable[[], Iterable[int]]) -> None:
-        """`callers`: the processes that may be calling."""
+    def __init__(self, log: Path, callers: Callable[[], Iterable[int]], last_dead: Callable[[], int]) -> None:
+        """`callers`: the processes that may be calling; `last_dead`: who died last, and may have called before."""
         self._log = log
         self._callers = callers
+        self._last_dead = last_dead
         self._pids: dict[object, int] = {}
         """Whose a connection is."""
 
@@ -53,11 +54,12 @@ class Receiver:
         return web.Response(status=500 if failed else 200, text="no" if failed else "yes")
 
     def _pid_of(self, request: web.Request) -> int:
-        """0 if the caller is gone."""
+        """A call whose caller is gone before we could ask whose it is was made by whoever died last."""
         transport = request.transport
         if transport not in self._pids:
             port = transport.get_extra_info("peername")[1] if transport else 0
-            self._pids[transport] = next((pid for pid in self._callers() if _has_connection(pid, port)), 0)
+            found = (pid for pid in self._callers() if _has_connection(pid, port))
+            self._pids[transport] = next(found, None) or self._last_dead()
         return self._pids[transport]
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -53,6 +53,9 @@ _EXAMPLES: dict[str, Schema] = {
 def narrow(components: dict[str, Schema], ref: str, *, name: str, instant: str) -> None:
     """Add to the generated schemas of tasks what their types do not say. `name` and `instant` are patterns."""
     _narrow_call(components["TaskPayload"]["properties"])
+    for option in components["NewSecret"]["properties"]["endpoint"]["anyOf"]:
+        if option.get("type") == "string":
+            option |= {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
     _narrow_retry(components, ref)
     for whole in ("TaskSpec", "TaskPatch"):
         _narrow_fields(components[whole]["properties"], ref, name, instant)

@@ -160,7 +160,8 @@ class WebhookSettings(Role, frozen=True, kw_only=True):
         ),
     ] = None
     ca_file: Annotated[
-        str | None, Meta(description="Who may have signed the receivers' certificates, in place of the system's list.")
+        str | None,
+        Meta(description="Who may have signed the receivers' certificates, besides those the system trusts."),
     ] = None
 
     @property

@@ -19,7 +19,7 @@ from tests.scenarios.cluster.chaos.site import Site
 from tests.scenarios.cluster.chaos.users import User
 from tests.scenarios.cluster.chaos.watch import Watcher
 from tests.scenarios.cluster.cluster import Cluster, cluster_on
-from tests.scenarios.cluster.history import problems_in
+from tests.scenarios.cluster.history import KILLED, problems_in
 from tests.scenarios.life import effects_of, now_ms
 from tests.scenarios.process import until
 from tests.scenarios.receiver import Receiver
@@ -49,7 +49,11 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
     async with (
         site.up(),
         cluster_on(folder, site.directly, **settings) as cluster,
-        Receiver(cluster.log, lambda: [worker.pid for worker in cluster.alive("worker")]) as receiver,
+        Receiver(
+            cluster.log,
+            lambda: [worker.pid for worker in cluster.alive("worker")],
+            lambda: _last_dead_worker(cluster),
+        ) as receiver,
     ):
         seats = {name: Seat(name, cluster, site.seen_from(name), wires) for name, wires in site.wires.items()}
         await cluster.ready(*(seat.process for seat in seats.values()))
@@ -66,6 +70,12 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
     report = Report(life, [*life.problems, *problems])
     (folder / "report.txt").write_text(report.text + "\n")
     return report
+
+
+def _last_dead_worker(cluster: Cluster) -> int:
+    workers = {str(process.pid) for process in cluster.processes if process.kind == "worker"}
+    dead = (fault.victim for fault in reversed(cluster.faults) if fault.kind == KILLED and fault.victim in workers)
+    return int(next(dead, 0))
 
 
 class _Run:
