@@ -1,6 +1,7 @@
 """What a webhook's URL may look like."""
 
 import re
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 import msgspec
@@ -31,6 +32,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{host}:{self.port}"
 
 
+@lru_cache(maxsize=4096)
 def read_url(text: str) -> Endpoint:
     """The endpoint of a URL that may be called. Raises InvalidInput with a flaw at `/payload/webhook_url`.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import executions_of, let_go_of_slots, rows_of, settle
+from noonday.drivers.sqlite.ledger import executions_of, insert_many, let_go_of_slots, rows_of, settle
 from noonday.drivers.sqlite.queries import load
 from noonday.ledger.ledger import as_json, move
 from noonday.ledger.pruning import LOOKED_AT, PruneWalk
@@ -84,7 +84,7 @@ class SqliteExecutions(Executions):
 
     async def keep_accounts(self, reports: Sequence[Report]) -> None:
         rows = account_rows(reports)
-        await self._database.write(lambda conn: conn.executemany(SQL.keep_accounts, rows))
+        await self._database.write(lambda conn: insert_many(conn, SQL.keep_accounts, rows))
 
     async def accounts(self, execution: ExecutionId) -> list[Account]:
         rows = await self._database.read(lambda conn: conn.execute(SQL.accounts, (execution,)).fetchall())

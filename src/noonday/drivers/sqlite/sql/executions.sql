@@ -114,8 +114,8 @@ UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 
 -- name: keep_accounts
 -- What is kept of some attempts: as many rows of values as there are.
-INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING;
+INSERT OR IGNORE INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
+VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: accounts
 -- What was kept of the attempts of an execution.
