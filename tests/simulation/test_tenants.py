@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
+from noonday.model.message import Dispatch
 from noonday.model.view import TenantInPool, TenantSettings
 from tests.simulation.embedded import USER, Simulation
 from tests.simulation.test_named_seeds import kill, play
@@ -257,3 +259,24 @@ def test_a_cap_in_a_pool_gives_no_tokens_of_the_rate_back() -> None:
     simulation = play(story)
     assert len(simulation.history.effects) == 20
     assert most_within(simulation, "slow", 1_000) <= 4
+
+
+def test_weights_are_told_to_workers() -> None:
+    told: set[tuple[str, int]] = set()
+
+    async def story(simulation: Simulation) -> None:
+        assert simulation.engine is not None
+        await settle_for(simulation, "two", TenantSettings(weight=2))
+        bus = simulation.engine.drivers.bus
+        publish = bus.publish
+
+        async def watched(dispatches: Sequence[Dispatch]) -> None:
+            told.update((each.tenant, each.weight) for each in dispatches)
+            await publish(dispatches)
+
+        bus.publish = watched  # type: ignore[method-assign]
+        await create_due_together(simulation, 1, one=3, two=3)
+        await asyncio.sleep(3)
+
+    play(story)
+    assert told == {("one", 1), ("two", 2)}

@@ -9,8 +9,8 @@ from noonday.worker.run import Run
 from tests.support.factories import NOW_MS, dispatch
 
 
-def run(tenant: str = "a", name: str | None = None) -> Run:
-    return Run(dispatch(name, tenant=tenant), Token(1, NOW_MS), None)
+def run(tenant: str = "a", name: str | None = None, weight: int = 1) -> Run:
+    return Run(dispatch(name, tenant=tenant, weight=weight), Token(1, NOW_MS), None)
 
 
 def names(runs: list[Run]) -> list[str]:
@@ -39,6 +39,37 @@ def test_whoever_comes_late_with_one_does_not_wait_for_many() -> None:
     ready.take(10)
     ready.append(run("b", "b1"))
     assert "b1" in names(ready.take(2))
+
+
+def test_turns_are_as_many_as_weights_say_however_large_they_are() -> None:
+    for scale in (1, 100):
+        ready = Ready()
+        for n in range(70):
+            for tenant, weight in (("a", 1), ("b", 2), ("c", 4)):
+                ready.append(run(tenant, f"{tenant}{n}", weight * scale))
+        for rounds in range(1, 11):
+            ready.take(7)
+            taken = Counter(each.dispatch.tenant for each in ready)
+            assert [70 - taken[tenant] for tenant in "abc"] == [rounds, 2 * rounds, 4 * rounds]
+
+
+def test_a_heavy_tenant_does_not_keep_a_light_one_waiting_for_more_than_its_share() -> None:
+    ready = Ready()
+    ready.extend(run("a", f"a{n}", 50) for n in range(200))
+    ready.take(100)
+    ready.append(run("b", "b1"))
+    assert "b1" in names(ready.take(52))
+
+
+def test_whoever_comes_and_goes_gets_no_more_than_its_share() -> None:
+    ready = Ready()
+    ready.extend(run("a", f"a{n}", 4) for n in range(100))
+    taken = Counter[str]()
+    for n in range(50):
+        if not any(each.dispatch.tenant == "b" for each in ready):
+            ready.append(run("b", f"b{n}"))
+        taken.update(each.dispatch.tenant for each in ready.take(1))
+    assert 9 <= taken["b"] <= 11
 
 
 def test_what_is_put_back_comes_first_again() -> None:

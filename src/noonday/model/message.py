@@ -43,6 +43,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Whom the handler calls, if it calls somebody."""
     secrets: tuple[bytes, ...] = ()
     """Ciphertext: what it signs its calls with."""
+    weight: int = 1
+    """How many turns its tenant has where tenants take turns."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):

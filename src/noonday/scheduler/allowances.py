@@ -4,9 +4,12 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from noonday.model.errors import TokensUnavailable
 from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
+from noonday.model.message import Dispatch
 from noonday.model.rate import Rate
 from noonday.model.shares import Shares, Within
 from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, capped_by, caps_of_tenant, of_pool, of_tenant_in, pool_in
@@ -171,6 +174,16 @@ class Allowances:
             for tenant, count in wanted.items()
             if (most := min(count, limit, rooms.get(tenant, limit))) > 0
         }
+
+    def weighed(self, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
+        """With the weights of their tenants, for workers to go by."""
+        if not self._weights:
+            return dispatches
+        return [
+            dispatch if weight is None else msgspec.structs.replace(dispatch, weight=weight)
+            for dispatch in dispatches
+            for weight in (self._weights.get(dispatch.tenant),)
+        ]
 
     def took(self, entries: Sequence[Entry]) -> None:
         """These are claimed, and count from now on."""

@@ -218,7 +218,7 @@ class Dispatcher:
     async def _follow_up(self, fired: Fired) -> None:
         try:
             if fired.dispatches:
-                await self._publisher.publish(fired.dispatches)
+                await self._publisher.publish(self._allowances.weighed(fired.dispatches))
                 self.on_published()
             self._to_seal += fired.batches
         finally:

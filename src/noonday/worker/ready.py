@@ -2,19 +2,23 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from noonday.worker.run import Run
 
 
 class Ready:
-    """Of each tenant in the order they came; tenants take turns. So whoever has one run to start does not wait for all that a
-    tenant with very many has had handed out ahead. How much each of them has handed out is up to the scheduler."""
+    """Of each tenant in the order they came; tenants take turns, as many as their weights say. So whoever has one run to start
+    does not wait for all that a tenant with very many has had handed out ahead."""
 
-    __slots__ = ("_by_tenant", "_count", "_turns")
+    __slots__ = ("_by_tenant", "_count", "_serial", "_turns", "_virtual")
 
     def __init__(self) -> None:
         self._by_tenant: dict[str, deque[Run]] = {}
-        self._turns: deque[str] = deque()
+        self._turns: list[tuple[float, int, str]] = []
+        """When the next turn of each tenant is, in a time of their own: one of weight 2 has two turns where others have one."""
+        self._virtual = 0.0
+        self._serial = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -29,7 +33,7 @@ class Ready:
         queue = self._by_tenant.get(tenant)
         if queue is None:
             self._by_tenant[tenant] = deque((run,))
-            self._turns.append(tenant)
+            self._next_turn(run, self._virtual)
         else:
             queue.append(run)
         self._count += 1
@@ -49,7 +53,7 @@ class Ready:
             queue = self._by_tenant.get(tenant)
             if queue is None:
                 self._by_tenant[tenant] = deque((run,))
-                self._turns.appendleft(tenant)
+                heappush(self._turns, (self._virtual, -1, tenant))
             else:
                 queue.appendleft(run)
         self._count += len(runs)
@@ -60,12 +64,16 @@ class Ready:
         self._count = 0
 
     def _take(self) -> Run:
-        tenant = self._turns.popleft()
+        self._virtual, _, tenant = heappop(self._turns)
         queue = self._by_tenant[tenant]
         run = queue.popleft()
         if queue:
-            self._turns.append(tenant)
+            self._next_turn(queue[0], self._virtual)
         else:
             del self._by_tenant[tenant]
         self._count -= 1
         return run
+
+    def _next_turn(self, run: Run, after: float) -> None:
+        self._serial += 1
+        heappush(self._turns, (after + 1 / max(run.dispatch.weight, 1), self._serial, run.dispatch.tenant))
