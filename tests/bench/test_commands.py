@@ -55,6 +55,20 @@ def test_handlers_wait_at_the_same_time(tmp_path: Path) -> None:
     assert document["fired"] == document["at_once"] == document["settings"]["concurrency"] == 150
 
 
+@pytest.mark.slow
+def test_webhooks_are_called_at_the_same_time(tmp_path: Path) -> None:
+    document = bench(tmp_path, "webhooks", "--calls", "150", "--seconds", "2", "--head-start", "2")
+    assert document["fired"] == document["at_once"] == 150
+
+
+@pytest.mark.slow
+def test_webhooks_are_called_on_a_cluster(tmp_path: Path, servers: None) -> None:
+    document = bench(tmp_path, "webhooks", "--calls", "300", "--rung", "cluster", "--workers", "2")
+    assert document["fired"] == 300
+    assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
+    assert document["cpu_us_per_job_by"]["caller"] > 0
+
+
 def test_roles_are_counted_on_a_cluster_only(tmp_path: Path) -> None:
     ended = run(tmp_path, "burst", "--workers", "2")
     assert ended.returncode == 2

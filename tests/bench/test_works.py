@@ -2,7 +2,7 @@
 
 import pytest
 
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Work
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Webhooks, Work
 from noonday.model.job import anchor_of, check, rule_of
 
 NOW_MS = 1_800_000_000_000
@@ -12,6 +12,7 @@ WEEK_MS = 7 * 86_400_000
 WORKS = [
     Burst(20),
     Waiting(20, seconds=3),
+    Webhooks(20, seconds=3, url="http://127.0.0.1:9000/"),
     Stream(rate=3, seconds=7),
     Stream(rate=2000, seconds=0.1),
     Crons(7, every_sec=2, seconds=5),

@@ -21,7 +21,7 @@ from noonday.bench.figures import Created, Figures
 from noonday.bench.fleet import Running
 from noonday.bench.measure import Tell, measure
 from noonday.bench.rig import Rig
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Tenants, Waiting, Work
+from noonday.bench.works import AtRest, Burst, Crons, Stream, Tenants, Waiting, Webhooks, Work
 from noonday.model.errors import NoondayError
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.settings import Settings
@@ -40,7 +40,7 @@ Ground = DataFile | Running
 class Order(msgspec.Struct, frozen=True):
     """What to do, and on what; callers over HTTP need no ground."""
 
-    part: Burst | Stream | Crons | Waiting | Tenants | AtRest | Bulk | Calls
+    part: Burst | Stream | Crons | Waiting | Webhooks | Tenants | AtRest | Bulk | Calls
     ground: Ground | None = None
     head_start_sec: float = 0
 

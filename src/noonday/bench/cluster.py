@@ -72,6 +72,9 @@ class ClusterRig(Rig):
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
         await self._node.intake.desk.put_tenant(OWNER, tenant, settings)
 
+    async def make_secret(self) -> None:
+        await self._node.intake.secrets.make_first(OWNER.tenant)
+
     def check(self) -> None:
         if self._node.failed.done():
             raise BenchFailed(f"the process that creates jobs stopped: {self._node.failed.exception()!r}")

@@ -67,16 +67,16 @@ class ClusterWorkshop(Workshop):
         return self._size.counts() | site.circumstances()
 
     @contextmanager
-    def _ground(self, place: str) -> Iterator[Ground]:
-        with self._fleet(place) as started:
+    def _ground(self, place: str, *, calls: bool = False) -> Iterator[Ground]:
+        with self._fleet(place, calls=calls) as started:
             yield Running(started.members, self._servers)
 
     @contextmanager
-    def _fleet(self, place: str, *, api: bool = False) -> Iterator[Fleet]:
+    def _fleet(self, place: str, *, api: bool = False, calls: bool = False) -> Iterator[Fleet]:
         """When it does its work."""
         site = self._sites[place]
         epochs = site.prepare()
-        with fleet(self._size.roles(api=api), self.directory, site.environment) as started:
+        with fleet(self._size.roles(api=api, calls=calls), self.directory, site.environment) as started:
             site.await_settled(epochs, started.members)
             yield started
 

@@ -25,7 +25,7 @@ from noonday.worker.host import HandlerThread
 
 EMBEDDED = "embedded"
 ENGINE = "engine"
-_COUNT = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_")
+_COUNT = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_", "NOONDAY_WEBHOOKS_")
 
 
 def environment(*more: str) -> dict[str, str]:
@@ -91,6 +91,9 @@ class EmbeddedRig(Rig):
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
         await self._engine.desk.put_tenant(OWNER, tenant, settings)
+
+    async def make_secret(self) -> None:
+        await self._engine.secrets.make_first(OWNER.tenant)
 
     def check(self) -> None:
         if self._engine.failed.done():

@@ -14,11 +14,14 @@ from noonday.bench.served import Process, complaints_in, stopped_afterwards
 
 CLUSTER = "cluster"
 WORKER = "worker"
+CALLER = "caller"
+"""A worker that calls webhooks."""
 API = "api"
 _COMMANDS = {
     "scheduler": ("serve", "--roles", "scheduler"),
     "recorder": ("serve", "--roles", "recorder"),
     WORKER: ("worker", "noonday.bench.handlers:app"),
+    CALLER: ("worker", "--pool", "webhooks"),
     API: ("serve", "--roles", "api"),
 }
 
@@ -46,12 +49,12 @@ class FleetSize:
     def counts(self) -> dict[str, int]:
         return {"schedulers": self.schedulers, "recorders": self.recorders, "workers": self.workers}
 
-    def roles(self, *, api: bool = False) -> list[str]:
+    def roles(self, *, api: bool = False, calls: bool = False) -> list[str]:
         """One for each process."""
         return [
             *["scheduler"] * self.schedulers,
             *["recorder"] * self.recorders,
-            *[WORKER] * self.workers,
+            *[CALLER if calls else WORKER] * self.workers,
             *[API] * api,
         ]
 

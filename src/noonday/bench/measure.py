@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from noonday.bench import BenchFailed
 from noonday.bench.figures import Figures, OfTenant, by_tenant, tally, total, us_per_job, used_between
 from noonday.bench.notes import Seen
+from noonday.bench.receiver import notes_of
 from noonday.bench.rig import Rig
-from noonday.bench.works import Tenants, Waiting, Work
+from noonday.bench.works import Tenants, Waiting, Webhooks, Work
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId, TenantId, execution_id
 from noonday.wiring.application import OWNER
@@ -57,6 +58,8 @@ class _Run:
     async def create(self, head_start: float) -> None:
         work, begun, used_before = self._work, time.perf_counter(), self._rig.used_sec()
         self._begin_ms = self._rig.now_ms() + round(head_start * 1000)
+        if isinstance(work, Webhooks):
+            await self._rig.make_secret()
         if isinstance(work, Tenants):
             await self._create_of_tenants(work)
         else:
@@ -65,7 +68,7 @@ class _Run:
         self._create_used = used_between(used_before, self._rig.used_sec())
         self._expected = _expected(work, self._begin_ms)
         self._last_due_ms = max(max(work.times(place, self._begin_ms)) for place in range(work.jobs))
-        self._over_ms = self._last_due_ms + (work.lasts_ms if isinstance(work, Waiting) else 0)
+        self._over_ms = self._last_due_ms + (work.lasts_ms if isinstance(work, Waiting | Webhooks) else 0)
 
     async def _create_of_tenants(self, work: Tenants) -> None:
         for party in work.parties:
@@ -110,7 +113,7 @@ class _Run:
 
     def _all_started(self) -> bool:
         """As far as that can be seen."""
-        started = self._rig.started()
+        started = None if isinstance(self._work, Webhooks) else self._rig.started()
         return self._rig.now_ms() >= self._over_ms if started is None else started >= self._expected
 
     async def _all_recorded(self) -> bool:
@@ -119,6 +122,8 @@ class _Run:
     async def figures(self) -> Figures:
         self._tell("comparing", self._expected, self._expected)
         work, seen = self._work, await self._rig.finish()
+        if isinstance(work, Webhooks):
+            seen = await asyncio.to_thread(notes_of, work.url)
         recorded = await self._rig.succeeded(self._begin_ms, self._last_due_ms)
         return self._compared(work, seen, recorded, await self._rig.circumstances())
 
@@ -148,7 +153,7 @@ class _Run:
             rss_mb_by=rss,
             rss_peak_mb_by=rss_peak,
             created_per_s=round(self._created_per_s, 1),
-            at_once=seen.at_once if isinstance(work, Waiting) else None,
+            at_once=seen.at_once if isinstance(work, Waiting | Webhooks) and work.seconds else None,
             settings=settings,
             tenants=self._by_tenant(work, seen) if isinstance(work, Tenants) else None,
         )

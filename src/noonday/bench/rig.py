@@ -36,6 +36,10 @@ class Rig(ABC):
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None: ...
 
     @abstractmethod
+    async def make_secret(self) -> None:
+        """For webhooks to be signed with."""
+
+    @abstractmethod
     def check(self) -> None:
         """Raises BenchFailed if the engine has stopped."""
 

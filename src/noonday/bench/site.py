@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from noonday.bench import BenchFailed
-from noonday.bench.fleet import WORKER, Member, by_role, check_members
+from noonday.bench.fleet import CALLER, WORKER, Member, by_role, check_members
 from noonday.bench.machine import settings_used
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.migrations import migrate
@@ -87,7 +87,8 @@ class Site:
             return [row[0] for row in await database.fetch("SELECT epoch FROM partitions ORDER BY partition")]
 
     async def _await_settled(self, epochs: list[int], members: list[Member]) -> None:
-        workers, deadline = by_role(members).get(WORKER, []), time.monotonic() + SETTLED_WITHIN_SEC
+        roles, deadline = by_role(members), time.monotonic() + SETTLED_WITHIN_SEC
+        workers = [*roles.get(WORKER, ()), *roles.get(CALLER, ())]
         async with watching(self.settings) as database:
             while not await _is_settled(database, epochs, workers):
                 check_members(members)

@@ -6,9 +6,12 @@ import msgspec
 
 from noonday.model.job import JobSpec, JobType, Target, instant_of
 from noonday.model.view import TenantSettings
+from noonday.tasks.translating import to_job_spec
+from noonday.tasks.wire import TaskPayload, TaskSpec, TaskType
 
 TARGET = Target("bench", "bench.note")
 WAITING = Target("bench", "bench.wait")
+BODY = {"type": "bench.called", "data": {"text": "x" * 200}}
 
 
 class Burst(msgspec.Struct, frozen=True, tag="burst"):
@@ -63,6 +66,30 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
 
     def spec(self, place: int, begin_ms: int) -> JobSpec:
         return msgspec.structs.replace(one_shot(begin_ms), target=WAITING, payload=self.seconds)
+
+    def times(self, place: int, begin_ms: int) -> Sequence[int]:
+        return (begin_ms,)
+
+
+class Webhooks(msgspec.Struct, frozen=True, tag="webhooks"):
+    """Tasks that are all due at one instant, and call somebody who answers after a while."""
+
+    jobs: int
+    seconds: float
+    url: str = ""
+
+    @property
+    def lasts_ms(self) -> int:
+        return round(self.seconds * 1000)
+
+    def spec(self, place: int, begin_ms: int) -> JobSpec:
+        task = TaskSpec(
+            type=TaskType.ONE_TIME,
+            payload=TaskPayload(webhook_url=self.url, body=BODY),
+            scheduled_at=instant_of(begin_ms),
+            timeout_seconds=self.seconds + 60,
+        )
+        return to_job_spec(task, begin_ms - 1)
 
     def times(self, place: int, begin_ms: int) -> Sequence[int]:
         return (begin_ms,)
@@ -155,7 +182,7 @@ class Tenants(msgspec.Struct, frozen=True, tag="tenants"):
         raise IndexError(place)
 
 
-Work = Burst | Stream | Crons | Waiting | Tenants
+Work = Burst | Stream | Crons | Waiting | Webhooks | Tenants
 
 _DAY_MS = 86_400_000
 _ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Tokyo")

@@ -22,8 +22,9 @@ from noonday.bench.figures import Created, Figures
 from noonday.bench.fleet import FleetSize
 from noonday.bench.ledger import open_ledger
 from noonday.bench.measure import Tell, longest_sec
+from noonday.bench.receiver import receiving
 from noonday.bench.served import Process, Up, stopped_afterwards, token_for
-from noonday.bench.works import AtRest, Work
+from noonday.bench.works import AtRest, Webhooks, Work
 from noonday.model.job import Target
 
 START_AND_STOP_SEC = 60
@@ -73,8 +74,8 @@ class Workshop(ABC):
         """What the figures depend on besides the code."""
 
     @abstractmethod
-    def _ground(self, place: str) -> AbstractContextManager[Ground]:
-        """What a process needs to measure there."""
+    def _ground(self, place: str, *, calls: bool = False) -> AbstractContextManager[Ground]:
+        """What a process needs to measure there: to call webhooks, if it `calls`."""
 
     @abstractmethod
     def _environment(self, place: str | None) -> Mapping[str, str]: ...
@@ -91,6 +92,10 @@ class Workshop(ABC):
         if place is None:
             with self.passing_place() as passing:
                 return self.measure(work, place=passing, head_start=head_start)
+        if isinstance(work, Webhooks) and not work.url:
+            with receiving(work.seconds) as url:
+                work = msgspec.structs.replace(work, url=url)
+                return self.measure(work, place=place, head_start=head_start)
         ahead = self.head_start_sec(work.jobs) if head_start is None else head_start
         figures = self._do_at(place, work, longest_sec(work, ahead), ahead).figures
         assert figures
@@ -122,7 +127,7 @@ class Workshop(ABC):
 
     def _do_at(self, place: str, part: Work | AtRest | Bulk, limit_sec: float, head_start: float = 0) -> Line:
         self.tell("starting", 0, 0)
-        with self._ground(place) as ground:
+        with self._ground(place, calls=isinstance(part, Webhooks)) as ground:
             return self._do(Order(part, ground, head_start), limit_sec, self._environment(place))
 
     def _do(self, order: Order, limit_sec: float, environ: Mapping[str, str]) -> Line:
@@ -196,7 +201,7 @@ class EmbeddedWorkshop(Workshop):
     def circumstances(self) -> dict[str, Any]:
         return embedded_circumstances(settings_for(str(self.directory / "any.db"), self._environ))
 
-    def _ground(self, place: str) -> AbstractContextManager[Ground]:
+    def _ground(self, place: str, *, calls: bool = False) -> AbstractContextManager[Ground]:
         return nullcontext(DataFile(place))
 
     def _environment(self, place: str | None) -> Mapping[str, str]:
@@ -210,7 +215,8 @@ def open_workshop(
     """In a new directory below `parent`, or where the system has its temporary files; on a cluster, if it has a size."""
     environ = environment(*(ON_CLUSTER if size else ()))
     if concurrency:
-        environ["NOONDAY_WORKER_CONCURRENCY"] = str(concurrency)
+        environ["NOONDAY_WORKER_CONCURRENCY"] = environ["NOONDAY_WEBHOOKS_CONCURRENCY"] = str(concurrency)
+    environ["NOONDAY_WEBHOOKS_ALLOW_NETWORKS"] = "127.0.0.0/8"
     with TemporaryDirectory(prefix="noonday-bench-", dir=parent) as name:
         if not size:
             yield EmbeddedWorkshop(Path(name), tell, environ)

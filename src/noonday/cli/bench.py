@@ -19,7 +19,7 @@ from noonday.bench.fleet import CLUSTER, FleetSize
 from noonday.bench.machine import IN_MEMORY, filesystem_of
 from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds, of_tenants
 from noonday.bench.rest import Compared, RestSize, measure_rest
-from noonday.bench.works import AtRest, Burst, Crons, Party, Stream, Tenants, Waiting, Work
+from noonday.bench.works import AtRest, Burst, Crons, Party, Stream, Tenants, Waiting, Webhooks, Work
 from noonday.bench.workshop import Workshop, open_workshop
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Group
@@ -47,6 +47,7 @@ Examples:
   noonday bench burst --rung cluster --schedulers 2 --workers 2
   noonday bench tenants --due big=200000 --due small=200 --alone small
   noonday bench tenants --due a=50000 --due b=50000 --weight b=4
+  noonday bench webhooks --calls 10000 --seconds 20
 """
 
 _positive = click.IntRange(min=1)
@@ -157,6 +158,20 @@ def waiting(jobs: int, seconds: float, concurrency: int | None, **options: Any) 
     memory that took, is told.
     """
     _measure(Waiting(jobs, seconds), asked={"seconds": seconds}, concurrency=concurrency or jobs, **options)
+
+
+@bench.command()
+@click.option("--calls", "--jobs", "jobs", type=_positive, default=20_000, show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0), default=0, help="How long the receiver takes to answer.")
+@measuring_options
+def webhooks(jobs: int, seconds: float, concurrency: int | None, **options: Any) -> None:
+    """Tasks that are all due at one instant, and call a receiver here.
+
+    It is a process of its own, which notes who called and when. With --seconds all calls are in flight at once, unless
+    --concurrency says otherwise: how many really were, and what memory that took, is told.
+    """
+    room = concurrency or (jobs if seconds else None)
+    _measure(Webhooks(jobs, seconds), asked={"seconds": seconds}, concurrency=room, **options)
 
 
 @bench.command()
@@ -386,7 +401,7 @@ def _details(document: Document) -> list[Text]:
         if len(document.get(key, ())) > 1
     ]
     if document.get("at_once") is not None:
-        lines.append(f"waiting at once: {document['at_once']:,}")
+        lines.append(f"at once: {document['at_once']:,}")
     return [Text(line) for line in (*lines, "")] if lines else []
 
 

@@ -1,16 +1,16 @@
 """Headers as they may be kept and shown."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 REDACTED = "[redacted]"
 _SECRET = frozenset({"authorization", "cookie", "set-cookie", "x-api-key", "proxy-authorization"})
 
 
-def redacted(headers: Iterable[tuple[str, str]], also: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
+def redacted(headers: Iterable[tuple[str, str]], also: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
     """Secrets, and those that a user names besides, lose their value."""
-    secret = _SECRET.union(name.lower() for name in also)
-    return tuple((name, REDACTED if name.lower() in secret else value) for name, value in headers)
+    secret = _SECRET.union(map(str.lower, also)) if also else _SECRET
+    return tuple([(name, REDACTED if name.lower() in secret else value) for name, value in headers])
 
 
 def redacted_call(payload: Any) -> Any:

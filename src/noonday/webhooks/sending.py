@@ -21,6 +21,7 @@ SEALED_FOR = "webhook-secrets"
 """What the ciphertext of a secret is bound to, besides its tenant."""
 DEFAULT_TIMEOUT_SEC = 30.0
 _KEPT_BODY = 65_536
+_MOST_OPENED = 10_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,6 +59,8 @@ class Sender:
         self._caller = caller
         self._keyring = keyring
         self._user_agent = user_agent
+        self._opened: dict[tuple[str, tuple[bytes, ...]], list[str]] = {}
+        """Secrets that were opened before, by tenant and ciphertext: most calls of a tenant are signed with the same."""
 
     async def send(self, ctx: Context, call: Call) -> Answer:
         """Raises CallFailed. The account of the attempt is in the context, whatever comes of it."""
@@ -88,12 +91,18 @@ class Sender:
         return Request(call.method, call.webhook_url, headers, body)
 
     def _secrets(self, ctx: Context) -> list[str]:
-        context = context_of(ctx.tenant, SEALED_FOR)
-        secrets = [self._keyring.open(sealed, context).decode() for sealed in ctx._dispatch.secrets]
-        if not secrets:
+        sealed = ctx._dispatch.secrets
+        if not sealed:
             failure = Failure("NoSecret", "there is no valid secret to sign with: make one at /v1/webhook-secrets")
             raise CallFailed(failure)
-        return secrets
+        opened = self._opened.get((ctx.tenant, sealed))
+        if opened is None:
+            if len(self._opened) >= _MOST_OPENED:
+                self._opened.clear()
+            context = context_of(ctx.tenant, SEALED_FOR)
+            opened = [self._keyring.open(each, context).decode() for each in sealed]
+            self._opened[ctx.tenant, sealed] = opened
+        return opened
 
 
 def body_of(call: Call) -> tuple[bytes, str | None]:

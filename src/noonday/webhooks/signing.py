@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -205,6 +206,7 @@ class _Public(_Checker):
         return True
 
 
+@lru_cache(1024)
 def _signer(secret: str) -> _Signer:
     if secret.startswith(SHARED):
         return _Shared(_shared_key(secret))
