@@ -200,6 +200,11 @@ EMBEDDED = (
             Aim("  start-up, s", lambda d: d["startup_sec"], most=3),
         ),
     ),
+    Work(
+        "webhooks",
+        ("webhooks", "--calls", "20000", "--concurrency", "300"),
+        (Aim("webhooks, called/s", recorded),),
+    ),
     *of_tenants(""),
 )
 
@@ -253,6 +258,19 @@ CLUSTER = (
         (
             Aim("cluster: waiting at once in one worker", lambda d: d["at_once"], least=10_000),
             Aim("  its memory at its peak, MB", peak_of_worker, most=1_000),
+        ),
+    ),
+    Work(
+        "cluster-webhooks",
+        ("webhooks", *ON_CLUSTER, "--calls", "20000", "--concurrency", "300", "--workers", "2"),
+        (Aim("cluster: webhooks, two workers, called/s", recorded, least=3_000),),
+    ),
+    Work(
+        "cluster-webhooks-slow",
+        ("webhooks", *ON_CLUSTER, "--calls", "10000", "--seconds", "20"),
+        (
+            Aim("cluster: webhooks in flight at once in one worker", lambda d: d["at_once"], least=10_000),
+            Aim("  its memory at its peak, MB", lambda d: d["rss_peak_mb_by"]["caller"], most=1_000),
         ),
     ),
     Work(
