@@ -100,6 +100,7 @@ class Desk:
         self._quotas = Quotas(archive, clock)
         self.receipts = Receipts(jobs, keyring, clock)
         self.on_placed: Callable[[], None] = lambda: None
+        self.on_created: Callable[[int, int], None] = lambda jobs, tasks: None
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
@@ -232,8 +233,14 @@ class Desk:
         upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread)
         answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
         room.made = answers.count(None)
+        self._count_new(drafts, answers)
         await self._hint_new(drafts, answers, now_ms)
         return answers
+
+    def _count_new(self, drafts: "Sequence[_Draft]", answers: Sequence[Applied | None]) -> None:
+        new = [draft.new.job for draft, answer in zip(drafts, answers, strict=True) if answer is None]
+        tasks = sum(job.spec.target.endpoint is not None for job in new)
+        self.on_created(len(new) - tasks, tasks)
 
     def _view_of(self, draft: "_Draft", answer: Applied | None) -> JobView:
         if answer is None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from noonday.model.execution import FINAL
 from noonday.model.usage import Usage
 
 OTHERS = "(others)"
@@ -15,6 +16,9 @@ class Metrics:
     def __init__(self, max_tenants: int = 0) -> None:
         """`max_tenants`: how many tenants are counted by their names, the first that are seen; 0: tenants are not counted."""
         self.registry = registry = CollectorRegistry()
+        self.created = Counter(
+            "noonday_jobs_created_total", "Jobs created, by the door they came through.", ["door"], registry=registry
+        )
         self.due = Counter(
             "noonday_due_total", "Entries of the timeline that came due and were claimed.", registry=registry
         )
@@ -49,6 +53,12 @@ class Metrics:
         self.workers = Gauge("noonday_workers", "Workers alive.", registry=registry)
         self.pool_workers = Gauge(
             "noonday_pool_workers", "Workers alive that serve a pool.", ["pool"], registry=registry
+        )
+        self.slots = Gauge(
+            "noonday_worker_slots", "Handlers that this worker may run at once.", ["pool"], registry=registry
+        )
+        self.busy_slots = Gauge(
+            "noonday_busy_slots", "Handlers that this worker runs now.", ["pool"], registry=registry
         )
         self.workers_lost = Counter(
             "noonday_workers_lost_total", "Workers judged lost while they ran something.", registry=registry
@@ -85,6 +95,11 @@ class Metrics:
         self.tenant_run_seconds = Counter(
             "noonday_tenant_run_seconds_total", "How long the runs of a tenant took.", ["tenant"], registry=registry
         )
+        # Those that are looked for begin at 0: what appears with a value has no rate.
+        for door in ("jobs", "tasks"):
+            self.created.labels(door)
+        for state in sorted(FINAL):
+            self.executions.labels(state.name)
         self._max_tenants = max_tenants
         self._named_tenants: set[str] = set()
         self._answers_by_class = [self.answers.labels(f"{first}xx") for first in range(1, 6)]
@@ -111,6 +126,15 @@ class Metrics:
                 return OTHERS
             self._named_tenants.add(tenant)
         return tenant
+
+    def count_created(self, jobs: int, tasks: int) -> None:
+        self.created.labels("jobs").inc(jobs)
+        self.created.labels("tasks").inc(tasks)
+
+    def watch_slots(self, pool: str, slots: int, busy: Callable[[], float]) -> None:
+        """Whoever scrapes is told how many of a worker's slots are busy as of then."""
+        self.slots.labels(pool).set(slots)
+        self.busy_slots.labels(pool).set_function(busy)
 
     def watch_tick(self, loop: str, age_sec: Callable[[], float]) -> None:
         """Whoever scrapes is told how long ago a loop came round as of then, also if everything else stands still."""

@@ -118,6 +118,7 @@ class IntakePart:
             tracing=around.tracing,
             new_id=new_id,
         )
+        self.desk.on_created = around.metrics.count_created
         self.secrets = SecretDesk(drivers.endpoints, self.desk.receipts, drivers.keyring, drivers.clock)
         self.tasks = TaskDesk(
             self.desk, self.reading, self.secrets, drivers.archive, drivers.executions, drivers.clock, viewer

@@ -7,6 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 
 import structlog
@@ -140,6 +141,13 @@ class Worker:
         self._partition = await self._bus.join(self.id, self._options.concurrency)
         await self._bus.report(self._partition, [self._hello()])
         self._last_beat = self._last_round = self._clock.monotonic()
+        for pool, slots in self._options.concurrency.items():
+            self._metrics.watch_slots(pool, slots, partial(self._busy, pool))
+
+    def _busy(self, pool: str) -> int:
+        return sum(
+            run.dispatch.pool == pool and not run.ended_ms and bool(run.begun_at) for run in self._active.values()
+        )
 
     async def close(self) -> None:
         """Finish what runs, within the drain time; return the rest without spending an attempt; say good-bye."""
