@@ -32,6 +32,19 @@ def trace_to_tell(span: Span | None) -> str | None:
     return _traceparent(span) if span is not None and span.get_span_context().trace_flags.sampled else None
 
 
+def present_traceparent() -> str | None:
+    """Of the span that goes on where this is called, if it is kept: for whoever is called from here."""
+    return trace_to_tell(trace.get_current_span())
+
+
+def tell_of_call(method: str, host: str, status: int | None) -> None:
+    """Of the call that the span which goes on here was for."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        answered = {} if status is None else {"http.response.status_code": status}
+        span.set_attributes({"http.request.method": method, "server.address": host, **answered})
+
+
 class Tracing:
     """`Tracing(None)` is off. `flush` sends what has not been sent."""
 

@@ -13,7 +13,7 @@ from noonday.worker.context import Context
 from noonday.worker.handler import Handler, Mode
 
 if TYPE_CHECKING:
-    from noonday.webhooks.calling import Caller
+    from noonday.webhooks.sending import Sender
 
 POOL, NAME = "webhooks", "webhook.call"
 SLACK_SEC = 5.0
@@ -39,7 +39,7 @@ class WebhookHandler:
         self._allow_networks = allow_networks
         self._connections = connections
         self._ca_file = ca_file
-        self._caller: Caller | None = None
+        self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def handler(self) -> Handler:
@@ -47,30 +47,28 @@ class WebhookHandler:
         return Handler(NAME, POOL, self.call, Mode.ASYNC, _decode, _encode, doc=doc, slack_sec=SLACK_SEC)
 
     async def call(self, ctx: Context, payload: Any) -> Any:
-        from noonday.webhooks.sending import Sender
-
-        return await Sender(self._open(), self._keyring, self._user_agent).send(ctx, payload)
+        return await self._open().send(ctx, payload)
 
     async def close(self) -> None:
         """Cut what is open. From any loop."""
-        if self._caller is None or self._loop is None:
+        if self._sender is None or self._loop is None:
             return
-        caller, self._caller = self._caller, None
+        sender, self._sender = self._sender, None
         if self._loop is asyncio.get_running_loop():
-            await caller.close()
+            await sender.close()
         else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(caller.close(), self._loop))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sender.close(), self._loop))
 
-    def _open(self) -> "Caller":
-        from noonday.webhooks.addresses import Networks
-        from noonday.webhooks.calling import Caller
+    def _open(self) -> "Sender":
+        if self._sender is None:
+            from noonday.webhooks.addresses import Networks
+            from noonday.webhooks.calling import Caller
+            from noonday.webhooks.sending import Sender
 
-        if self._caller is None:
             self._loop = asyncio.get_running_loop()
-            self._caller = Caller(
-                Networks(self._allow_networks), self._clock, limit=self._connections, ca_file=self._ca_file
-            )
-        return self._caller
+            caller = Caller(Networks(self._allow_networks), self._clock, limit=self._connections, ca_file=self._ca_file)
+            self._sender = Sender(caller, self._keyring, self._user_agent)
+        return self._sender
 
 
 def _decode(payload: bytes) -> Any:

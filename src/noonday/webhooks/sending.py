@@ -11,6 +11,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import DoNotRetry
 from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
+from noonday.runtime.tracing import present_traceparent, tell_of_call
 from noonday.webhooks.calling import Caller, Exchange, Request
 from noonday.webhooks.judging import Judgement, Verdict, judge
 from noonday.webhooks.signing import sign
@@ -62,6 +63,9 @@ class Sender:
         self._opened: dict[tuple[str, tuple[bytes, ...]], list[str]] = {}
         """Secrets that were opened before, by tenant and ciphertext: most calls of a tenant are signed with the same."""
 
+    async def close(self) -> None:
+        await self._caller.close()
+
     async def send(self, ctx: Context, call: Call) -> Answer:
         """Raises CallFailed. The account of the attempt is in the context, whatever comes of it."""
         if (endpoint := str(read_url(call.webhook_url))) != ctx._dispatch.endpoint:
@@ -69,6 +73,7 @@ class Sender:
             raise DoNotRetry(f"the job is for {ctx._dispatch.endpoint}, and its URL is of {endpoint}")
         request = self._request(ctx, call)
         exchange = await self._caller.call(request, ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC)
+        tell_of_call(request.method, read_url(request.url).host, exchange.status)
         ctx._account = account_of(request, exchange)
         judgement = judge(exchange)
         if judgement.verdict is Verdict.SUCCEEDED and exchange.status is not None:
@@ -85,7 +90,7 @@ class Sender:
             "noonday-attempt": str(ctx.attempt),
             "noonday-token": str(ctx.token),
             "noonday-scheduled-at": ctx.scheduled_at.isoformat().replace("+00:00", "Z"),
-            "traceparent": ctx.traceparent,
+            "traceparent": present_traceparent() or ctx.traceparent,
             **sign(self._secrets(ctx), ctx.execution_id, int(time.time()), body),
         }
         return Request(call.method, call.webhook_url, headers, body)
