@@ -29,7 +29,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "worker-demo": ("worker",),
     "worker-etl": ("worker", "cluster_app:app", "--pool", "batch-etl"),
     "worker-emails": ("worker", "cluster_app:app", "--pool", "emails"),
-    "worker-webhooks": ("worker", "--pool", "webhooks"),
+    "worker-webhooks": ("worker", "--pool", "webhooks", "--pool", "notices"),
 }
 """What `noonday` is told, for each process. Each has the port after the one before."""
 PATIENCE_SEC = 120.0

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 
+from noonday.alerts.desk import AlertDesk
+from noonday.alerts.posting import Post
+from noonday.alerts.preferences import PreferenceDesk, Seal
 from noonday.api.app import create_app
 from noonday.api.limits import ApiLimits
 from noonday.crypto.keyring import Keyring
@@ -18,15 +21,19 @@ from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
+from noonday.mail.smtp import MailServer, SmtpChannel
 from noonday.model.caller import Caller
 from noonday.model.errors import Unauthorized
 from noonday.model.ids import JobId, TenantId
+from noonday.model.notice import ChannelType
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Flag
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.desk import TaskDesk
+from noonday.tasks.endpoints import EndpointDesk
+from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretDesk
 
 NOON_MS = 1_893_499_200_000
@@ -101,6 +108,7 @@ class Backstage:
     tasks: TaskDesk
     secrets: SecretDesk
     signals: ShakySignals
+    preferences: PreferenceDesk
     tokens: Tokens = field(default_factory=Tokens)
     pulse: Pulse = field(default_factory=Pulse)
 
@@ -125,8 +133,14 @@ class Backstage:
             tracing=Tracing(None),
         )
         secrets = SecretDesk(store.endpoints, desk.receipts, keyring, clock)
-        tasks = TaskDesk(desk, reading, secrets, store.archive, store.executions, clock, viewer)
-        return cls(store, desk, reading, tasks, secrets, signals)
+        warden = HealthWarden(store.endpoints, desk)
+        endpoints = EndpointDesk(store.endpoints, warden, desk.receipts, clock)
+        tasks = TaskDesk(desk, reading, secrets, store.archive, store.executions, clock, viewer, endpoints)
+        return cls(store, desk, reading, tasks, secrets, signals, _preferences(store, desk, secrets, keyring, clock))
+
+    @property
+    def alerts(self) -> AlertDesk:
+        return AlertDesk(self.store.alerts, self.desk.receipts, StandingClock())
 
     def app(self, limits: ApiLimits) -> Starlette:
         return create_app(
@@ -138,11 +152,27 @@ class Backstage:
             self.pulse,
             limits=limits,
             now_ms=lambda: NOON_MS,
+            preferences=self.preferences,
+            alerts=self.alerts,
         )
 
     async def add_demo_pool(self) -> None:
         audit = AuditEntry(TenantId("acme"), NOON_MS, "somebody", "pool.put", "demo")
         await self.store.archive.put_pool("demo", PoolSettings(), audit)
+
+
+def _preferences(store: Store, desk: Desk, secrets: SecretDesk, keyring: Keyring, clock: Clock) -> PreferenceDesk:
+    post = Post(
+        jobs=store.jobs,
+        archive=store.archive,
+        index=MemoryHotIndex(0),
+        desk=desk,
+        keyring=keyring,
+        clock=clock,
+        make_first_secret=secrets.make_first,
+    )
+    channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
+    return PreferenceDesk(store.notices, channels, Seal(keyring), post, desk.receipts, clock)
 
 
 def _no_figures() -> dict[str, object]:

@@ -27,6 +27,8 @@ def counted(backstage: Backstage, metrics: Metrics) -> Client:
         backstage.pulse,
         limits=ApiLimits(),
         now_ms=lambda: NOON_MS,
+        preferences=backstage.preferences,
+        alerts=backstage.alerts,
         on_answer=metrics.count_answer,
     )
     return Client(app, {"authorization": "Bearer admin"})

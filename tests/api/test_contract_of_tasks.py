@@ -49,8 +49,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
         {"backoff": "FIXED", "delays_ms": [1]},
         {"backoff": "LIST", "initial_delay_ms": 1},
         {"delays_ms": [1], "initial_delay_ms": 1},
+        *(
+            {"statuses": said}
+            for said in ([], [409], [300, 599], [410], [299], [600], [200], ["5xx"], 409, [500] * 301)
+        ),
+        {"statuses": [409], "delays_ms": [1]},
     ),
     "timeout_seconds": (0, 0.001, 2_592_000, 2_592_001),
+    "ordered": (False, True, None, 1),
 }
 
 
@@ -111,8 +117,13 @@ def test_the_document_says_that_changes_of_tasks_need_a_key():
         for parameter in operation["parameters"]
         if parameter["name"] == "Idempotency-Key"
     }
-    of_tasks = {name for name, required in needed.items() if required and "/v1/tasks" in name}
-    assert of_tasks == {"post /v1/tasks", "patch /v1/tasks/{task_id}", "delete /v1/tasks/{task_id}"}
+    of_tasks = {name for name, required in needed.items() if required and "/v1/task" in name}
+    assert of_tasks == {
+        *("post /v1/tasks", "patch /v1/tasks/{task_id}", "delete /v1/tasks/{task_id}"),
+        *("post /v1/tasks/{task_id}/executions/{execution_id}/resend", "post /v1/task-executions/resend"),
+        *("post /v1/task-dlq/retry", "post /v1/task-dlq/archive"),
+        *("post /v1/task-dlq/{id}/retry", "post /v1/task-dlq/{id}/archive"),
+    }
     assert needed["post /v1/jobs"] is False
 
 

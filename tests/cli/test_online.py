@@ -348,13 +348,13 @@ def test_what_to_hold_is_said_once(ask: Run) -> None:
 
 def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
     (worker,) = ask_json("workers", "--json")["workers"]
-    assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop", "webhooks"})
+    assert (worker["pid"], set(worker["pools"])) == (server.process.pid, {"demo", "shop", "webhooks", "notices"})
     assert worker["workerId"] in ask("workers").stdout
 
 
 def test_top_prints_a_frame(ask_json: Answer, ask: Run) -> None:
     frame = ask_json("top", "--json")
-    assert set(frame) == {"overview", "pools", "workers"}
+    assert set(frame) == {"overview", "pools", "workers", "unreadAlerts"}
     shown = ask("top", "--once").stdout
     assert "late p99" in shown
     assert "demo" in shown

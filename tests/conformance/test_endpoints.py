@@ -1,15 +1,14 @@
 import msgspec
 import pytest
 
-from noonday.model.execution import GONE, Failure, Outcome
+from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
-from noonday.model.retry import RetryPolicy
 from noonday.ports.endpoints import OF_TENANT, Endpoints, Secret, SecretKind
 from noonday.ports.executions import Executions
 from noonday.ports.jobs import Jobs, Receipt
 from tests.support.crank import Crank
 from tests.support.drivers import Store
-from tests.support.factories import HOUR, NOW_MS, TENANT, audit, every, failure, job, report
+from tests.support.factories import HOUR, NOW_MS, TENANT, audit, every, job, report
 
 THERE, ELSEWHERE = "https://a.example:443", "https://b.example:443"
 OTHER = TenantId("other")
@@ -117,28 +116,3 @@ async def test_what_is_kept_of_attempts_comes_in_their_order_and_once(crank: Cra
         (1, 1, Outcome.FAILED, NOW_MS, b"not so fine"),
         (2, 2, Outcome.SUCCEEDED, NOW_MS + 9, b"fine"),
     ]
-
-
-# Incidents
-
-
-async def test_an_endpoint_that_is_gone_is_an_incident_until_somebody_has_acted_upon_it(
-    crank: Crank, executions: Executions
-) -> None:
-    one = job(every(retry_policy=RetryPolicy(max_attempts=1)))
-    await crank.add(one)
-    dispatch = await crank.fire_one()
-    gone = Failure(GONE, "answered 410", retryable=False)
-    await crank.settle(report(dispatch, Outcome.FAILED, failure=gone))
-    (incident,) = await executions.incidents(10)
-    assert (incident.kind, incident.tenant, incident.job_id) == (GONE, TENANT, one.id)
-    assert (incident.execution_id, incident.message) == (dispatch.execution_id, "answered 410")
-    assert await executions.incidents(0) == []
-    await executions.dealt_with([incident.id])
-    assert await executions.incidents(10) == []
-
-
-async def test_other_failures_are_no_incidents(crank: Crank, executions: Executions) -> None:
-    await crank.add(job(every(retry_policy=RetryPolicy(max_attempts=1))))
-    await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
-    assert await executions.incidents(10) == []

@@ -5,12 +5,13 @@ import pytest
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
+from noonday.model.endpoint import EndpointLimits, EndpointSettings
 from noonday.model.message import Dispatch
 from noonday.ports.endpoints import Secret, SecretKind
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.publishing import KNOWN_SEC, Publisher
 from tests.support.clock import ManualClock
-from tests.support.factories import NOW_MS, POOL, TENANT, WORKER, dispatch
+from tests.support.factories import NOW_MS, POOL, TENANT, WORKER, audit, dispatch
 
 THERE = "https://a.example:443"
 
@@ -58,3 +59,14 @@ async def test_a_new_secret_is_given_within_seconds(store: Store) -> None:
 async def test_whoever_has_no_secret_is_given_none(store: Store) -> None:
     (taken,) = await Published(store).of(dispatch(endpoint=THERE))
     assert taken.secrets == ()
+
+
+async def test_limits_travel_with_calls_to_whom_they_are_of(store: Store) -> None:
+    await store.endpoints.put((TENANT, THERE), EndpointSettings(rate_per_sec=2.5, burst=3), NOW_MS, audit())
+    published = Published(store)
+    taken = await published.of(dispatch("a", endpoint=THERE), dispatch("b", endpoint="https://b.example:443"))
+    assert {each.execution_id: each.limits for each in taken} == {"a": EndpointLimits(None, 2.5, 3), "b": None}
+    await store.endpoints.put((TENANT, THERE), EndpointSettings(), NOW_MS, audit())
+    published.clock.advance(KNOWN_SEC)
+    (taken_later,) = await published.of(dispatch("c", endpoint=THERE))
+    assert taken_later.limits is None

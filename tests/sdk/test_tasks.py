@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from noonday.model.errors import Conflict, InvalidInput, NotFound
+from noonday.model.view import BulkView
 from noonday.ports.endpoints import SecretKind
 from noonday.sdk.client import Client
 from noonday.sdk.problems import UnexpectedAnswer
@@ -16,6 +17,13 @@ from noonday.sdk.tasks import Tasks
 from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
 from noonday.tasks.wire import (
     Pagination,
+    ResendList,
+    ResendResult,
+    ResentView,
+    TaskCallPage,
+    TaskDeadFilter,
+    TaskDeadLetterPage,
+    TaskDeadLetterView,
     TaskExchangesView,
     TaskExchangeView,
     TaskExecutionList,
@@ -50,6 +58,22 @@ CALLS = TaskExchangesView(
     exchanges=(
         TaskExchangeView(attempt_number=1, started_at=NOON, completed_at=NOON, request={}, timings={"total_ms": 3.5}),
     ),
+)
+RESENT = ResentView(**msgspec.structs.asdict(EXECUTION), with_present_payload=False)
+RESULTS = ResendList(results=(ResendResult(id="e", resent_as="n"), ResendResult(id="f", problem="it was deleted")))
+BULK = BulkView(changed=1, more=False)
+DEAD = TaskDeadLetterView(
+    id="e",
+    task_id="t",
+    task_name=None,
+    webhook_url="https://api.example.com/",
+    error_type="TIMEOUT",
+    error_message="nothing came",
+    attempts=5,
+    failed_at=NOON,
+    resolved_at=None,
+    resolved_by=None,
+    retried_as=None,
 )
 SECRET = SecretView("secret-1", SecretKind.HMAC, NOON)
 MADE = MadeSecret("secret-1", SecretKind.HMAC, NOON, "whsec_x")
@@ -181,6 +205,27 @@ READS = {
         {"status": "PENDING", "limit": "1"},
     ),
     "calls": (lambda c: c.tasks.calls("t", "e"), CALLS, "/v1/tasks/t/executions/e", {}),
+    "find_executions": (
+        lambda c: c.tasks.find_executions(
+            status="FAILED", endpoint="https://a.example", since=NOON, cursor="c", limit=2
+        ),
+        TaskCallPage(executions=(), next="e"),
+        "/v1/task-executions",
+        {
+            "status": "FAILED",
+            "endpoint": "https://a.example",
+            "since": "2030-01-31T12:00:00Z",
+            "cursor": "c",
+            "limit": "2",
+        },
+    ),
+    "dead_letters": (
+        lambda c: c.tasks.dead_letters(error="TIMEOUT", until=NOON, archived=True, limit=5),
+        TaskDeadLetterPage(dead_letters=(DEAD,), next=None),
+        "/v1/task-dlq",
+        {"error": "TIMEOUT", "until": "2030-01-31T12:00:00Z", "archived": "true", "limit": "5"},
+    ),
+    "dead_letter": (lambda c: c.tasks.dead_letter("e"), DEAD, "/v1/task-dlq/e", {}),
 }
 
 
@@ -191,6 +236,22 @@ async def test_what_is_read_of_tasks_comes_typed(client, wire, name):
 
     assert await call(client) == answer
     assert (wire.asked[0].method, wire.asked[0].path, wire.asked[0].query) == ("GET", path, query)
+
+
+async def test_calls_are_asked_for_once_more_by_their_ids(client, wire):
+    wire.will(RESENT, RESULTS, BULK)
+
+    assert await client.tasks.resend("t", "e") == RESENT
+    assert await client.tasks.resend_many(iter(["e", "f"]), replay_id="r") == RESULTS
+    assert await client.tasks.retry_dead_where(TaskDeadFilter(task_id="t", since=NOON)) == BULK
+
+    assert [asked.path for asked in wire.asked] == [
+        "/v1/tasks/t/executions/e/resend",
+        "/v1/task-executions/resend",
+        "/v1/task-dlq/retry",
+    ]
+    assert wire.asked[1].body == {"ids": ["e", "f"], "replay_id": "r"}
+    assert wire.asked[2].body == {"task_id": "t", "since": "2030-01-31T12:00:00Z"}
 
 
 async def test_a_secret_is_made_listed_and_ended(client, wire):
@@ -216,6 +277,12 @@ CHANGES = {
     "pause": (lambda c: c.tasks.pause("t"), task()),
     "resume": (lambda c: c.tasks.resume("t"), task()),
     "delete": (lambda c: c.tasks.delete("t"), msgspec.UNSET),
+    "resend": (lambda c: c.tasks.resend("t", "e"), RESENT),
+    "resend_many": (lambda c: c.tasks.resend_many(["e"], replay_id="r"), RESULTS),
+    "retry_dead": (lambda c: c.tasks.retry_dead("e"), EXECUTION),
+    "archive_dead": (lambda c: c.tasks.archive_dead("e"), DEAD),
+    "retry_dead_where": (lambda c: c.tasks.retry_dead_where(task_id="t"), BULK),
+    "archive_dead_where": (lambda c: c.tasks.archive_dead_where(), BULK),
     "make": (lambda c: c.secrets.make(kind="ED25519"), MADE),
     "end": (lambda c: c.secrets.end("s"), msgspec.UNSET),
 }

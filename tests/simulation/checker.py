@@ -22,8 +22,9 @@ from tests.simulation.kernel import World
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
-    """What holds at every commit: I3, I5, I6, I12, I13."""
+    """What holds at every commit: I3, I5, I6, I12, I13, I21."""
     yield from _one_place_each(conn)
+    yield from _told(conn)
     yield from _slots(conn)
     yield from _overlap(conn)
     for row in conn.execute("SELECT id, attempt, dispatch FROM executions WHERE attempt > dispatch"):
@@ -55,6 +56,16 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
            WHERE t.kind = 1 AND t.due_ms IS NULL AND j.state <> 1"""
     ):
         yield f"I4: the dispatch of {key} is held, and its job is not paused"
+
+
+def _told(conn: sqlite3.Connection) -> Iterator[str]:
+    """I21: each dead letter is an incident, or counted by an alert."""
+    dead, incidents, counted = conn.execute(
+        """SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM incidents WHERE kind = 'EXHAUSTED'),
+                  (SELECT coalesce(sum(count), 0) FROM alerts WHERE kind = 'EXHAUSTED')"""
+    ).fetchone()
+    if dead != incidents + counted:
+        yield f"I21: of {dead} dead letters {incidents} are incidents, and {counted} are counted by alerts"
 
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:

@@ -171,6 +171,8 @@ class Simulation:
             executions=store.executions,
             archive=store.archive,
             endpoints=store.endpoints,
+            alerts=store.alerts,
+            notices=store.notices,
             index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant),
             bus=MemoryBus(clock),  # type: ignore[arg-type]
             signals=LookingSignals(self.history, self.world.now_ms),

@@ -18,6 +18,7 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
+from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
@@ -25,9 +26,11 @@ from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.signals import RedisSignals
+from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import open_store
+from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
@@ -37,7 +40,9 @@ from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
+from noonday.ports.notices import Notices
 from noonday.ports.signals import Signals
+from noonday.ports.throttles import Throttles
 from noonday.ports.tokens import Tokens
 from tests.support.clock import ManualClock
 from tests.support.kafka import options_for_a_test
@@ -77,6 +82,10 @@ class Store(Protocol):
     def archive(self) -> Archive: ...
     @property
     def endpoints(self) -> Endpoints: ...
+    @property
+    def alerts(self) -> Alerts: ...
+    @property
+    def notices(self) -> Notices: ...
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,12 @@ async def redis_breakers(folder: Path, clock: ManualClock) -> AsyncIterator[Brea
 
 
 @asynccontextmanager
+async def redis_throttles(folder: Path, clock: ManualClock) -> AsyncIterator[Throttles]:
+    async with redis_connection() as (connection, prefix):
+        yield RedisThrottles(connection, prefix)
+
+
+@asynccontextmanager
 async def kafka_bus(folder: Path, clock: ManualClock) -> AsyncIterator[Bus]:
     async with options_for_a_test() as options:
         bus = KafkaBus(options, Keyring.generate(), clock)
@@ -225,6 +240,10 @@ TOKENS: list[Driver[Tokens]] = [
 BREAKERS: list[Driver[Breakers]] = [
     Driver("memory", plain(lambda folder, clock: MemoryBreakers())),
     Driver("redis", redis_breakers),
+]
+THROTTLES: list[Driver[Throttles]] = [
+    Driver("memory", plain(lambda folder, clock: MemoryThrottles())),
+    Driver("redis", redis_throttles),
 ]
 LEASES: list[Driver[Callable[[], Leases]]] = [
     Driver(

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
-from noonday.model.job import JobSpec, JobType, Target, instant_of, rule_of
+from noonday.model.job import JobSpec, JobType, Overlap, Target, instant_of, rule_of
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.tasks.phrases import ALLOWED
 from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
 from noonday.tasks.wire import DAYS_LONG_MS, TaskPatch, TaskPayload, TaskRetry, TaskSpec, TaskType
+from noonday.webhooks.judging import JudgingSettings
+from noonday.webhooks.sending import Call
 from tests.support import factories
 from tests.support.factories import MINUTE, NOW_MS
 from tests.tasks.said import LATER, URL, decoded, once
@@ -90,8 +92,37 @@ class TestFromATaskToItsJob:
         seconds = [5, 5 * 60, 30 * 60, *(hours * 3600 for hours in (2, 5, 10, 14, 20, 24))]
         assert [wait / 1000 for wait in DAYS_LONG_MS] == seconds
 
+    def test_statuses_that_are_tried_again_travel_with_the_call_and_are_no_part_of_it(self) -> None:
+        job = to_job_spec(decoded(retry={"statuses": [503, 409, 409]}), NOW_MS)
+        assert msgspec.convert(job.payload, Call).judging.retried_statuses == {409, 503}
+        task = task_of(job)
+        assert task.retry.statuses == (409, 503)
+        assert task.payload == TaskPayload(webhook_url=URL)
+
+    def test_no_status_at_all_is_not_the_same_as_nothing_said(self) -> None:
+        job = to_job_spec(decoded(retry={"statuses": []}), NOW_MS)
+        assert msgspec.convert(job.payload, Call).judging.retried_statuses == frozenset()
+        assert task_of(job).retry.statuses == ()
+        unsaid = to_job_spec(decoded(), NOW_MS)
+        assert msgspec.convert(unsaid.payload, Call).judging == JudgingSettings()
+
+    def test_calls_in_order_wait_for_each_other(self) -> None:
+        assert to_job_spec(decoded(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL
+        assert to_job_spec(decoded(), NOW_MS).overlap is Overlap.ALLOW
+
 
 class TestRefusals:
+    def test_a_status_that_is_never_tried_again_is_named_by_its_place(self) -> None:
+        flaws = refused(decoded(retry={"statuses": [409, 410, 200, 600]}))
+        assert list(flaws) == ["/retry/statuses/1", "/retry/statuses/2", "/retry/statuses/3"]
+        assert "stops the task" in flaws["/retry/statuses/1"].detail
+        assert flaws["/retry/statuses/2"].allowed == "300 to 599, but not 410"
+
+    def test_one_call_has_no_order(self) -> None:
+        flaw = refused(once(ordered=True))["/ordered"]
+        assert "RECURRING" in flaw.detail
+        to_job_spec(once(ordered=False), NOW_MS)
+
     @pytest.mark.parametrize(
         ("said", "pointers"),
         [
@@ -283,6 +314,21 @@ class TestPatches:
         job = to_job_spec(decoded(interval="daily at 08:00"), NOW_MS)
         new = patched(job, patch(timezone="Asia/Tokyo"), NOW_MS)
         assert (new.schedule, new.timezone) == ("0 8 * * *", "Asia/Tokyo")
+
+    def test_an_order_comes_and_goes_and_other_overlaps_stay(self) -> None:
+        job = to_job_spec(decoded(), NOW_MS)
+        ordered = patched(job, patch(ordered=True), NOW_MS)
+        assert ordered.overlap is Overlap.BUFFER_ALL
+        assert patched(ordered, patch(name="x"), NOW_MS).overlap is Overlap.BUFFER_ALL
+        assert patched(ordered, patch(ordered=False), NOW_MS).overlap is Overlap.ALLOW
+        skipping = msgspec.structs.replace(job, overlap=Overlap.SKIP)
+        assert patched(skipping, patch(ordered=False), NOW_MS).overlap is Overlap.SKIP
+        assert patched(skipping, patch(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL
+
+    def test_other_retries_replace_the_statuses_as_well(self) -> None:
+        job = to_job_spec(decoded(retry={"statuses": [409]}), NOW_MS)
+        assert task_of(patched(job, patch(name="x"), NOW_MS)).retry.statuses == (409,)
+        assert task_of(patched(job, patch(retry={"max_attempts": 2}), NOW_MS)).retry.statuses is None
 
     def test_null_takes_an_end_away(self) -> None:
         job = to_job_spec(decoded(end_date="2031-01-01T00:00:00Z"), NOW_MS)

@@ -168,3 +168,25 @@ async def test_the_secret_of_one_endpoint_signs_nothing_for_another(sender: Send
     with pytest.raises(DoNotRetry, match=r"the job is for https://a\.example:443, and its URL is of http://127"):
         await sender.send(context(url, endpoint="https://a.example:443"), Call(url))
     assert receiver.connections == 0
+
+
+async def test_a_task_says_which_statuses_are_tried_again(sender: Sender, receiver: Receiver) -> None:
+    for status, statuses, retryable in (
+        (409, {409}, True),
+        (503, {409}, False),
+        (503, set(), False),
+        (503, None, True),
+    ):
+        url = receiver.url(f"/status/{status}")
+        with pytest.raises(CallFailed) as caught:
+            await sender.send(
+                context(url), Call(url, retried_statuses=None if statuses is None else frozenset(statuses))
+            )
+        assert caught.value.failure.retryable is retryable, (status, statuses)
+
+
+async def test_without_an_answer_a_call_is_always_tried_again(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/hang-up")
+    with pytest.raises(CallFailed) as caught:
+        await sender.send(context(url), Call(url, retried_statuses=frozenset()))
+    assert caught.value.failure.retryable

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from noonday.model.alert import AlertKind, Sighting
 from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER
 from tests.scenarios.inside import Inside
@@ -31,3 +32,18 @@ def _ended(inside: Inside) -> bool:
 async def _keep_house(inside: Inside) -> None:
     for _ in range(3):
         await inside.engine.loops["housekeeper"].service.run_once(inside.clock.now_ms())
+
+
+async def test_alerts_go_some_time_after_they_last_happened(tmp_path: Path) -> None:
+    inside = Inside(tmp_path)
+    async with inside.open(run=False):
+        seen = Sighting(
+            kind=AlertKind.FAILED, tenant=OWNER.tenant, about="j", message="no", at_ms=inside.clock.now_ms()
+        )
+        await inside.engine.drivers.alerts.take_in([seen])
+        inside.clock.let_pass(89 * 86_400)
+        await _keep_house(inside)
+        assert inside.query("SELECT about FROM alerts") == [("j",)]
+        inside.clock.let_pass(2 * 86_400)
+        await _keep_house(inside)
+        assert inside.query("SELECT about FROM alerts") == []

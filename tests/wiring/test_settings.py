@@ -75,7 +75,9 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
     return st.text("abcdefghijklmnopqrstuvwxyz", min_size=32, max_size=40)
 
 
-ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith("auth.")]
+TOGETHER = ("auth.", "email.")
+"""Sections whose settings go together."""
+ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]
 wishes = st.sampled_from(ALONE).flatmap(lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc)))
 
 
@@ -324,3 +326,52 @@ def test_networks_are_listed_with_commas() -> None:
 def test_what_is_no_network_is_refused() -> None:
     with pytest.raises(BadSettings, match=r"webhooks\.allow_networks: .*'localhost'"):
         load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "localhost"})
+
+
+# Email
+
+MAIL = {"email.host": "mail.example.com", "email.sender": "Noonday <noonday@example.com>"}
+
+
+def test_email_comes_from_each_source() -> None:
+    env = {
+        "NOONDAY_EMAIL_HOST": "mail.example.com",
+        "NOONDAY_EMAIL_SENDER": "a@example.com",
+        "NOONDAY_EMAIL_TLS": "true",
+    }
+    email = load({"email_port": 465}, env).email
+    assert (email.host, email.port, email.tls, email.starttls) == ("mail.example.com", 465, True, "auto")
+
+
+def test_without_a_mail_server_there_is_no_email() -> None:
+    assert load().email.host is None
+
+
+@pytest.mark.parametrize("password", [{"email.password": "sesame"}, {"email.password_file": "/run/secrets/mail"}])
+def test_a_name_goes_with_a_password(password: dict[str, str]) -> None:
+    assert load({**MAIL, "email.username": "noonday", **password}).email.username == "noonday"
+    assert "go together" in complaint({**MAIL, **password})
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"email.host": "mail.example.com"}, "email.sender is not: say which address"),
+        ({**MAIL, "email.sender": "Noonday"}, "email.sender is 'Noonday': must be an address"),
+        ({**MAIL, "email.username": "noonday"}, "go together"),
+        (
+            {**MAIL, "email.username": "n", "email.password": "p", "email.password_file": "f"},
+            "email.password and email.password_file are both set",
+        ),
+        ({**MAIL, "email.tls": "true", "email.starttls": "always"}, "email.starttls cannot be always"),
+        ({**MAIL, "email.starttls": "maybe"}, "must be always or auto or never"),
+    ],
+)
+def test_email_that_cannot_work_is_refused(flags: dict[str, Any], said: str) -> None:
+    assert said in complaint(flags)
+
+
+def test_the_password_of_the_mail_server_is_never_shown() -> None:
+    shown = load({**MAIL, "email.username": "noonday", "email.password": "sesame"})
+    assert "sesame" not in repr(shown)
+    assert DOCS["email.password"].secret

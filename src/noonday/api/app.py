@@ -10,11 +10,14 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from noonday.api import (
+    alert_preferences,
     audit,
     batch,
     dead_letters,
+    dead_tasks,
     docs_page,
     executions,
+    executions_of_tasks,
     health,
     jobs,
     occurrences,
@@ -22,9 +25,11 @@ from noonday.api import (
     pools,
     schedules,
     tenants,
+    webhook_endpoints,
     webhook_secrets,
     workers,
 )
+from noonday.api import alerts as alert_routes
 from noonday.api import tasks as task_routes
 from noonday.api.auth import Authenticator
 from noonday.api.call import Call, Engine, Health
@@ -36,6 +41,8 @@ from noonday.api.reply import Reply
 from noonday.api.routing import Route, encode
 
 if TYPE_CHECKING:
+    from noonday.alerts.desk import AlertDesk
+    from noonday.alerts.preferences import PreferenceDesk
     from noonday.intake.desk import Desk
     from noonday.intake.reading import Reading
     from noonday.tasks.desk import TaskDesk
@@ -49,7 +56,12 @@ ROUTES = (
     *occurrences.ROUTES,
     *schedules.ROUTES,
     *task_routes.ROUTES,
+    *executions_of_tasks.ROUTES,
+    *dead_tasks.ROUTES,
     *webhook_secrets.ROUTES,
+    *webhook_endpoints.ROUTES,
+    *alert_preferences.ROUTES,
+    *alert_routes.ROUTES,
     *dead_letters.ROUTES,
     *pauses.ROUTES,
     *pools.ROUTES,
@@ -71,13 +83,17 @@ def create_app(
     *,
     limits: ApiLimits,
     now_ms: Callable[[], int],
+    preferences: "PreferenceDesk",
+    alerts: "AlertDesk",
     on_answer: Callable[[int], None] = lambda status: None,
 ) -> Starlette:
     """The API over desks and a reading. Every path under `/v1` asks the authenticator who calls.
 
     `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
     """
-    engine = Engine(desk, reading, tasks, secrets, authenticator, health, limits, now_ms, on_answer)
+    engine = Engine(
+        desk, reading, tasks, secrets, authenticator, health, limits, now_ms, preferences, alerts, on_answer
+    )
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route

@@ -11,6 +11,8 @@ from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 
 if TYPE_CHECKING:
+    from noonday.alerts.desk import AlertDesk
+    from noonday.alerts.preferences import PreferenceDesk
     from noonday.intake.desk import Desk
     from noonday.intake.reading import Reading
     from noonday.tasks.desk import TaskDesk
@@ -47,6 +49,8 @@ class Engine:
     health: Health
     limits: ApiLimits
     now_ms: Callable[[], int]
+    preferences: "PreferenceDesk"
+    alerts: "AlertDesk"
     on_answer: Callable[[int], None] = lambda status: None
     """Told the status of each answer under `/v1`."""
 
@@ -76,3 +80,11 @@ class Call:
     @property
     def secrets(self) -> "SecretDesk":
         return self.engine.secrets
+
+    @property
+    def alerts(self) -> "AlertDesk":
+        return self.engine.alerts
+
+    @property
+    def preferences(self) -> "PreferenceDesk":
+        return self.engine.preferences

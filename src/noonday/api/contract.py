@@ -8,7 +8,7 @@ exist, what time it is, and which of two instants is the earlier one. A test hol
 from importlib.resources import files
 from typing import Any
 
-from noonday.api import contract_of_tasks
+from noonday.api import contract_of_preferences, contract_of_tasks
 from noonday.api.cron_pattern import CRON
 from noonday.model.job import YEAR_SEC, JobType
 from noonday.model.retry import MAX_DELAY_MS
@@ -60,6 +60,7 @@ _WORDS: dict[str, dict[str, Schema]] = {
     "Concurrency": {"key": {"pattern": NAME}},
     "PreviewRequest": {"schedule": _SCHEDULE, "from": {"pattern": INSTANT}},
     "BackfillRequest": {"from": {"pattern": INSTANT}, "to": {"pattern": INSTANT}},
+    "AcknowledgeRequest": {"until": {"pattern": INSTANT}},
 }
 _RECURRING = {"startAt", "endAt", "maxRuns", "catchUp"}
 _TIMES_OF_TYPE: dict[JobType, set[str]] = {
@@ -119,6 +120,7 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     for name, variants in _VARIANTS.items():
         _split(components, name, variants, ref)
     contract_of_tasks.narrow(components, ref, name=NAME, instant=INSTANT)
+    contract_of_preferences.narrow(components, ref, name=NAME, pool=TARGET_NAME)
 
 
 def _constrain(schema: Schema, types: tuple[str, ...], **more: Any) -> None:

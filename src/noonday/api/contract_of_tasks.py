@@ -5,6 +5,7 @@ from typing import Any
 from noonday.api.cron_pattern import CRON
 from noonday.model.retry import MAX_DELAY_MS
 from noonday.tasks.phrases import ALLOWED, LONGEST
+from noonday.tasks.translating import GONE_STATUS, LAST_STATUS, LEAST_STATUS, MOST_STATUSES
 from noonday.tasks.wire import MOST_ATTEMPTS
 from noonday.webhooks.headers import MAX_HEADERS
 from noonday.webhooks.urls import MAX_LENGTH
@@ -19,14 +20,16 @@ INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word
 
 _DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
 _ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
+_STATUS: Schema = {"type": "integer", "minimum": LEAST_STATUS, "maximum": LAST_STATUS, "not": {"const": GONE_STATUS}}
+_STATUSES: Schema = {"type": "array", "items": _STATUS, "maxItems": MOST_STATUSES}
 _COMMON = ("name", "payload", "timezone", "retry", "timeout_seconds")
 _VARIANTS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
-    "OneTimeTask": ("ONE_TIME", "scheduled_at", (), "Called once, at `scheduled_at`."),
-    "CronTask": ("RECURRING", "cron_expression", ("end_date",), "Called on a cron schedule, in a time zone."),
+    "OneTimeTask": ("ONE_TIME", "scheduled_at", ("ordered",), "Called once, at `scheduled_at`."),
+    "CronTask": ("RECURRING", "cron_expression", ("end_date", "ordered"), "Called on a cron schedule, in a time zone."),
     "IntervalTask": (
         "RECURRING",
         "interval",
-        ("end_date",),
+        ("end_date", "ordered"),
         "Called at an interval, said in words. A distance in time counts from the moment the task is made.",
     ),
 }
@@ -84,7 +87,7 @@ def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
         components[title] = {
             "title": title,
             "type": "object",
-            "properties": {"max_attempts": _ATTEMPTS, **fields},
+            "properties": {"max_attempts": _ATTEMPTS, "statuses": _STATUSES, **fields},
             "required": [],
             "additionalProperties": False,
         }
@@ -112,6 +115,8 @@ def _split_spec(components: dict[str, Schema], ref: str) -> None:
     whole = components["TaskSpec"]
     for title, (type_, needed, others, about) in _VARIANTS.items():
         fields = {field: whole["properties"][field] for field in (*_COMMON, *others)}
+        if type_ == "ONE_TIME":
+            fields["ordered"] = {"const": False}
         said = next(option for option in whole["properties"][needed]["anyOf"] if option["type"] != "null")
         components[title] = whole | {
             "title": title,

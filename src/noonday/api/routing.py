@@ -26,6 +26,7 @@ _FORMAT = {"format": "uuid"}
 TaskIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="task", extra_json_schema=_FORMAT)]
 JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json_schema=_FORMAT)]
 ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
+DeadLetterIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="dead letter", extra_json_schema=_FORMAT)]
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
 # Letters of the larger scripts, by range: what is printable in general, no regular expression can say.
 TenantName = Annotated[

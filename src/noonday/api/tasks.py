@@ -59,7 +59,8 @@ async def change_task(call: Call, task_id: TaskIdInPath, body: TaskPatch) -> Tas
     """Pause or resume a task, or change some of what it says.
 
     `status` is said alone: PAUSED, or SCHEDULED to go on, also after it was stopped. What else is said replaces what the
-    task had; `payload` and `retry` are replaced whole. 409 if the task is over and `status` is asked for.
+    task had; `payload` and `retry` are replaced whole. 409 if the task is over and `status` is asked for,
+    or if it would call an endpoint that is disabled.
     """
     return await call.tasks.patch(call.caller, task_id, body, call.idem)
 

@@ -15,6 +15,7 @@ from noonday.cli.job_flags import read_json
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.retry import Backoff
 from noonday.model.schedule import zone
+from noonday.tasks.translating import GONE_STATUS
 from noonday.tasks.wire import Method, TaskPatch, TaskSpec, TaskType, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,9 @@ FLAGS = {
     "/retry/backoff": "--backoff",
     "/retry/initial_delay_ms": "--initial-delay",
     "/retry/delays_ms": "--delays",
+    "/retry/statuses": "--retry-status",
     "/timeout_seconds": "--timeout",
+    "/ordered": "--ordered",
 }
 """What says each part of a task."""
 
@@ -153,7 +156,8 @@ def _call_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rest_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     timeout = flags["timeout"]
-    return _given({"name": flags["name"], "timeout_seconds": None if timeout is None else timeout.total_seconds()})
+    seconds = None if timeout is None else timeout.total_seconds()
+    return _given({"name": flags["name"], "timeout_seconds": seconds, "ordered": flags["ordered"]})
 
 
 def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,17 +168,23 @@ def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
             "backoff": flags["backoff"],
             "initial_delay_ms": None if first is None else _ms(first),
             "delays_ms": None if delays is None else [_ms(each) for each in delays],
+            "statuses": _statuses_of(flags["retry_status"]),
         }
     )
 
 
+def _statuses_of(said: Sequence[tuple[int, ...]]) -> list[int] | None:
+    """None if nothing was said; `none` alone is an empty list."""
+    return sorted({status for each in said for status in each}) if said else None
+
+
 def _with_kept(retry: dict[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
     """Other waits than before end those there were, and the number of attempts that was made for them."""
-    if retry.keys() <= {"max_attempts"}:
+    if retry.keys() <= {"max_attempts", "statuses"}:
         return {**present, **retry}
-    if retry.keys() <= {"max_attempts", "initial_delay_ms"} and present["backoff"] != Backoff.LIST:
+    if retry.keys() <= {"max_attempts", "statuses", "initial_delay_ms"} and present["backoff"] != Backoff.LIST:
         return {**present, **retry}
-    return retry
+    return {**({"statuses": present["statuses"]} if "statuses" in present else {}), **retry}
 
 
 def _merged(present: Mapping[str, str], said: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -228,6 +238,19 @@ def _every(text: str) -> str:
     return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
 
 
+def _status(text: str) -> tuple[int, ...]:
+    """One status, a hundred of them (`5xx`), or none."""
+    word = text.strip().lower()
+    if word == "none":
+        return ()
+    if re.fullmatch(r"[345]xx", word):
+        first = int(word[0]) * 100
+        return tuple(status for status in range(first, first + 100) if status != GONE_STATUS)
+    if not (word.isascii() and word.isdigit() and len(word) == 3):
+        raise click.BadParameter(f"{text!r} is no status, such as 409; or 5xx, or none")
+    return (int(word),)
+
+
 def _delays(text: str) -> list[timedelta]:
     try:
         return [read_duration(part) for part in text.split(",")]
@@ -258,5 +281,17 @@ _OPTIONS = (
     ),
     click.option("--initial-delay", type=duration, metavar="DURATION", help="The first wait. [default: 30s]"),
     click.option("--delays", type=_delays, metavar="A,B,..", help="The waits, one by one: LIST."),
+    click.option(
+        "--retry-status",
+        type=_status,
+        multiple=True,
+        metavar="STATUS|5xx|none",
+        help="Tried again after these only; may be given several times. [default: 408, 425, 429, 5xx]",
+    ),
     click.option("--timeout", type=duration, metavar="DURATION", help="How long a call may take. [default: 30s]"),
+    click.option(
+        "--ordered/--not-ordered",
+        default=None,
+        help="One call at a time, in the order of their times, each after all attempts of the one before it.",
+    ),
 )

@@ -20,6 +20,7 @@ from noonday.model.view import BulkView
 from noonday.sdk.sync import SyncClient
 
 F = TypeVar("F", bound=Callable[..., None])
+FilterT = TypeVar("FilterT")
 
 EXAMPLES = """
 Examples:
@@ -96,7 +97,7 @@ def retry(client: SyncClient, execution_id: str | None, everything: bool, as_jso
         made = client.retry_dead(checked(execution_id or ""))
         return show_json(made) if as_json else done(f"runs again as execution {made.execution_id}")
     meant = _filter(client, **where)
-    changed = _in_bulk(client, meant, client.retry_dead_where, "retrying")
+    changed = in_bulk(meant, client.retry_dead_where, "retrying")
     return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters run again")
 
 
@@ -112,7 +113,7 @@ def archive(client: SyncClient, execution_id: str | None, everything: bool, as_j
         letter = client.archive_dead(checked(execution_id or ""))
         return show_json(letter) if as_json else done(f"archived {letter.execution.execution_id}")
     meant = _filter(client, **where)
-    changed = _in_bulk(client, meant, client.archive_dead_where, "archiving")
+    changed = in_bulk(meant, client.archive_dead_where, "archiving")
     return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters archived")
 
 
@@ -139,7 +140,7 @@ def _filter(
     return DeadFilter(job_id=job_id, pool=pool, handler=handler, since=since, until=until, archived=archived)
 
 
-def _in_bulk(client: SyncClient, meant: DeadFilter, act: Callable[[DeadFilter], BulkView], verb: str) -> int:
+def in_bulk(meant: FilterT, act: Callable[[FilterT], BulkView], verb: str) -> int:
     """A thousand at a time, until none is left or none of them will."""
     changed = 0
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -1,19 +1,17 @@
 """`noonday replay`: what was handed out to a pool, handed out once more."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from noonday.cli.asking import TENANT, asks, read_settings
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, now
+from noonday.cli.progress import replaying
 from noonday.cli.replaying import Past, Replay, Wanted
-from noonday.cli.screen import console, done, json_option, patience, show, show_json
+from noonday.cli.screen import done, json_option, patience, show, show_json
 from noonday.cli.tables import facts
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.errors import InvalidInput
@@ -82,7 +80,7 @@ def replay(
         return None
     if not yes:
         click.confirm(f"Create {found.executions} jobs at {rate:g} a second?", abort=True, err=True)
-    with _progress(found.executions) as progress:
+    with replaying(found.executions) as progress:
         made = client.portal.run(Replay(client.client, past, rate, most_failures, progress).run())
     if as_json:
         return show_json({"replay": wanted.replay_id, **made.members()})
@@ -106,14 +104,3 @@ def _past(wanted: Wanted) -> Past:
     settings = read_settings(click.get_current_context().params["config"])
     options: KafkaOptions = kafka_options(settings)
     return Past(options, keyring_of(settings), wanted)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    screen = console(err=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("replaying", total=total)
-        yield lambda asked_for, failed: bar.update(
-            task, completed=asked_for, description=f"replaying, {failed} failed" if failed else "replaying"
-        )

@@ -1,11 +1,11 @@
 """Reads back what was handed out, and creates it anew: at a rate, and with a brake."""
 
-import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
+from noonday.cli.braking import Brake, Pace
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.options import KafkaOptions
@@ -17,12 +17,6 @@ from noonday.model.message import Dispatch
 from noonday.model.view import ExecutionView, JobView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.client import Client
-
-BATCHES_A_SEC = 4
-LARGEST_BATCH = 500
-LOOK_SEC = 1.0
-LOOKED_AT = 100
-"""How many of the new ones are looked at in a round of the brake."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -153,28 +147,25 @@ class Replay:
         self._client = client
         self._past = past
         self._rate = rate
-        self._brake = Brake(client, most_failures)
+        self._brake = Brake(self._latest, most_failures)
         self._progress = progress
         self._clock = SystemClock()
         self._made = Made()
 
     async def run(self) -> Made:
         """Raises Conflict if it was stopped by its brake, or if the token is another tenant's."""
-        began = self._clock.monotonic()
+        pace = Pace(self._rate, self._clock)
         async for dispatches in self._past.executions():
             specs = self._specs_of(dispatches)
             while specs:
-                size = self._batch_size()
+                # One at first: whose token it is shows in the answer.
+                size = pace.batch_size if self._made.asked_for else 1
                 await self._create(specs[:size])
                 specs = specs[size:]
                 await self._look()
-                await self._clock.sleep(max(0.0, began + self._made.asked_for / self._rate - self._clock.monotonic()))
+                await pace.keep(self._made.asked_for)
         await self._brake.look()
         return self._finish()
-
-    def _batch_size(self) -> int:
-        """One at first: whose token it is shows in the answer."""
-        return max(1, min(LARGEST_BATCH, int(self._rate / BATCHES_A_SEC))) if self._made.asked_for else 1
 
     def _specs_of(self, dispatches: Sequence[Dispatch]) -> list[JobSpec]:
         specs = []
@@ -217,39 +208,6 @@ class Replay:
     def _finish(self) -> Made:
         self._made.failed = self._brake.failed
         return self._made
-
-
-class Brake:
-    """Looks at what became of the new ones: one that has failed an attempt counts, whether or not it is tried again."""
-
-    def __init__(self, client: Client, most_failures: int) -> None:
-        self._client = client
-        self._most = most_failures
-        self._open: deque[str] = deque()
-        self._next_look = 0.0
-        self.failed = 0
-
-    @property
-    def is_on(self) -> bool:
-        return self.failed > self._most
-
-    def watch(self, job_id: str) -> None:
-        self._open.append(job_id)
-
-    def is_due(self, now: float) -> bool:
-        if now < self._next_look:
-            return False
-        self._next_look = now + LOOK_SEC
-        return True
-
-    async def look(self) -> None:
-        """The oldest that are not known to have ended, at most so many at a time."""
-        jobs = [self._open.popleft() for _ in range(min(LOOKED_AT, len(self._open)))]
-        for job_id, execution in zip(jobs, await asyncio.gather(*map(self._latest, jobs)), strict=True):
-            if execution is not None and (execution.error is not None or execution.state in ("DEAD", "EXPIRED")):
-                self.failed += 1
-            elif execution is None or execution.state in ("PENDING", "RUNNING"):
-                self._open.append(job_id)
 
     async def _latest(self, job_id: str) -> ExecutionView | None:
         job = await self._client.get_job(job_id, executions=1)

@@ -9,10 +9,12 @@ import click
 from rich.text import Text
 
 from noonday import __version__
+from noonday.alerts.channels import CONCURRENCY
 from noonday.cli.asking import read_settings
 from noonday.cli.group import Command
 from noonday.cli.screen import show
 from noonday.cli.tables import facts
+from noonday.model.alert import NOTICES_POOL
 from noonday.model.errors import BadSettings, nearest
 from noonday.sdk.demo import demo
 from noonday.sdk.loading import load_app
@@ -37,7 +39,7 @@ WORKER_EXAMPLES = """
 Examples:
   noonday worker shop.jobs:app                      every pool that `app` has handlers for
   noonday worker shop.jobs:app --pool batch-etl --concurrency 50
-  noonday worker --pool webhooks                    calls the webhooks of tasks; needs no application
+  noonday worker --pool webhooks --pool notices     calls the webhooks of tasks, sends notices; needs no application
   noonday worker                                    the demo: demo.echo, demo.sleep and demo.fail in pool demo
 
 A worker needs no access to the database: Kafka and Redis are enough.
@@ -98,7 +100,8 @@ def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, con
 
 
 def _usual(pool: str, settings: Settings) -> int:
-    return (settings.webhooks.concurrency or 1) if pool == webhooks.POOL else settings.worker.concurrency
+    usual = {webhooks.POOL: settings.webhooks.concurrency or 1, NOTICES_POOL: CONCURRENCY}
+    return usual.get(pool, settings.worker.concurrency)
 
 
 def _roles(text: str) -> list[Role]:
@@ -122,7 +125,7 @@ def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
     if not there:
         raise BadSettings("this application has no handlers: there is nothing to run")
     for pool in wanted:
-        if pool not in (*there, webhooks.POOL):
+        if pool not in (*there, webhooks.POOL, NOTICES_POOL):
             meant = nearest(pool, there)
             raise BadSettings(
                 f"--pool: this application has no handler in pool {pool!r}"

@@ -1,6 +1,7 @@
 """`noonday task`: webhooks that are called on time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import click
@@ -9,11 +10,13 @@ from rich.text import Text
 from noonday.cli.asking import asks
 from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
 from noonday.cli.choices import choice, names_of
+from noonday.cli.dead_tasks import dead
 from noonday.cli.executions import checked
-from noonday.cli.finding import find_job
+from noonday.cli.finding_tasks import find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
 from noonday.cli.jobs import took
+from noonday.cli.replay_of_tasks import replay
 from noonday.cli.screen import compact, console, done, json_option, said, show, show_json, show_list, state
 from noonday.cli.tables import Listing, facts
 from noonday.model.errors import InvalidInput, NotFound
@@ -42,6 +45,9 @@ Examples:
   noonday task calls report                                                       what was sent, and what came back
   noonday task change report --cron '0 7 * * mon-fri' --attempts 10
   noonday task pause report
+  noonday task resend report                                                      its last call once more
+  noonday task dead list --since -2h                                              calls that were given up
+  noonday task replay --endpoint https://api.example.com --since -2h --dry-run    what could be called again
 """
 
 
@@ -93,7 +99,7 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
 @asks
 def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Show a task and its latest executions."""
-    found = client.tasks.get(_find(client, task_id))
+    found = client.tasks.get(find_task(client, task_id))
     if as_json:
         return show_json(found)
     show(facts(_facts_of(found)))
@@ -110,7 +116,7 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
 @asks
 def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
     """List the executions of a task, newest first."""
-    found = client.tasks.executions(_find(client, task_id), status=status, limit=limit)
+    found = client.tasks.executions(find_task(client, task_id), status=status, limit=limit)
     if as_json:
         return show_json(found)
     return show_list(_executions_table(found.executions), "executions")
@@ -126,7 +132,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 
     Of the latest execution, unless another one is said. Values of headers that are secret are not kept.
     """
-    known = _find(client, task_id)
+    known = find_task(client, task_id)
     found = client.tasks.calls(known, checked(execution_id) if execution_id else _latest(client, known))
     if as_json:
         return show_json(found)
@@ -137,11 +143,33 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 
 @task.command()
 @click.argument("task_id", metavar="TASK")
+@click.argument("execution_id", required=False, metavar="[EXECUTION]")
+@click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key makes one call.")
+@json_option
+@asks
+def resend(
+    client: SyncClient, task_id: str, execution_id: str | None, idempotency_key: str | None, as_json: bool
+) -> None:
+    """Make a call once more, however it ended, with what was sent then.
+
+    That of the execution that ended last, unless another one is said.
+    """
+    known = find_task(client, task_id)
+    meant = checked(execution_id) if execution_id else _latest_that_ended(client, known)
+    made = client.tasks.resend(known, meant, idempotency_key=idempotency_key)
+    if as_json:
+        return show_json(made)
+    changed = ", as the task is now: what it said then is not kept any more" if made.with_present_payload else ""
+    return done(f"{meant} is made again as execution {made.id}{changed}")
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
 @json_option
 @asks
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Stop the calls of a task until it is resumed. A call that is being made goes on."""
-    _report(client.tasks.pause(_find(client, task_id)), "paused", as_json)
+    _report(client.tasks.pause(find_task(client, task_id)), "paused", as_json)
 
 
 @task.command()
@@ -150,7 +178,7 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 @asks
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Let a task go on that was paused, or that its receiver has stopped."""
-    _report(client.tasks.resume(_find(client, task_id)), "resumed", as_json)
+    _report(client.tasks.resume(find_task(client, task_id)), "resumed", as_json)
 
 
 @task.command(epilog="--header replaces the header of that name; 'NAME:' takes it away.")
@@ -161,7 +189,7 @@ def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
 @asks
 def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
     """Change what a task says. What is not given stays as it is."""
-    present = client.tasks.get(_find(client, task_id))
+    present = client.tasks.get(find_task(client, task_id))
     try:
         changed = client.tasks.change(present.id, patch_of(present, webhook_url, flags))
     except InvalidInput as refused:
@@ -175,19 +203,15 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 @asks
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Delete a task: it is called no more, and cannot be looked at any more."""
-    known = _find(client, task_id)
+    known = find_task(client, task_id)
     client.tasks.delete(known)
     if as_json:
         return show_json({"deleted": known})
     return done(f"deleted {known}")
 
 
-def _find(client: SyncClient, text: str) -> str:
-    """The id of the task. A task is a job, and found as one."""
-    try:
-        return find_job(client, text)
-    except NotFound as none:
-        raise NotFound(f"no task has the id or the name {text!r}; `noonday task list` shows those there are") from none
+task.add_command(dead)
+task.add_command(replay)
 
 
 def _latest(client: SyncClient, task_id: str) -> str:
@@ -195,6 +219,14 @@ def _latest(client: SyncClient, task_id: str) -> str:
     if not found:
         raise NotFound(f"task {task_id} has not been called yet")
     return found[0].id
+
+
+def _latest_that_ended(client: SyncClient, task_id: str) -> str:
+    found = client.tasks.executions(task_id, limit=500).executions
+    ended = [one for one in found if one.completed_at is not None]
+    if not ended:
+        raise NotFound(f"no call of task {task_id} has ended yet")
+    return max(ended, key=lambda one: (one.completed_at, one.id)).id
 
 
 def _report(task: TaskView, verb: str, as_json: bool) -> None:
@@ -232,6 +264,7 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
         ("until", whole(task.end_date) if task.end_date else None),
         ("retries", _retries(task.retry)),
         ("timeout", length(task.timeout_seconds)),
+        ("ordered", "yes: one call at a time" if task.ordered else None),
         ("created", whole(task.created_at)),
         ("updated", whole(task.updated_at) if task.updated_at != task.created_at else None),
     ]
@@ -239,9 +272,18 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
 
 def _retries(retry: TaskRetry) -> str:
     attempts = f"{retry.max_attempts} attempts"
+    if retry.statuses is not None:
+        attempts += f" after {', '.join(_spans(retry.statuses)) or 'no status'}"
     if retry.backoff is Backoff.LIST:
         return f"{attempts}, waits {', '.join(length(ms / 1000) for ms in retry.delays_ms or ())}"
     return f"{attempts}, {retry.backoff} from {length((retry.initial_delay_ms or 0) / 1000)}"
+
+
+def _spans(statuses: Sequence[int]) -> Iterator[str]:
+    """`409`, `500-599`: neighbours together."""
+    for _, group in groupby(enumerate(sorted(statuses)), key=lambda pair: pair[1] - pair[0]):
+        run = [status for _, status in group]
+        yield str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
 
 
 def _executions_table(executions: Iterable[TaskExecutionView]) -> Listing:

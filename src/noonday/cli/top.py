@@ -10,6 +10,7 @@ from rich.console import Group as Lines
 from rich.live import Live
 from rich.text import Text
 
+from noonday.cli.alerts import unread_text
 from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.instants import length, now
@@ -40,6 +41,8 @@ class Frame:
     overview: dict[str, Any]
     pools: list[PoolView]
     workers: list[WorkerView]
+    unread: int = 0
+    """Alerts that nobody has acknowledged."""
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -56,7 +59,8 @@ def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
     """
     if as_json:
         frame = read_frame(client)
-        return show_json({"overview": frame.overview, "pools": frame.pools, "workers": frame.workers})
+        shown = {"overview": frame.overview, "pools": frame.pools, "workers": frame.workers}
+        return show_json(shown | {"unreadAlerts": frame.unread})
     if once or not console().is_terminal:
         frame = read_frame(client)
         return show(*screen(frame, [frame.overview["ratePerSec"]]))
@@ -65,7 +69,7 @@ def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
 
 def read_frame(client: SyncClient) -> Frame:
     alive = [one for one in client.workers() if one.state == "ALIVE"]
-    return Frame(client.overview(), client.pools(), alive)
+    return Frame(client.overview(), client.pools(), alive, client.alerts.list(limit=1).unread)
 
 
 def _live(client: SyncClient, every: float) -> None:
@@ -90,6 +94,8 @@ def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "")
     yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
     yield ""
     yield from _figures(seen)
+    if frame.unread:
+        yield _line(("unread alerts", unread_text(frame.unread), "red"), ("see", "noonday alert list", ""))
     if len(rates) > 1:
         yield Text.assemble(("rate ", "dim"), (spark(list(rates)), "cyan"))
     yield ""

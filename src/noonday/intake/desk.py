@@ -47,7 +47,7 @@ from noonday.model.view import (
     TenantSettings,
     TenantView,
 )
-from noonday.ports.archive import Archive, JobRow, Pause
+from noonday.ports.archive import Archive, DeadFilterQuery, JobRow, Pause
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
@@ -476,7 +476,8 @@ class Desk:
         return view(applied)
 
     async def retry_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> ExecutionView:
-        dead = await self._dead_row(caller, execution_id)
+        async with self.receipts.unless_answered(caller, idem):
+            dead = await self._dead_row(caller, execution_id)
         now_ms = self._clock.now_ms()
         audit = self._audit(caller, "dead.retry", execution_id)
         made: list[ExecutionId] = []
@@ -491,8 +492,29 @@ class Desk:
 
         return view(await self._edit(caller, dead.job_id, decide, now_ms, idem, view, since_ms=dead.nominal_ms))
 
+    async def run_again(
+        self, caller: Caller, job_id: JobId, wanted: Sequence[edits.Again], idem: Idempotency | None = None
+    ) -> dict[ExecutionId, ExecutionView]:
+        """Executions of a job that ended, as new ones, by their ids. What exists already is left alone, and is not answered if
+        it has ended. Raises NotFound, and Conflict if the job was cancelled."""
+        now_ms = self._clock.now_ms()
+        alone = wanted[0].was.id if len(wanted) == 1 else None
+        audit = self._audit(caller, "execution.resend", alone or job_id, {} if alone else {"executions": len(wanted)})
+
+        new = {each.new for each in wanted}
+
+        def view(applied: Applied) -> dict[ExecutionId, ExecutionView]:
+            name = applied.after.job.spec.name
+            return {row.id: self._viewer.execution(row, name) for row in applied.after.executions if row.id in new}
+
+        def decide(before: Snapshot) -> Change:
+            return edits.run_again(before, wanted, now_ms, audit)
+
+        return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
+
     async def archive_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> DeadLetterView:
-        dead = await self._dead_row(caller, execution_id)
+        async with self.receipts.unless_answered(caller, idem):
+            dead = await self._dead_row(caller, execution_id)
         found = await self._archive.find_dead(caller.tenant, dead.id)
         assert found is not None
         audit = self._audit(caller, "dead.archive", execution_id)
@@ -505,17 +527,24 @@ class Desk:
             await self._edit(caller, dead.job_id, lambda before: edits.archive_dead(dead.id, audit), now_ms, idem, view)
         )
 
-    async def retry_dead_where(self, caller: Caller, where: DeadFilter, idem: Idempotency | None = None) -> BulkView:
+    async def retry_dead_where(
+        self, caller: Caller, where: DeadFilter | DeadFilterQuery, idem: Idempotency | None = None
+    ) -> BulkView:
         return await self._each_dead(caller, where, idem, self.retry_dead)
 
-    async def archive_dead_where(self, caller: Caller, where: DeadFilter, idem: Idempotency | None = None) -> BulkView:
+    async def archive_dead_where(
+        self, caller: Caller, where: DeadFilter | DeadFilterQuery, idem: Idempotency | None = None
+    ) -> BulkView:
         return await self._each_dead(caller, where, idem, self.archive_dead)
 
-    async def _each_dead(self, caller: Caller, where: DeadFilter, idem: Idempotency | None, act: Any) -> BulkView:
+    async def _each_dead(
+        self, caller: Caller, where: DeadFilter | DeadFilterQuery, idem: Idempotency | None, act: Any
+    ) -> BulkView:
+        query = where if isinstance(where, DeadFilterQuery) else dead_query(where)
         async with self.receipts.once(caller, idem):
             changed, after = 0, None
             while True:
-                letters = await self._archive.list_dead(caller.tenant, dead_query(where), after, BULK + 1)
+                letters = await self._archive.list_dead(caller.tenant, query, after, BULK + 1)
                 for letter in letters[:BULK]:
                     try:
                         await act(caller, letter.execution.id)

@@ -1,6 +1,6 @@
 """What may be done to a job: pure decisions over a snapshot of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -262,6 +262,38 @@ def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry
     new = execution_id(dead.job_id, dead.nominal_ms, discriminator("retry", dead.id))
     execution = NewExecution(new, dead.nominal_ms, now_ms, Cause.RETRY_OF, start is not Start.NOW, dead.id)
     return Change(executions=(execution,), dead=((dead.id, new),), audit=audit)
+
+
+class Again(msgspec.Struct, frozen=True):
+    """An execution that ended, and what it is run again as."""
+
+    was: Execution
+    new: ExecutionId
+    revision: int
+    """What it says: that of the one before, or the job's present one if that is not kept any more."""
+    resolves: bool = False
+    """Whether a dead letter is dealt with by this."""
+
+
+def run_again(before: Snapshot, wanted: Sequence[Again], now_ms: int, audit: AuditEntry | None) -> Change:
+    """Executions that ended, however they did, as new ones of the same occurrences. Never skipped: unless the job allows
+    overlap, one after the other."""
+    _refuse_if_cancelled(before.job)
+    serial = before.job.spec.overlap is not Overlap.ALLOW
+    made = [
+        NewExecution(
+            each.new,
+            each.was.nominal_ms,
+            now_ms,
+            Cause.RETRY_OF,
+            buffered=serial and bool(place or before.open),
+            retry_of=each.was.id,
+            revision=each.revision,
+        )
+        for place, each in enumerate(sorted(wanted, key=lambda each: each.was.id))
+    ]
+    dead = tuple((each.was.id, each.new) for each in wanted if each.resolves)
+    return Change(executions=tuple(made), dead=dead, audit=audit)
 
 
 def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:

@@ -8,7 +8,7 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch
+from noonday.model.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, InvalidInput, NotFound
 from noonday.model.ids import TenantId
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Jobs, Receipt
@@ -42,6 +42,15 @@ class Receipts:
             yield
         finally:
             self._in_progress.discard(name)
+
+    @asynccontextmanager
+    async def unless_answered(self, caller: Caller, idem: Idempotency | None) -> AsyncIterator[None]:
+        """Refuse in here only what was not answered before under this key, whatever has become of it since. Raises Answered."""
+        try:
+            yield
+        except (InvalidInput, NotFound, Conflict):
+            async with self.once(caller, idem):
+                raise
 
     def of(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
         """To be stored with what is answered. The answer may have a payload or a secret in it, so it is sealed."""

@@ -82,6 +82,9 @@ class Edit:
         for new in wanted:
             if new.id in self._existing:
                 continue
+            if new.buffered and not self.ledger.books.open.get(job.id):
+                # What it was to wait for exists already, and has ended.
+                new = msgspec.structs.replace(new, buffered=False)
             self.ledger.add_execution(
                 new.id,
                 job.tenant,
@@ -95,6 +98,9 @@ class Edit:
             self.ledger.touched.add((job.tenant, job.id))
             row = _as_row(job, new)
             self.ledger.opened(row)
+            if new.revision is not None and new.revision != job.revision:
+                # Made as all others are, and then told apart.
+                self.ledger.settle(row, msgspec.structs.replace(row, revision=new.revision), "")
             if not new.buffered:
                 self.ledger.wait(row, new.due_ms)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
+from noonday.model.alert import NOTICES_POOL, AlertKind
 from noonday.model.execution import ASKED_BACK_REASONS, FINAL, GONE, Outcome, State, Verdict, is_cancel, judge
 from noonday.model.firing import still_wanted
 from noonday.model.ids import ExecutionId, JobId
@@ -171,8 +172,28 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
         ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
         ledger.bury(now.id)
-        if report and report.failure and report.failure.type == GONE:
-            ledger.incidents.append((GONE, now.tenant, now.id, now.job_id, report.failure.message))
+    if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):
+        ledger.incidents.append((kind, now.tenant, now.id, now.job_id, _what_happened(was, report, outcome)))
+
+
+def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | None:
+    """As what somebody has to hear of it: a first failure, and an end that is none."""
+    if verdict.rest is State.DEAD:
+        is_gone = report and report.failure and report.failure.type == GONE
+        return GONE if is_gone else AlertKind.EXHAUSTED
+    if verdict.rest is State.EXPIRED:
+        return AlertKind.MISSED
+    # An attempt is added only where one has failed.
+    return AlertKind.FAILED if verdict.attempt and was.attempt == 1 else None
+
+
+def _what_happened(was: Execution, report: Report | None, outcome: Outcome) -> str:
+    if report and report.failure:
+        said = report.failure
+        return said.message if said.type == GONE else f"{said.type}: {said.message}"
+    if outcome is Outcome.LOST:
+        return f"WorkerLost: worker {was.worker_id} stopped speaking while it ran this"
+    return "it was not started within its deadline" if outcome is Outcome.EXPIRED else outcome.name
 
 
 def _failure_text(was: Execution, report: Report | None, outcome: Outcome) -> str | None:

@@ -8,13 +8,17 @@ import msgspec
 
 from noonday.ledger.books import NO_LIMIT, Books, Limit
 from noonday.ledger.ledger import Ledger
+from noonday.model.alert import GIVEN_UP, NOTICES_POOL
 from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
-from noonday.model.job import Overlap
+from noonday.model.job import Overlap, text_of
 from noonday.model.slots import capped_by
 from noonday.ports.firing import Held, Shot
 from noonday.ports.jobs import Execution
+
+UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
+"""Decisions that nobody has asked for."""
 
 
 def is_plain(shot: Shot) -> bool:
@@ -91,7 +95,7 @@ class Volley:
                 decisions.append(skipped)
             else:
                 started += 1
-        self._decide(decisions)
+        self._decide(entry, decisions)
         self._advance(shot, plan, None if shot.runs_left is None else shot.runs_left - started)
         self.fired.append(shot)
 
@@ -205,9 +209,11 @@ class Volley:
             self.ledger.wish(execution, reason)
             self.books.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
 
-    def _decide(self, decisions: Sequence[Decision]) -> None:
+    def _decide(self, entry: Entry, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self.decided[decision.outcome] += decision.count
+            if decision.outcome in UNWANTED and entry.pool != NOTICES_POOL:
+                self.ledger.incidents.append(_incident(entry, decision))
         self.ledger.decide(decisions)
 
     def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
@@ -222,6 +228,19 @@ class Volley:
         else:
             decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
             self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left)
+
+
+def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:
+    """It names the execution that there would have been."""
+    missing = execution_id(decision.job_id, decision.to_ms)
+    return GIVEN_UP, entry.tenant, missing, decision.job_id, _what_is_missing(decision)
+
+
+def _what_is_missing(decision: Decision) -> str:
+    when = text_of(decision.from_ms)
+    if decision.count > 1:
+        when = f"{decision.count} times from {when} to {text_of(decision.to_ms)}"
+    return f"{decision.outcome}: {when}: {decision.reason}"
 
 
 def _as_row(entry: Entry, execution: ExecutionId, nominal_ms: int, due_ms: int, *, buffered: bool) -> Execution:

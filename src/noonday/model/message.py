@@ -2,6 +2,7 @@
 
 import msgspec
 
+from noonday.model.endpoint import EndpointLimits
 from noonday.model.execution import Failure
 from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
 from noonday.model.retry import RetryPolicy
@@ -45,6 +46,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Ciphertext: what it signs its calls with."""
     weight: int = 1
     """How many turns its tenant has where tenants take turns."""
+    limits: EndpointLimits | None = None
+    """How whom it calls may be called, if there are limits."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):
@@ -76,6 +79,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     """Ciphertext: what is kept of this attempt."""
     attempt: int = 0
     """Which attempt it was, if there is an account of it."""
+    endpoint: str | None = None
+    """Whom it called, if what came of it says something about them: it succeeded, or failed because of them."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,7 +8,7 @@ import msgspec
 
 from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
-from noonday.model.job import Job
+from noonday.model.job import Job, JobState
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import SlotKey
@@ -62,6 +62,12 @@ class DeadFilterQuery(msgspec.Struct, frozen=True):
     since_ms: int | None = None
     until_ms: int | None = None
     archived: bool = False
+    is_task: bool = False
+    """Only of jobs that have an endpoint."""
+    endpoint: str | None = None
+    """With `is_task`: the one that the job has at present."""
+    error: str | None = None
+    """What the last error, written `type: message`, has in it; letters of ASCII may be large or small."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -86,7 +92,50 @@ class DeadLetter(msgspec.Struct, frozen=True):
     died_ms: int
     archived: bool
     retried_as: ExecutionId | None
+    resolved_ms: int | None = None
+    """When it was archived, or retried."""
     job_name: str | None = None
+
+
+class CallFilter(msgspec.Struct, frozen=True):
+    """Which executions that call webhooks are meant."""
+
+    job_id: str | None = None
+    endpoint: str | None = None
+    """The one that the job has at present."""
+    state: str | None = None
+    since_ms: int | None = None
+    """Meant for this time or a later one."""
+    until_ms: int | None = None
+    """Meant for a time before this."""
+
+
+class KnownCall(msgspec.Struct, frozen=True, array_like=True):
+    """An execution that calls a webhook, and what became of its dead letter if it left one."""
+
+    execution: Execution
+    died_ms: int | None = None
+    archived: bool = False
+    retried_as: ExecutionId | None = None
+    resolved_ms: int | None = None
+
+
+class CallPage(NamedTuple):
+    calls: list[KnownCall]
+    next: str | None
+    """Where to go on. There may be more although this page is not full, or even empty."""
+
+
+class Definition(msgspec.Struct, frozen=True, array_like=True):
+    """What a job said at a revision; or says at present, if that one is not kept."""
+
+    name: str | None
+    state: JobState
+    pool: str
+    handler: str
+    endpoint: str | None
+    revision: int
+    payload: bytes | None
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -153,6 +202,24 @@ class Archive(ABC):
     @abstractmethod
     async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
         """The ciphertext a revision of a job had."""
+
+    @abstractmethod
+    async def list_calls(
+        self, tenant: TenantId, where: CallFilter, after: str | None, limit: int, most: int
+    ) -> CallPage:
+        """Executions that call webhooks, of jobs that are not cancelled, newest first by the time they were meant for, beginning
+        after the id `after`. At most so many are looked at, whether they are meant or not, so that it costs the same however
+        many there are."""
+
+    @abstractmethod
+    async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
+        """Those of them that call webhooks."""
+
+    @abstractmethod
+    async def definitions(
+        self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
+    ) -> dict[tuple[JobId, int], Definition]:
+        """By (job, revision). Of jobs that are gone, nothing."""
 
     @abstractmethod
     async def list_dead(
@@ -259,3 +326,10 @@ class Archive(ABC):
     @abstractmethod
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         """(unique key, job) of live jobs whose unique key begins with a prefix."""
+
+
+def call_page(calls: list[KnownCall], limit: int, looked_until: str | None) -> CallPage:
+    """Of one more than asked for. `looked_until`: the last that was looked at, if there may be more after it."""
+    if len(calls) > limit:
+        return CallPage(calls[:limit], calls[limit - 1].execution.id)
+    return CallPage(calls, looked_until)

@@ -114,11 +114,7 @@ class Executions(ABC):
 
     @abstractmethod
     async def incidents(self, limit: int) -> list[Incident]:
-        """The oldest ones that nobody has acted upon yet."""
-
-    @abstractmethod
-    async def dealt_with(self, incidents: Sequence[int]) -> None:
-        """By their ids."""
+        """The oldest ones that nobody has acted upon yet. Whoever does takes them away (`Alerts.take_in`)."""
 
     @abstractmethod
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:

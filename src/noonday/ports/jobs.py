@@ -89,6 +89,8 @@ class NewExecution(msgspec.Struct, frozen=True):
     cause: Cause
     buffered: bool = False
     retry_of: ExecutionId | None = None
+    revision: int | None = None
+    """Of the job, which must be kept still; None: the present one."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

@@ -16,9 +16,11 @@ from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
 from noonday.model.recent import Recent
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.clock import Clock
+from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions, Place, Settled
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
+from noonday.recorder.health import HealthKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 
@@ -43,6 +45,7 @@ class Recorder:
         instance: InstanceId,
         partition: int,
         executions: Executions,
+        endpoints: Endpoints,
         bus: Bus,
         index: HotIndex,
         signals: Signals,
@@ -54,6 +57,7 @@ class Recorder:
         self._instance = instance
         self._partition = partition
         self._executions = executions
+        self._health = HealthKeeper(endpoints, clock)
         self._bus = bus
         self._index = index
         self._signals = signals
@@ -163,6 +167,7 @@ class Recorder:
         self._place = now
         self._tracing.settled(spans, settled.refused)
         await self._follow_up(settled)
+        await self._health.note(reports)
 
     def _figures(self, reports: Sequence[Report]) -> str:
         now_ms = self._clock.now_ms()

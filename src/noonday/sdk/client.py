@@ -35,6 +35,9 @@ from noonday.model.view import (
     UsageView,
     WorkerView,
 )
+from noonday.sdk.alert_preferences import AlertPreferences
+from noonday.sdk.alerts import Alerts
+from noonday.sdk.endpoints import Endpoints
 from noonday.sdk.payload import decoder_of
 from noonday.sdk.problems import Problem, is_problem, problem_of
 from noonday.sdk.secrets import Secrets
@@ -90,7 +93,8 @@ class Client:
     fails, the request is sent again, a few times: whatever changes something carries an Idempotency-Key, so it is done
     once however often it arrives. Then ServerUnreachable is raised. No request takes longer than `timeout` seconds.
 
-    Webhooks that are called on time are at `tasks`, what their calls are signed with at `secrets`.
+    Webhooks that are called on time are at `tasks`, what their calls are signed with at `secrets`, whom they call
+    at `endpoints`.
     """
 
     def __init__(
@@ -104,6 +108,9 @@ class Client:
         self._http = Transport(url, token, seconds_of(timeout, "/timeout"), sleep)
         self.tasks = Tasks(self._http)
         self.secrets = Secrets(self._http)
+        self.alert_preferences = AlertPreferences(self._http)
+        self.endpoints = Endpoints(self._http)
+        self.alerts = Alerts(self._http)
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,7 +7,10 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from noonday.model.view import Page
+from noonday.sdk.alert_preferences import AlertPreferences
+from noonday.sdk.alerts import Alerts
 from noonday.sdk.client import Client, ClientClosed, Listing
+from noonday.sdk.endpoints import Endpoints
 from noonday.sdk.secrets import Secrets
 from noonday.sdk.spec import Duration
 from noonday.sdk.tasks import Tasks
@@ -153,6 +156,42 @@ class SyncTasks:
     delete = blocking(Tasks.delete)
     executions = blocking(Tasks.executions)
     calls = blocking(Tasks.calls)
+    find_executions = blocking(Tasks.find_executions)
+    resend = blocking(Tasks.resend)
+    resend_many = blocking(Tasks.resend_many)
+    dead_letters = blocking(Tasks.dead_letters)
+    dead_letter = blocking(Tasks.dead_letter)
+    retry_dead = blocking(Tasks.retry_dead)
+    archive_dead = blocking(Tasks.archive_dead)
+    retry_dead_where = blocking(Tasks.retry_dead_where)
+    archive_dead_where = blocking(Tasks.archive_dead_where)
+
+
+class SyncAlerts:
+    """`Alerts` without `async`."""
+
+    def __init__(self, portal: Portal, client: Alerts) -> None:
+        self.portal = portal
+        self.client = client
+
+    list = blocking(Alerts.list)
+    get = blocking(Alerts.get)
+    acknowledge = blocking(Alerts.acknowledge)
+    acknowledge_all = blocking(Alerts.acknowledge_all)
+
+
+class SyncAlertPreferences:
+    """`AlertPreferences` without `async`."""
+
+    def __init__(self, portal: Portal, client: AlertPreferences) -> None:
+        self.portal = portal
+        self.client = client
+
+    list = blocking(AlertPreferences.list)
+    get = blocking(AlertPreferences.get)
+    put = blocking(AlertPreferences.put)
+    delete = blocking(AlertPreferences.delete)
+    test = blocking(AlertPreferences.test)
 
 
 class SyncSecrets:
@@ -167,6 +206,20 @@ class SyncSecrets:
     end = blocking(Secrets.end)
 
 
+class SyncEndpoints:
+    """`Endpoints` without `async`."""
+
+    def __init__(self, portal: Portal, client: Endpoints) -> None:
+        self.portal = portal
+        self.client = client
+
+    list = blocking(Endpoints.list)
+    get = blocking(Endpoints.get)
+    set = blocking(Endpoints.set)
+    enable = blocking(Endpoints.enable)
+    disable = blocking(Endpoints.disable)
+
+
 class SyncClient:
     """`Client` without `async`: the same methods, which wait. Any number of threads may share one."""
 
@@ -175,6 +228,9 @@ class SyncClient:
         self.portal = Portal()
         self.tasks = SyncTasks(self.portal, self.client.tasks)
         self.secrets = SyncSecrets(self.portal, self.client.secrets)
+        self.alert_preferences = SyncAlertPreferences(self.portal, self.client.alert_preferences)
+        self.endpoints = SyncEndpoints(self.portal, self.client.endpoints)
+        self.alerts = SyncAlerts(self.portal, self.client.alerts)
 
     def __enter__(self) -> Self:
         return self

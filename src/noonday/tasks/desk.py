@@ -21,6 +21,9 @@ from noonday.ports.archive import Archive, WebhookRow
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
 from noonday.ports.jobs import Execution
+from noonday.tasks.calls import TaskCalls
+from noonday.tasks.dead_letters import TaskDeadLetters
+from noonday.tasks.endpoints import EndpointDesk
 from noonday.tasks.secrets import SecretDesk
 from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
 from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
@@ -58,6 +61,7 @@ class TaskDesk:
         executions: Executions,
         clock: Clock,
         viewer: Viewer,
+        endpoints: EndpointDesk,
     ) -> None:
         self._desk = desk
         self._reading = reading
@@ -66,6 +70,9 @@ class TaskDesk:
         self._accounts = executions.accounts
         self._clock = clock
         self._viewer = viewer
+        self.endpoints = endpoints
+        self.calls = TaskCalls(desk, archive, viewer)
+        self.dead_letters = TaskDeadLetters(desk, archive, viewer)
 
     # -- what changes something ----------------------------------------------------------------------------------------
 
@@ -75,6 +82,7 @@ class TaskDesk:
         """Store a task; from then on it is called. Raises InvalidInput with every flaw, in the task's names."""
         async with self._answered_once(caller, idem):
             job = to_job_spec(spec, self._clock.now_ms())
+            await self.endpoints.refuse_disabled(caller.tenant, job.target.endpoint)
             await self._secrets.make_first(caller.tenant)
             try:
                 made = await self._create(caller, job, _in_task_words(idem, _new), traceparent)
@@ -165,6 +173,8 @@ class TaskDesk:
     async def _wish(self, caller: Caller, task_id: str, wish: WishedStatus, idem: Idempotency | None) -> TaskView:
         before, _ = await self._find(caller, task_id)
         _check_wish(before, wish)
+        if wish is WishedStatus.SCHEDULED:
+            await self.endpoints.refuse_disabled(caller.tenant, before.row.job.spec.target.endpoint)
         view = _after(before)
         edit = self._desk.pause if wish is WishedStatus.PAUSED else self._desk.resume
         return view(await edit(caller, task_id, _in_task_words(idem, view)))
@@ -174,6 +184,8 @@ class TaskDesk:
         job = before.row.job
         present = msgspec.structs.replace(job.spec, payload=self._viewer.open(job.payload, job.tenant, job.id))
         wanted = patched(present, patch, self._clock.now_ms())
+        if wanted.target.endpoint != present.target.endpoint:
+            await self.endpoints.refuse_disabled(caller.tenant, wanted.target.endpoint)
         view, kept = _after(before), _in_task_words(idem, _after(before))
         try:
             return view(await self._desk.replace(caller, task_id, wanted, if_version=job.revision, idem=kept))

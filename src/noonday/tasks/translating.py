@@ -1,7 +1,8 @@
 """From a task to its job and back.
 
 Flaws are said of the task, in its own names. A task keeps in its job's payload what the job has no other place for: under
-`given`, the interval and the zone in the words they were said in.
+`given`, the interval and the zone in the words they were said in; and for whoever makes the call, which statuses are
+tried again.
 """
 
 import re
@@ -14,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import fields, replace
 
 from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
-from noonday.model.job import JobSpec, JobType, Target, check
+from noonday.model.job import JobSpec, JobType, Overlap, Target, check
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import zone
@@ -35,6 +36,10 @@ from noonday.tasks.wire import (
 from noonday.webhooks.headers import POINTER as HEADERS
 from noonday.webhooks.headers import flaws_of
 from noonday.webhooks.urls import read_url
+
+STATUSES = "retried_statuses"
+"""Where a payload has the statuses that are tried again: as whoever makes the call reads it."""
+LEAST_STATUS, LAST_STATUS, GONE_STATUS, MOST_STATUSES = 300, 599, 410, 300
 
 
 def to_job_spec(spec: TaskSpec, now_ms: int) -> JobSpec:
@@ -89,7 +94,10 @@ def patched(job: JobSpec, patch: TaskPatch, now_ms: int) -> JobSpec:
     new = to_job_spec(replace(task, **said), now_ms - 1)
     if "interval" not in said and new.type is JobType.INTERVAL:
         new = replace(new, phase_sec=job.phase_sec)
-    return replace(job, **{name: getattr(new, name) for name in _OF_A_TASK})
+    fields = {name: getattr(new, name) for name in _OF_A_TASK}
+    if "ordered" in said and task.ordered != said["ordered"]:
+        fields["overlap"] = new.overlap
+    return replace(job, **fields)
 
 
 def in_task_words(bad: InvalidInput, spec: TaskSpec) -> InvalidInput:
@@ -130,6 +138,7 @@ def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> J
         end_at=_placed(spec.end_date, spec) if recurring else None,
         retry_policy=_policy_of(spec.retry),
         timeout_sec=spec.timeout_seconds,
+        overlap=Overlap.BUFFER_ALL if spec.ordered else Overlap.ALLOW,
     )
 
 
@@ -160,6 +169,8 @@ def _payload_of(spec: TaskSpec) -> dict[str, Any]:
     """What the handler gets, and what is needed to show the task again."""
     call = spec.payload
     payload = {"webhook_url": call.webhook_url, "method": call.method.value, "headers": call.headers, "body": call.body}
+    if spec.retry.statuses is not None:
+        payload[STATUSES] = sorted(set(spec.retry.statuses))
     given = {"interval": spec.interval, "timezone": spec.timezone}
     if spec.type is TaskType.RECURRING and spec.interval is None:
         return payload
@@ -219,6 +230,9 @@ def _flaws_of_type(spec: TaskSpec) -> list[Flaw]:
         flaws.append(Flaw("/cron_expression", "a task of type RECURRING needs cron_expression or interval"))
     elif spec.cron_expression is not None and spec.interval is not None:
         flaws.append(Flaw("/interval", "say cron_expression or interval, not both", spec.interval))
+    if spec.ordered and spec.type is TaskType.ONE_TIME:
+        detail = "a task of type ONE_TIME has one call, and so no order: ordered goes with type RECURRING"
+        flaws.append(Flaw("/ordered", detail, True))
     return flaws
 
 
@@ -229,6 +243,27 @@ def _misplaced(spec: TaskSpec, name: str) -> Flaw:
 
 
 def _flaws_of_retry(retry: TaskRetry) -> list[Flaw]:
+    return [*_flaws_of_waits(retry), *_flaws_of_statuses(retry.statuses or ())]
+
+
+def _flaws_of_statuses(statuses: Sequence[int]) -> list[Flaw]:
+    if len(statuses) > MOST_STATUSES:
+        return [Flaw("/retry/statuses", f"at most {MOST_STATUSES} statuses can be listed", len(statuses))]
+    return [_not_retried(place, status) for place, status in enumerate(statuses) if not _can_be_retried(status)]
+
+
+def _can_be_retried(status: int) -> bool:
+    return LEAST_STATUS <= status <= LAST_STATUS and status != GONE_STATUS
+
+
+def _not_retried(place: int, status: int) -> Flaw:
+    detail = f"{status} is no status of a failure: a status that is tried again is {LEAST_STATUS} to {LAST_STATUS}"
+    if status == GONE_STATUS:
+        detail = f"{status} is never tried again: with it a receiver stops the task"
+    return Flaw(f"/retry/statuses/{place}", detail, status, f"{LEAST_STATUS} to {LAST_STATUS}, but not {GONE_STATUS}")
+
+
+def _flaws_of_waits(retry: TaskRetry) -> list[Flaw]:
     if _lists(retry) and retry.initial_delay_ms is not None:
         detail = "initial_delay_ms does not go with backoff LIST, which takes delays_ms"
         return [Flaw("/retry/initial_delay_ms", detail, retry.initial_delay_ms)]
@@ -257,7 +292,7 @@ def _flaws_of_job(job: JobSpec, spec: TaskSpec, now_ms: int) -> Sequence[Flaw]:
 
 
 def call_of(job: JobSpec) -> dict[str, Any]:
-    return {name: value for name, value in _stored(job.payload).items() if name != "given"}
+    return {name: value for name, value in _stored(job.payload).items() if name not in ("given", STATUSES)}
 
 
 def schedule_of(job: JobSpec) -> dict[str, Any]:
@@ -288,8 +323,15 @@ def limits_of(job: JobSpec) -> dict[str, Any]:
         backoff=policy.backoff,
         initial_delay_ms=None if listed else policy.initial_delay_ms,
         delays_ms=policy.delays_ms if listed else None,
+        statuses=_statuses_of(job),
     )
-    return {"retry": retry, "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC}
+    is_ordered = job.overlap is Overlap.BUFFER_ALL and not job.one_shot
+    return {"retry": retry, "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC, "ordered": is_ordered}
+
+
+def _statuses_of(job: JobSpec) -> tuple[int, ...] | None:
+    said = _stored(job.payload).get(STATUSES)
+    return tuple(said) if isinstance(said, list) and all(isinstance(each, int) for each in said) else None
 
 
 _WORDS = {

@@ -3,21 +3,26 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 
 from noonday.intake.views import state_of
 from noonday.model.errors import NotFound
-from noonday.model.execution import State
+from noonday.model.execution import Failure, State
 from noonday.model.job import JobState, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.view import AttemptView, ExecutionView, JobView
-from noonday.ports.archive import JobRow, WebhookRow
+from noonday.ports.archive import JobRow, KnownCall, WebhookRow
 from noonday.ports.executions import Account
 from noonday.ports.jobs import Execution
 from noonday.tasks.translating import call_of, limits_of, schedule_of
 from noonday.tasks.wire import (
     STATUS_NAMES,
+    ResentView,
+    ResolvedBy,
     TaskAttemptView,
+    TaskCallView,
+    TaskDeadLetterView,
     TaskExchangesView,
     TaskExchangeView,
     TaskExecutionView,
@@ -78,8 +83,54 @@ def execution_view(execution: ExecutionView) -> TaskExecutionView:
         attempt_number=execution.attempt,
         next_attempt_at=execution.next_attempt_at,
         error_message=execution.error.message if execution.error else None,
+        retry_of=execution.retry_of,
         attempts=tuple(map(_attempt_view, execution.attempts)),
     )
+
+
+def call_view(call: KnownCall, execution: ExecutionView, url: str | None) -> TaskCallView:
+    """`url`: what it calls, if that is known."""
+    return TaskCallView(
+        **fields_of(execution_view(execution)),
+        task_name=execution.job_name,
+        webhook_url=url,
+        resolved_by=resolved_by(call),
+        retried_as=call.retried_as,
+    )
+
+
+def resent_view(execution: ExecutionView, *, with_present_payload: bool) -> ResentView:
+    return ResentView(**fields_of(execution_view(execution)), with_present_payload=with_present_payload)
+
+
+def fields_of(view: Struct) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in view.__struct_fields__}
+
+
+def dead_view(call: KnownCall, name: str | None, url: str | None) -> TaskDeadLetterView:
+    row = call.execution
+    error = msgspec.json.decode(row.failure, type=Failure) if row.failure else None
+    failed_at = instant_of(call.died_ms)
+    assert failed_at is not None
+    return TaskDeadLetterView(
+        id=row.id,
+        task_id=row.job_id,
+        task_name=name,
+        webhook_url=url,
+        error_type=error.type if error else None,
+        error_message=error.message if error else None,
+        attempts=row.attempt,
+        failed_at=failed_at,
+        resolved_at=instant_of(call.resolved_ms),
+        resolved_by=resolved_by(call),
+        retried_as=call.retried_as,
+    )
+
+
+def resolved_by(call: KnownCall) -> ResolvedBy | None:
+    if call.retried_as is not None:
+        return ResolvedBy.RETRY
+    return ResolvedBy.ARCHIVE if call.archived else None
 
 
 def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[Account, Any]]) -> TaskExchangesView:

@@ -2,11 +2,12 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from noonday.intake.filters import Instant
 from noonday.model.execution import State
 from noonday.model.retry import Backoff
 
@@ -94,6 +95,8 @@ class TaskRetry(_Said, frozen=True, kw_only=True):
     """Unsaid: LIST if there are `delays_ms`, else EXPONENTIAL. LIST without `delays_ms` takes three days."""
     initial_delay_ms: int | None = None
     delays_ms: tuple[int, ...] | None = None
+    statuses: tuple[int, ...] | None = None
+    """Statuses after which a call is tried again; unsaid: 408, 425, 429 and 500 to 599. Without an answer it always is."""
 
 
 class TaskSpec(_Said, frozen=True, kw_only=True):
@@ -110,6 +113,8 @@ class TaskSpec(_Said, frozen=True, kw_only=True):
     end_date: datetime | None = None
     retry: TaskRetry = TaskRetry()
     timeout_seconds: float = DEFAULT_TIMEOUT_SEC
+    ordered: bool = False
+    """One call at a time, in the order of their times, each after all attempts of the one before it. RECURRING only."""
 
 
 class TaskPatch(_Said, frozen=True, kw_only=True):
@@ -126,6 +131,7 @@ class TaskPatch(_Said, frozen=True, kw_only=True):
     end_date: datetime | UnsetType | None = UNSET
     retry: TaskRetry | UnsetType = UNSET
     timeout_seconds: float | UnsetType = UNSET
+    ordered: bool | UnsetType = UNSET
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +156,104 @@ class TaskExecutionView(_Answer, frozen=True, kw_only=True):
     attempt_number: int
     next_attempt_at: datetime | None
     error_message: str | None
+    retry_of: str | None = None
+    """The execution that this one makes the call of once more."""
     attempts: tuple[TaskAttemptView, ...] = ()
+
+
+UrlOfEndpoint = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\]+$",
+        max_length=2_000,
+        description="A URL, of which scheme, host and port count: whom the task calls at present",
+    ),
+]
+
+
+class ResolvedBy(StrEnum):
+    """How somebody dealt with a dead letter."""
+
+    RETRY = "RETRY"
+    ARCHIVE = "ARCHIVE"
+
+
+class TaskCallView(TaskExecutionView, frozen=True, kw_only=True):
+    """An execution among those of all tasks."""
+
+    task_name: str | None
+    webhook_url: str | None
+    resolved_by: ResolvedBy | None
+    """Of one that FAILED: its dead letter was dealt with."""
+    retried_as: str | None
+
+
+class TaskCallPage(_Answer, frozen=True, kw_only=True):
+    """A page may be short, or even empty, although there is a `next`: so many executions are looked at, and no more."""
+
+    executions: tuple[TaskCallView, ...]
+    next: str | None
+
+
+class ResentView(TaskExecutionView, frozen=True, kw_only=True):
+    with_present_payload: bool
+    """The task was changed since, and what it said then is not kept any more: the call is made as the task is now."""
+
+
+class ResendRequest(_Said, frozen=True, kw_only=True):
+    """Executions of any tasks whose calls are to be made once more."""
+
+    ids: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], msgspec.Meta(min_length=1, max_length=500)]
+    replay_id: Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,40}$")] | None = None
+    """Names a replay: under one name nothing is sent again twice, whatever Idempotency-Key it comes with."""
+
+
+class ResendResult(_Answer, frozen=True, kw_only=True):
+    id: str
+    resent_as: str | None = None
+    there_already: bool = False
+    """It was sent again under this `replay_id` before, or is itself what that has made: nothing was done."""
+    with_present_payload: bool = False
+    problem: str | None = None
+    """Why it was not sent again."""
+
+
+class ResendList(_Answer, frozen=True, kw_only=True):
+    results: tuple[ResendResult, ...]
+    """In the order of the request, each id once."""
+
+
+class TaskDeadFilter(_Said, frozen=True, kw_only=True):
+    """Which dead letters of tasks are meant: those that meet every condition given; without any, all."""
+
+    task_id: str | None = None
+    endpoint: UrlOfEndpoint | None = None
+    error: str | None = None
+    """Part of the last error, such as `TIMEOUT` or `answered 503`."""
+    since: Instant | None = None
+    until: Instant | None = None
+    archived: bool = False
+
+
+class TaskDeadLetterView(_Answer, frozen=True, kw_only=True):
+    id: str
+    """Of the execution."""
+    task_id: str
+    task_name: str | None
+    webhook_url: str | None
+    error_type: str | None
+    error_message: str | None
+    attempts: int
+    failed_at: datetime
+    resolved_at: datetime | None
+    """Unknown also of one that was dealt with before this was kept."""
+    resolved_by: ResolvedBy | None
+    retried_as: str | None
+
+
+class TaskDeadLetterPage(_Answer, frozen=True, kw_only=True):
+    dead_letters: tuple[TaskDeadLetterView, ...]
+    next: str | None
 
 
 class TaskExchangeView(_Answer, frozen=True, kw_only=True):
@@ -184,6 +287,7 @@ class TaskView(_Answer, frozen=True, kw_only=True):
     end_date: datetime | None
     retry: TaskRetry
     timeout_seconds: float
+    ordered: bool = False
     next_execution: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -13,7 +13,7 @@ from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
 from noonday.runtime.tracing import present_traceparent, tell_of_call
 from noonday.webhooks.calling import Caller, Exchange, Request
-from noonday.webhooks.judging import Judgement, Verdict, judge
+from noonday.webhooks.judging import DEFAULTS, Judgement, JudgingSettings, Verdict, judge
 from noonday.webhooks.signing import sign
 from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context, RetryLater
@@ -33,6 +33,12 @@ class Call(msgspec.Struct, frozen=True):
     method: str = "POST"
     headers: dict[str, str] = {}
     body: Any = None
+    retried_statuses: frozenset[int] | None = None
+    """After which a call is made again; None: those after which it is unless told otherwise."""
+
+    @property
+    def judging(self) -> JudgingSettings:
+        return DEFAULTS if self.retried_statuses is None else JudgingSettings(self.retried_statuses)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -75,7 +81,7 @@ class Sender:
         exchange = await self._caller.call(request, ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC)
         tell_of_call(request.method, read_url(request.url).host, exchange.status)
         ctx._account = account_of(request, exchange)
-        judgement = judge(exchange)
+        judgement = judge(exchange, call.judging)
         if judgement.verdict is Verdict.SUCCEEDED and exchange.status is not None:
             return Answer(exchange.status, exchange.timings.total_ms)
         raise failed(judgement, exchange)

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 import uuid_utils
 
+from noonday.alerts.herald import Herald
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
@@ -30,7 +31,9 @@ from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
+from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
+from noonday.model.alert import NOTICES_POOL
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.leases import Leases
@@ -39,7 +42,7 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
-from noonday.tasks.herald import Herald
+from noonday.tasks.health import ROUND_SEC
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import (
@@ -48,7 +51,9 @@ from noonday.wiring.parts import (
     SchedulerPart,
     Surroundings,
     by_name,
+    notice_handlers,
     recorder_of,
+    watcher_of,
     webhooks_of,
     worker_of,
 )
@@ -174,17 +179,21 @@ class Node:
     def _more_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
         if self.crew:
-            herald = Herald(self.drivers.executions, self.intake.desk)
+            herald = Herald(self.drivers.executions, self.drivers.alerts, self.intake.desk)
             flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
             loops += [
                 Loop("crew", self.crew, clock, self.crew.next_wait, stuck_after_sec=30),
                 Loop("flags", flags, clock, every(0.5), stuck_after_sec=30),
                 Loop("herald", herald, clock, every(1.0), stuck_after_sec=60),
+                Loop("warden", self.intake.warden, clock, every(ROUND_SEC), stuck_after_sec=300),
+                Loop("notifier", self.intake.notifier, clock, every(1.0), stuck_after_sec=60),
             ]
         if self.scheduler:
             limits, retention = self.settings.limits, self.settings.retention
             housekeeper = Housekeeper(self.drivers, retention, limits, self.metrics, shows_clock=False)
             loops.append(Loop("housekeeper", housekeeper, clock, every(5.0), stuck_after_sec=120))
+            watcher = watcher_of(self.drivers, self.settings)
+            loops.append(Loop("watcher", watcher, clock, every(5.0), stuck_after_sec=120))
             notices = self._make_notices(self.scheduler)
             loops.append(Loop("notices", notices, clock, every(0), stuck_after_sec=60))
         return by_name(*loops)
@@ -211,6 +220,8 @@ class Node:
             executions=store.executions,
             archive=store.archive,
             endpoints=store.endpoints,
+            alerts=store.alerts,
+            notices=store.notices,
             index=index,
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
@@ -277,12 +288,15 @@ class WorkerNode:
         self._webhooks = webhooks_of(settings, servers.keyring, servers.clock)
         if POOL in concurrency:
             handlers = {(POOL, NAME): self._webhooks.handler(), **handlers}
+        if NOTICES_POOL in concurrency:
+            handlers = {**notice_handlers(settings, self._webhooks), **handlers}
         self.worker = worker_of(
             handlers,
             Surroundings(instance, settings, self.metrics, tracing_of(settings)),
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
             breakers=RedisBreakers(servers.redis, settings.cluster.name),
+            throttles=RedisThrottles(servers.redis, settings.cluster.name),
             clock=servers.clock,
             keyring=servers.keyring,
             concurrency=concurrency,

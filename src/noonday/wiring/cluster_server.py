@@ -93,6 +93,8 @@ def _api(node: Node, settings: Settings) -> ASGIApp:
         on_answer=node.metrics.count_answer,
         limits=api_limits(settings.limits),
         now_ms=now_ms,
+        preferences=node.intake.preferences,
+        alerts=node.intake.alerts,
     )
 
 

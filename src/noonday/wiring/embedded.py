@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from noonday.alerts.channels import CONCURRENCY
 from noonday.crypto.keyring import Keyring, load_or_create
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
@@ -11,13 +12,14 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
+from noonday.model.alert import NOTICES_POOL
 from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.handler import NAME, POOL, WebhookHandler
 from noonday.wiring.engine import Engine
-from noonday.wiring.parts import Drivers, webhooks_of
+from noonday.wiring.parts import Drivers, notice_handlers, webhooks_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
@@ -58,6 +60,8 @@ class Embedded:
             if settings.webhooks.concurrency:
                 handlers = {(POOL, NAME): webhooks.handler(), **handlers}
                 concurrency = {POOL: settings.webhooks.concurrency, **(concurrency or {})}
+            handlers = {**notice_handlers(settings, webhooks), **handlers}
+            concurrency = {NOTICES_POOL: CONCURRENCY, **(concurrency or {})}
             engine = Engine(
                 drivers,
                 settings,
@@ -99,6 +103,8 @@ def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, set
         executions=store.executions,
         archive=store.archive,
         endpoints=store.endpoints,
+        alerts=store.alerts,
+        notices=store.notices,
         index=MemoryHotIndex(settings.scheduler.lead_ms),
         bus=MemoryBus(clock),
         signals=MemorySignals(),

@@ -7,15 +7,25 @@ from typing import Any
 import structlog
 import uuid_utils
 
+from noonday.alerts.herald import Herald
 from noonday.model.ids import InstanceId, JobId, new_job_id
 from noonday.ports.executions import Settled
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
-from noonday.tasks.herald import Herald
+from noonday.tasks.health import ROUND_SEC
 from noonday.wiring.housekeeping import Housekeeper
-from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, by_name, recorder_of, worker_of
+from noonday.wiring.parts import (
+    Drivers,
+    IntakePart,
+    SchedulerPart,
+    Surroundings,
+    by_name,
+    recorder_of,
+    watcher_of,
+    worker_of,
+)
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
 
@@ -53,6 +63,7 @@ class Engine:
             bus=drivers.bus,
             signals=drivers.signals,
             breakers=drivers.breakers,
+            throttles=drivers.throttles,
             clock=drivers.clock,
             keyring=drivers.keyring,
             concurrency=dict.fromkeys((pool for pool, _ in handlers), settings.worker.concurrency)
@@ -61,6 +72,9 @@ class Engine:
         )
         intake = IntakePart(drivers, around, live=self.live, new_id=new_id)
         self.desk, self.reading, self.tasks, self.secrets = intake.desk, intake.reading, intake.tasks, intake.secrets
+        self.alerts = intake.alerts
+        self.preferences, self._notifier = intake.preferences, intake.notifier
+        self._warden = intake.warden
         self.desk.on_placed = scheduler.wake
         self.recorder.on_settled = lambda settled: _let_others_in(scheduler, settled)
         self.loops = scheduler.loops | self._other_loops()
@@ -121,11 +135,15 @@ class Engine:
         drivers = self.drivers
         flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
+        herald = Herald(drivers.executions, drivers.alerts, self.desk)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),
             Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120),
-            Loop("herald", Herald(drivers.executions, self.desk), drivers.clock, every(1.0), stuck_after_sec=60),
+            Loop("herald", herald, drivers.clock, every(1.0), stuck_after_sec=60),
+            Loop("warden", self._warden, drivers.clock, every(ROUND_SEC), stuck_after_sec=300),
+            Loop("watcher", watcher_of(drivers, self.settings), drivers.clock, every(5.0), stuck_after_sec=120),
+            Loop("notifier", self._notifier, drivers.clock, every(1.0), stuck_after_sec=60),
         )
 
     async def _pools(self) -> Sequence[str]:

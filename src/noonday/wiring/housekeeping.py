@@ -35,6 +35,7 @@ class Housekeeper:
         self._shows_clock = shows_clock
         self._drivers = drivers
         self._retention = _in_ms(retention, limits)
+        self._alerts_ms = int(retention.alerts_days * _DAY_MS)
         self._own_retention: dict[TenantId, int] = {}
         self._seen_ms = 0
         self._metrics = metrics
@@ -47,7 +48,8 @@ class Housekeeper:
         await self._follow_tenants()
         policy = msgspec.structs.replace(self._retention, tenants=self._own_retention)
         pruned = await self._drivers.executions.prune(policy, now_ms, _STEP)
-        return int(replanned == _STEP or pruned >= _STEP)
+        forgotten = await self._drivers.alerts.prune(now_ms - self._alerts_ms, _STEP)
+        return int(replanned == _STEP or pruned >= _STEP or forgotten >= _STEP)
 
     async def _follow_tenants(self) -> None:
         """Which tenants keep what ended for a time of their own."""

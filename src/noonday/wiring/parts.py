@@ -2,23 +2,35 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from noonday import __version__
+from noonday.alerts.channels import handlers_of
+from noonday.alerts.desk import AlertDesk
+from noonday.alerts.lateness import Lateness
+from noonday.alerts.notices import Notifier
+from noonday.alerts.posting import Post
+from noonday.alerts.preferences import PreferenceDesk, Seal
+from noonday.alerts.watcher import Watcher
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.breakers import MemoryBreakers
+from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk, Limits
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
+from noonday.model.alert import NOTICES_POOL
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
+from noonday.model.notice import ChannelType
+from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
+from noonday.ports.channels import Channel, Channels
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.endpoints import Endpoints
@@ -27,7 +39,9 @@ from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
+from noonday.ports.notices import Notices
 from noonday.ports.signals import Signals
+from noonday.ports.throttles import Throttles
 from noonday.ports.tokens import Tokens
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
@@ -40,9 +54,11 @@ from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.sweeper import Sweeper
 from noonday.tasks.desk import TaskDesk
+from noonday.tasks.endpoints import EndpointDesk
+from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretDesk
-from noonday.webhooks.handler import WebhookHandler
-from noonday.wiring.settings import Settings
+from noonday.webhooks.handler import NAME, WebhookHandler
+from noonday.wiring.settings import EmailSettings, Settings
 from noonday.worker.handler import Handler
 from noonday.worker.worker import Worker, WorkerOptions
 
@@ -57,6 +73,8 @@ class Drivers:
     executions: Executions
     archive: Archive
     endpoints: Endpoints
+    alerts: Alerts
+    notices: Notices
     index: HotIndex
     bus: Bus
     signals: Signals
@@ -64,6 +82,7 @@ class Drivers:
     keyring: Keyring
     tokens: Tokens = field(default_factory=MemoryTokens)
     breakers: Breakers = field(default_factory=MemoryBreakers)
+    throttles: Throttles = field(default_factory=MemoryThrottles)
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,36 @@ def webhooks_of(settings: Settings, keyring: Keyring, clock: Clock) -> WebhookHa
     return WebhookHandler(
         keyring, clock, user_agent=f"noonday/{__version__}", allow_networks=said.networks, ca_file=ca_file
     )
+
+
+def channels_of(settings: Settings) -> Channels:
+    """The ways to reach people that are set up. Another one is another line here."""
+    return {ChannelType.EMAIL: _mail(settings.email)} if settings.email.host is not None else {}
+
+
+def _mail(email: EmailSettings) -> Channel:
+    from noonday.mail.smtp import MailServer, SmtpChannel  # a tenth of a second that most processes need not spend
+
+    assert email.host is not None
+    assert email.sender is not None
+    server = MailServer(
+        email.host,
+        email.sender,
+        port=email.port,
+        username=email.username,
+        password=email.password,
+        password_file=Path(email.password_file) if email.password_file else None,
+        tls=email.tls,
+        starttls=email.starttls,
+        ca_file=Path(email.ca_file) if email.ca_file else None,
+        timeout_sec=email.timeout_sec,
+    )
+    return SmtpChannel(server)
+
+
+def notice_handlers(settings: Settings, webhooks: WebhookHandler) -> dict[tuple[str, str], Handler]:
+    """What sends notices: a handler for each channel, and the one that calls webhooks."""
+    return {(NOTICES_POOL, NAME): replace(webhooks.handler(), pool=NOTICES_POOL), **handlers_of(channels_of(settings))}
 
 
 class IntakePart:
@@ -120,9 +169,34 @@ class IntakePart:
         )
         self.desk.on_created = around.metrics.count_created
         self.secrets = SecretDesk(drivers.endpoints, self.desk.receipts, drivers.keyring, drivers.clock)
+        self.warden = HealthWarden(drivers.endpoints, self.desk)
+        endpoints = EndpointDesk(drivers.endpoints, self.warden, self.desk.receipts, drivers.clock)
         self.tasks = TaskDesk(
-            self.desk, self.reading, self.secrets, drivers.archive, drivers.executions, drivers.clock, viewer
+            self.desk, self.reading, self.secrets, drivers.archive, drivers.executions, drivers.clock, viewer, endpoints
         )
+        seal, post = Seal(drivers.keyring), self._post(drivers, new_id)
+        channels, receipts = channels_of(around.settings), self.desk.receipts
+        self.alerts = AlertDesk(drivers.alerts, self.desk.receipts, drivers.clock)
+        self.preferences = PreferenceDesk(drivers.notices, channels, seal, post, receipts, drivers.clock)
+        self.notifier = Notifier(drivers.alerts, drivers.notices, seal, post, drivers.clock)
+
+    def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> Post:
+        return Post(
+            jobs=drivers.jobs,
+            archive=drivers.archive,
+            index=drivers.index,
+            desk=self.desk,
+            keyring=drivers.keyring,
+            clock=drivers.clock,
+            make_first_secret=self.secrets.make_first,
+            new_id=new_id,
+        )
+
+
+def watcher_of(drivers: Drivers, settings: Settings) -> Watcher:
+    said = settings.alerts
+    lateness = Lateness(drivers.archive, Waiting(drivers.archive, drivers.tokens, drivers.clock))
+    return Watcher(drivers.alerts, lateness, said.late_after_sec * 1000, said.slow_after_sec * 1000)
 
 
 class SchedulerPart:
@@ -217,6 +291,7 @@ def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recor
         instance=around.instance,
         partition=partition,
         executions=drivers.executions,
+        endpoints=drivers.endpoints,
         bus=drivers.bus,
         index=drivers.index,
         signals=drivers.signals,
@@ -234,6 +309,7 @@ def worker_of(
     bus: Bus,
     signals: Signals,
     breakers: Breakers,
+    throttles: Throttles,
     clock: Clock,
     keyring: Keyring,
     concurrency: Mapping[str, int],
@@ -260,6 +336,7 @@ def worker_of(
         bus=bus,
         signals=signals,
         breakers=breakers,
+        throttles=throttles,
         clock=clock,
         keyring=keyring,
         metrics=around.metrics,

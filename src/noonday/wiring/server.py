@@ -174,6 +174,8 @@ def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
         on_answer=engine.metrics.count_answer,
         limits=api_limits(settings.limits),
         now_ms=now_ms,
+        preferences=engine.preferences,
+        alerts=engine.alerts,
     )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, StrType, Type, UnionType, type_info
 
+from noonday.mail.addresses import flaw_of_sender
 from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
 from noonday.webhooks.addresses import Networks
 
@@ -169,6 +170,47 @@ class WebhookSettings(Role, frozen=True, kw_only=True):
         return tuple(each.strip() for each in (self.allow_networks or "").split(",") if each.strip())
 
 
+class EmailSettings(Role, frozen=True, kw_only=True):
+    """How notices are sent by email."""
+
+    host: Annotated[
+        str | None, Meta(description="The mail server (SMTP) that takes our mail; without it no email is sent.")
+    ] = None
+    port: Annotated[int, Meta(ge=1, le=65_535, description="Its port: 587 as a rule, 465 with email.tls.")] = 587
+    username: Annotated[str | None, Meta(description="The name to authenticate with.")] = None
+    password: Annotated[str | None, Meta(description="Its password.", extra={"secret": True})] = None
+    password_file: Annotated[
+        str | None,
+        Meta(description="A file with the password, in place of email.password; only its owner may read it."),
+    ] = None
+    tls: Annotated[bool, Meta(description="Whether the connection is encrypted from its first byte.")] = False
+    starttls: Annotated[
+        Literal["auto", "always", "never"],
+        Meta(
+            description="Whether a plain connection becomes an encrypted one: if the server offers it, always, never."
+        ),
+    ] = "auto"
+    ca_file: Annotated[
+        str | None, Meta(description="Who signed the server's certificate, besides those the system trusts.")
+    ] = None
+    sender: Annotated[
+        str | None, Meta(description="The address that mail comes from, such as `Noonday <noonday@example.com>`.")
+    ] = None
+    timeout_sec: Annotated[int, Meta(ge=1, le=600, description="How long one answer of the server may take.")] = 30
+
+
+class AlertSettings(Role, frozen=True, kw_only=True):
+    """When what does not happen, or does not end, becomes an alert."""
+
+    late_after_sec: Annotated[
+        int, Meta(ge=10, le=604_800, description="What is due for so long and has not begun is an alert.")
+    ] = 60
+    slow_after_sec: Annotated[
+        int,
+        Meta(ge=10, le=604_800, description="A run of less is never an alert, however short its job runs otherwise."),
+    ] = 60
+
+
 class RetentionSettings(Role, frozen=True, kw_only=True):
     """How long what is over is kept; 0 keeps it no longer than the next pruning."""
 
@@ -179,6 +221,7 @@ class RetentionSettings(Role, frozen=True, kw_only=True):
     jobs_days: Annotated[int, Meta(ge=0, le=36_500, description="Jobs that will not fire again.")] = 30
     decisions_days: Annotated[int, Meta(ge=0, le=36_500, description="Why an occurrence did or did not run.")] = 30
     audit_days: Annotated[int, Meta(ge=0, le=36_500, description="Who did what.")] = 90
+    alerts_days: Annotated[int, Meta(ge=0, le=36_500, description="Alerts, after they last happened.")] = 90
 
 
 class LimitSettings(Role, frozen=True, kw_only=True):
@@ -330,6 +373,8 @@ class Settings(Role, frozen=True, kw_only=True):
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    email: EmailSettings = field(default_factory=EmailSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
@@ -349,6 +394,7 @@ class Settings(Role, frozen=True, kw_only=True):
                 *_flaws_of_template(self),
                 *_flaws_of_reach(self),
                 *_flaws_of_networks(self.webhooks),
+                *_flaws_of_email(self.email),
             ]
         )
 
@@ -617,6 +663,21 @@ def _flaws_of_networks(webhooks: WebhookSettings) -> Iterator[Flaw]:
     except InvalidInput as error:
         for flaw in error.flaws:
             yield Flaw("/webhooks/allow_networks", f"webhooks.allow_networks: {flaw.detail}", flaw.value, flaw.allowed)
+
+
+def _flaws_of_email(email: EmailSettings) -> Iterator[Flaw]:
+    if email.host is not None and email.sender is None:
+        yield Flaw("/email/sender", "email.host is set, but email.sender is not: say which address mail comes from")
+    if email.sender is not None and (wrong := flaw_of_sender(email.sender)):
+        yield Flaw("/email/sender", f"email.sender is {email.sender!r}: {wrong}", email.sender)
+    if email.password is not None and email.password_file is not None:
+        yield Flaw("/email/password_file", "email.password and email.password_file are both set: remove one")
+    has_password = email.password is not None or email.password_file is not None
+    if (email.username is not None) != has_password:
+        yield Flaw("/email/username", "email.username and email.password (or email.password_file) go together")
+    if email.tls and email.starttls == "always":
+        detail = "email.tls encrypts from the first byte: email.starttls cannot be always"
+        yield Flaw("/email/starttls", detail, email.starttls, ["auto", "never"])
 
 
 def _flaws_of_reach(settings: Settings) -> Iterator[Flaw]:

@@ -167,6 +167,12 @@ class Run:
     def _cancel(self) -> None:
         self.outcome = Outcome.INTERRUPTED if self.stop == INTERRUPTED else Outcome.CANCELLED
 
+    @property
+    def says_something(self) -> bool:
+        """About whoever was called: it succeeded, or failed because of them."""
+        failed_there = self.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) and self.counts
+        return self.started_ms > 0 and (self.outcome is Outcome.SUCCEEDED or failed_there)
+
     def is_too_old(self, now_ms: int) -> bool:
         return now_ms - self.dispatch.fired_ms > TOO_OLD_MS
 
@@ -204,6 +210,7 @@ class Run:
             len(self.dispatch.payload or b""),
             keyring.seal(account, context) if account is not None else None,
             self.dispatch.attempt if account is not None else 0,
+            self.dispatch.endpoint if self.says_something else None,
         )
 
     def start_report(self, worker: WorkerId) -> Report:

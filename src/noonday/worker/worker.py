@@ -24,6 +24,7 @@ from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.signals import Signals, Taken
+from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import wait_for_event, worth_saying
 from noonday.runtime.tracing import Tracing
@@ -33,6 +34,7 @@ from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.ready import Ready
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
+from noonday.worker.throttling import Throttle
 
 log = structlog.get_logger("noonday.worker")
 TELL_START_SEC = 1.0
@@ -78,6 +80,7 @@ class Worker:
         bus: Bus,
         signals: Signals,
         breakers: Breakers,
+        throttles: Throttles,
         clock: Clock,
         keyring: Keyring,
         metrics: Metrics,
@@ -92,6 +95,7 @@ class Worker:
         self._bus = bus
         self._signals = signals
         self._guard = Guard(breakers, clock, options.guarded_from)
+        self._throttle = Throttle(throttles, clock, self._timeout_of)
         self._clock = clock
         self._keyring = keyring
         self._metrics = metrics
@@ -342,6 +346,7 @@ class Worker:
         """The last look, then the start, of all that start now. False: nothing may start at present."""
         runs = await self._without_held(self._ready[pool].take(count))
         try:
+            runs = await self._without_throttled(runs)
             flags = await self._signals.look(pool, [run.dispatch for run in runs])
         except SignalsUnavailable:
             self._lost_signals()
@@ -364,6 +369,12 @@ class Worker:
         held = await self._guard.hold(runs)
         for run, wait_sec in held.items():
             run.put_off(wait_sec, failure_of_held(run.dispatch, wait_sec))
+            self._finish(run, run.outcome)
+        return [run for run in runs if run not in held] if held else runs
+
+    async def _without_throttled(self, runs: list[Run]) -> list[Run]:
+        held = await self._throttle.hold(runs)
+        for run in held:
             self._finish(run, run.outcome)
         return [run for run in runs if run not in held] if held else runs
 
@@ -465,6 +476,7 @@ class Worker:
             self._let_go(runs)
             reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
             await self._send([*(entry for entry, _ in said), *reports])
+            await self._throttle.tell()
             started = [run for _, run in said if run is not None]
             for run in started:
                 run.is_known = True
@@ -496,6 +508,7 @@ class Worker:
             pool = run.dispatch.pool
             self._held[pool] -= 1
             self._guard.note(run)
+            self._throttle.note(run)
             if self._active.get(run.dispatch.execution_id) is run:
                 del self._active[run.dispatch.execution_id]
                 self._pace[pool].ended(now)
@@ -532,6 +545,7 @@ class Worker:
         self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
         await self._guard.tell()
+        await self._throttle.tell()
         self._metrics.breakers_open.set(self._guard.open)
         await self._listen_again()
         self._tell_starts(runs, now)

@@ -6,7 +6,7 @@ import pytest
 
 from noonday.drivers.postgres.archive import PostgresArchive
 from noonday.model.ids import ExecutionId, JobId
-from noonday.ports.archive import DeadFilterQuery, JobFilter
+from noonday.ports.archive import CallFilter, DeadFilterQuery, JobFilter
 from tests.support.crank import Crank
 from tests.support.factories import TENANT, job, spec
 from tests.support.postgres import postgres_store
@@ -41,6 +41,8 @@ async def test_what_cannot_be_an_id_is_not_found(archive: PostgresArchive, text:
     assert await archive.executions_between(job_id, 0, 2**60, 10) == []
     assert await archive.decisions_between(job_id, 0, 2**60, 10) == []
     assert await archive.list_dead(TENANT, DeadFilterQuery(job_id=text), None, 10) == []
+    assert await archive.list_calls(TENANT, CallFilter(job_id=text), None, 10, 10) == ([], None)
+    assert await archive.find_calls(TENANT, [text]) == {}
 
 
 async def test_another_spelling_of_an_id_is_not_an_id(crank: Crank, archive: PostgresArchive) -> None:
@@ -65,7 +67,9 @@ async def test_nothing_has_a_text_with_a_nul(crank: Crank, archive: PostgresArch
     await crank.add(job(spec(name="nul", unique_key="nul", tags=("nul",))))
     for where in (JobFilter(name=NUL), JobFilter(pool=NUL), JobFilter(tag=NUL), JobFilter(unique_key=NUL)):
         assert await archive.list_jobs(TENANT, where, None, 10) == []
-    assert await archive.list_dead(TENANT, DeadFilterQuery(pool=NUL), None, 10) == []
+    for query in (DeadFilterQuery(pool=NUL), DeadFilterQuery(error=NUL), DeadFilterQuery(is_task=True, endpoint=NUL)):
+        assert await archive.list_dead(TENANT, query, None, 10) == []
+    assert await archive.list_calls(TENANT, CallFilter(endpoint=NUL), None, 10, 10) == ([], None)
     assert await archive.list_audit(TENANT, target=NUL, subject=None, after=None, limit=10) == []
 
 

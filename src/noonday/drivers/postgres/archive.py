@@ -11,7 +11,7 @@ from noonday.ledger.ledger import as_json
 from noonday.model.execution import State
 from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
-from noonday.model.job import Job
+from noonday.model.job import Job, JobState
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
@@ -20,27 +20,34 @@ from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
     Ahead,
     Archive,
+    CallFilter,
+    CallPage,
     DeadFilterQuery,
     DeadLetter,
+    Definition,
     JobFilter,
     JobRow,
+    KnownCall,
     Pause,
     PoolRow,
     Slots,
     WebhookRow,
     WorkerRow,
+    call_page,
 )
 from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LAST_NUMBER = 2**63 - 1
 _LAST_MS = 2**48 - 1
 
 _job_row = tuple[Job, Fire | None, bool]
 _webhook_row = tuple[_job_row, bool, Execution | None]
-_dead_row = tuple[Execution, int, bool, ExecutionId | None, str | None]
+_dead_row = tuple[Execution, int, bool, ExecutionId | None, int | None, str | None]
+_call_page = tuple[list[KnownCall], int, str | None]
 _audit_row = tuple[int, tuple[TenantId, int, str, str, str, dict[str, object]]]
 _worker_row = tuple[str, str, int, dict[str, int], int, int, str, tuple[str, ...], list[tuple[str, str]]]
 
@@ -108,12 +115,40 @@ class PostgresArchive(Archive):
         payload: bytes | None = await self._database.value(SQL.payload, tenant, job_id, revision)
         return payload
 
+    async def list_calls(
+        self, tenant: TenantId, where: CallFilter, after: str | None, limit: int, most: int
+    ) -> CallPage:
+        first = FIRST_ID if where.since_ms is None else _first_id_at(where.since_ms)
+        until = LAST_ID if where.until_ms is None else _first_id_at(where.until_ms)
+        ids = [after or LAST_ID] if where.job_id is None else [after or LAST_ID, where.job_id]
+        if not all(map(is_id, ids)) or not _can_be_stored(where.endpoint):
+            return CallPage([], None)
+        state = None if where.state is None else int(State[where.state])
+        parameters: tuple[Any, ...] = (tenant, min(ids[0], until), first, state, where.endpoint, most, limit + 1)
+        query = SQL.calls
+        if where.job_id is not None:
+            query, parameters = SQL.calls_of_task, (*parameters, where.job_id)
+        calls, looked, last = await self._decode(_call_page, query, *parameters)
+        return call_page(calls, limit, last if looked >= most else None)
+
+    async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
+        named = [each for each in executions if is_id(each)]
+        calls = await self._decode(list[KnownCall], SQL.known_calls, tenant, named)
+        return {call.execution.id: call for call in calls}
+
+    async def definitions(
+        self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
+    ) -> dict[tuple[JobId, int], Definition]:
+        jobs, revisions = [job for job, _ in wanted], [revision for _, revision in wanted]
+        rows = await self._database.fetch(SQL.definitions, tenant, jobs, revisions)
+        return {(job, revision): Definition(name, JobState(state), *rest) for job, revision, name, state, *rest in rows}
+
     async def list_dead(
         self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
     ) -> list[DeadLetter]:
         before = LAST_ID if after is None else after
         ids = [before] if where.job_id is None else [before, where.job_id]
-        if not all(map(is_id, ids)) or not _can_be_stored(where.pool, where.handler):
+        if not all(map(is_id, ids)) or not _can_be_stored(where.pool, where.handler, where.endpoint, where.error):
             return []
         rows = await self._decode(
             list[_dead_row],
@@ -127,6 +162,9 @@ class PostgresArchive(Archive):
             where.until_ms,
             before,
             limit,
+            where.is_task,
+            where.endpoint,
+            where.error,
         )
         return [DeadLetter(*row) for row in rows]
 

@@ -1,6 +1,6 @@
 """What is kept about endpoints, in PostgreSQL."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -8,13 +8,26 @@ import msgspec
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
-from noonday.model.ids import TenantId
-from noonday.ports.endpoints import Endpoints, Secret, SecretKind, Whom, to_sign_with
+from noonday.ledger.ledger import as_json
+from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
+from noonday.model.ids import JobId, TenantId
+from noonday.ports.endpoints import (
+    EndpointRow,
+    Endpoints,
+    Failures,
+    Secret,
+    SecretKind,
+    Whom,
+    limits_in,
+    row_of,
+    to_sign_with,
+)
 from noonday.ports.jobs import AuditEntry, Receipt
 
 SQL = load("endpoints")
 SHOWN_MS = 30 * 86_400_000
 """How long a secret is listed after its end."""
+NO_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class PostgresEndpoints(Endpoints):
@@ -48,9 +61,76 @@ class PostgresEndpoints(Endpoints):
         return [_secret(row) for row in await self._database.fetch(SQL.secrets, tenant)]
 
     async def sealed_for(self, whom: Collection[Whom], now_ms: int) -> Mapping[Whom, tuple[bytes, ...]]:
-        tenants, endpoints = [tenant for tenant, _ in whom], [endpoint for _, endpoint in whom]
-        rows = await self._database.fetch(SQL.secrets_for, tenants, endpoints)
+        rows = await self._database.fetch(SQL.secrets_for, *_columns(whom))
         return to_sign_with([_secret(row) for row in rows], whom, now_ms)
+
+    async def find(self, whom: Whom) -> EndpointRow | None:
+        row = await self._database.row(SQL.endpoint, *whom)
+        return None if row is None else row_of(row)
+
+    async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
+        return [row_of(row) for row in await self._database.fetch(SQL.endpoints, tenant, after or "", limit)]
+
+    async def put(self, whom: Whom, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+        async with self._database.transaction() as session:
+            await session.execute(SQL.put_settings, *whom, as_json(settings), now_ms)
+            await add_audit(session, audit)
+            return row_of(await session.fetchrow(SQL.endpoint, *whom))
+
+    async def limits_of(self, whom: Collection[Whom]) -> Mapping[Whom, EndpointLimits]:
+        return limits_in(await self._database.fetch(SQL.settings_of, *_columns(whom)))
+
+    async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
+        # In one order everywhere, so that no two who note wait for each other.
+        names = sorted(failed)
+        counts, errors = [failed[each].count for each in names], [failed[each].error for each in names]
+        async with self._database.transaction() as session:
+            if succeeded:
+                await session.execute(SQL.note_successes, *_columns(sorted(succeeded)), now_ms)
+            if names:
+                await session.execute(SQL.note_failures, *_columns(names), counts, errors, now_ms, QUIET_MS)
+
+    async def hopeless(self, now_ms: int, limit: int) -> list[EndpointRow]:
+        rows = await self._database.fetch(SQL.hopeless, now_ms, LEAST_FAILURES, DISABLE_AFTER_DAYS, limit)
+        return [row_of(row) for row in rows]
+
+    async def disable(
+        self, whom: Whom, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+    ) -> bool:
+        async with self._database.transaction() as session:
+            if await session.fetchval(SQL.disable, *whom, why, now_ms, failing_since_ms) is None:
+                return False
+            await session.execute(SQL.add_incident, whom[0], f"{whom[1]} {why}", now_ms)
+            await add_audit(session, audit)
+        return True
+
+    async def enable(self, whom: Whom, now_ms: int, audit: AuditEntry) -> bool:
+        async with self._database.transaction() as session:
+            if await session.fetchval(SQL.enable, *whom, now_ms) is None:
+                return False
+            await add_audit(session, audit)
+        return True
+
+    async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
+        return [(row_of(tuple(row)[:-1]), row[-1]) for row in await self._database.fetch(SQL.unsettled, limit)]
+
+    async def settled(self, whom: Whom, since_ms: int) -> None:
+        await self._database.fetch(SQL.settled, *whom, since_ms)
+
+    async def tasks_to_halt(self, whom: Whom, after: JobId | None, limit: int) -> list[JobId]:
+        return [row[0] for row in await self._database.fetch(SQL.tasks_to_halt, *whom, after or NO_ID, limit)]
+
+    async def tasks_to_resume(self, whom: Whom, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+        rows = await self._database.fetch(SQL.tasks_to_resume, *whom, after or NO_ID, limit, halted)
+        return [row[0] for row in rows]
+
+    async def forget(self, unused_since_ms: int, limit: int) -> int:
+        return len(await self._database.fetch(SQL.forget, unused_since_ms, limit))
+
+
+def _columns(whom: Iterable[Whom]) -> tuple[list[TenantId], list[str]]:
+    names = list(whom)
+    return [tenant for tenant, _ in names], [endpoint for _, endpoint in names]
 
 
 def _secret(row: Any) -> Secret:

@@ -100,9 +100,6 @@ class PostgresExecutions(Executions):
     async def incidents(self, limit: int) -> list[Incident]:
         return [Incident(*row) for row in await self._database.fetch(SQL.incidents, limit)]
 
-    async def dealt_with(self, incidents: Sequence[int]) -> None:
-        await self._database.fetch(SQL.dealt_with, list(incidents))
-
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         rows = await self._database.fetch(SQL.wishes, pool, ended_since_ms)
         return [(ExecutionId(x), n, reason) for x, n, reason in rows]

@@ -159,7 +159,7 @@ async def _edit(session: Session, tenant: TenantId, job_id: JobId, decide: Decid
     if change.job:
         await _set_job(session, edit)
     created: int = await session.fetchval(SQL.write_ledger, as_json(payload_of(edit.ledger)), edit.ledger.now_ms)
-    await _finish(session, change)
+    await _finish(session, change, edit.ledger.now_ms)
     after = await snapshot(session, tenant, job_id, since_ms)
     return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
 
@@ -198,9 +198,10 @@ async def _set_job(session: Session, edit: Edit) -> None:
         await session.execute(SQL.watch_open, edit.watch_more, job.id)
 
 
-async def _finish(session: Session, change: Change) -> None:
+async def _finish(session: Session, change: Change, now_ms: int) -> None:
     if change.dead:
-        await session.execute(SQL.resolve_dead, [x for x, _ in change.dead], [again for _, again in change.dead])
+        dead, again = zip(*change.dead, strict=True)
+        await session.execute(SQL.resolve_dead, dead, again, now_ms)
     if change.audit:
         await add_audit(session, change.audit)
 

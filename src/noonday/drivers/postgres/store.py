@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from noonday.drivers.postgres.alerts import PostgresAlerts
 from noonday.drivers.postgres.archive import PostgresArchive
 from noonday.drivers.postgres.connection import Database, PostgresOptions
 from noonday.drivers.postgres.endpoints import PostgresEndpoints
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
 from noonday.drivers.postgres.jobs import PostgresJobs
+from noonday.drivers.postgres.notice_rows import PostgresNotices
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Store:
     executions: PostgresExecutions
     archive: PostgresArchive
     endpoints: PostgresEndpoints
+    alerts: PostgresAlerts
+    notices: PostgresNotices
 
     async def close(self) -> None:
         await self.database.close()
@@ -33,4 +37,6 @@ async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool 
         PostgresExecutions(database),
         PostgresArchive(database),
         PostgresEndpoints(database),
+        PostgresAlerts(database),
+        PostgresNotices(database),
     )

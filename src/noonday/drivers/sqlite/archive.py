@@ -23,15 +23,20 @@ from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
     Ahead,
     Archive,
+    CallFilter,
+    CallPage,
     DeadFilterQuery,
     DeadLetter,
+    Definition,
     JobFilter,
     JobRow,
+    KnownCall,
     Pause,
     PoolRow,
     Slots,
     WebhookRow,
     WorkerRow,
+    call_page,
 )
 from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
@@ -39,6 +44,10 @@ from noonday.ports.jobs import AuditEntry, Execution, Fire
 SQL = load("archive")
 _job_row = tuple[Job, Fire | None, int]
 _webhook_row = tuple[_job_row, int, Execution | None]
+_call_row = tuple[Execution, int | None, int, ExecutionId | None, int | None]
+_call_page = tuple[list[_call_row], int, str | None]
+_LAST = "g"
+"""After every id."""
 _audit_row = tuple[str, int, str, str, str, dict[str, object]]
 
 
@@ -116,6 +125,32 @@ class SqliteArchive(Archive):
         )
         return row[0] if row else None
 
+    async def list_calls(
+        self, tenant: TenantId, where: CallFilter, after: str | None, limit: int, most: int
+    ) -> CallPage:
+        first = "" if where.since_ms is None else _id_at(where.since_ms)
+        before = min(after or _LAST, _LAST if where.until_ms is None else _id_at(where.until_ms))
+        state = None if where.state is None else int(State[where.state])
+        parameters: tuple[Any, ...] = (tenant, before, first, state, where.endpoint, most, limit + 1)
+        query = SQL.calls
+        if where.job_id is not None:
+            query, parameters = SQL.calls_of_task, (*parameters, where.job_id)
+        rows, looked, last = await self._database.read(lambda conn: _decode(conn, _call_page, query, *parameters))
+        return call_page([_known(*row) for row in rows], limit, last if looked >= most else None)
+
+    async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
+        named = as_json(list(executions))
+        rows = await self._database.read(lambda conn: _decode(conn, list[_call_row], SQL.known_calls, tenant, named))
+        return {row[0].id: _known(*row) for row in rows}
+
+    async def definitions(
+        self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
+    ) -> dict[tuple[JobId, int], Definition]:
+        named = as_json(list(wanted))
+        kind = list[tuple[JobId, int, Definition]]
+        rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.definitions, tenant, named))
+        return {(job, revision): said for job, revision, said in rows}
+
     async def list_dead(
         self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
     ) -> list[DeadLetter]:
@@ -129,10 +164,13 @@ class SqliteArchive(Archive):
             where.until_ms,
             after,
             limit,
+            int(where.is_task),
+            where.endpoint,
+            where.error,
         )
-        kind = list[tuple[Execution, int, int, ExecutionId | None, str | None]]
+        kind = list[tuple[Execution, int, int, ExecutionId | None, int | None, str | None]]
         rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.dead, *parameters))
-        return [DeadLetter(execution, died, bool(archived), as_, name) for execution, died, archived, as_, name in rows]
+        return [DeadLetter(execution, died, bool(archived), *rest) for execution, died, archived, *rest in rows]
 
     async def find_dead(
         self, tenant: TenantId, execution_id: ExecutionId
@@ -255,6 +293,12 @@ class SqliteArchive(Archive):
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.declared, tenant, prefix))
         return [(key, JobId(job)) for key, job in rows]
+
+
+def _known(
+    execution: Execution, died_ms: int | None, archived: int, retried_as: ExecutionId | None, resolved_ms: int | None
+) -> KnownCall:
+    return KnownCall(execution, died_ms, bool(archived), retried_as, resolved_ms)
 
 
 def _id_at(ms: int) -> str:

@@ -9,8 +9,19 @@ from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
 from noonday.ledger.ledger import as_json
-from noonday.model.ids import TenantId
-from noonday.ports.endpoints import Endpoints, Secret, SecretKind, Whom, to_sign_with
+from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
+from noonday.model.ids import JobId, TenantId
+from noonday.ports.endpoints import (
+    EndpointRow,
+    Endpoints,
+    Failures,
+    Secret,
+    SecretKind,
+    Whom,
+    limits_in,
+    row_of,
+    to_sign_with,
+)
 from noonday.ports.jobs import AuditEntry, Receipt
 
 SQL = load("endpoints")
@@ -54,6 +65,78 @@ class SqliteEndpoints(Endpoints):
 
     async def sealed_for(self, whom: Collection[Whom], now_ms: int) -> Mapping[Whom, tuple[bytes, ...]]:
         return to_sign_with(await self._read(SQL.secrets_for, as_json(list(whom))), whom, now_ms)
+
+    async def find(self, whom: Whom) -> EndpointRow | None:
+        rows = await self._rows(SQL.endpoint, *whom)
+        return row_of(rows[0]) if rows else None
+
+    async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
+        return [row_of(row) for row in await self._rows(SQL.endpoints, tenant, after or "", limit)]
+
+    async def put(self, whom: Whom, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+        def work(conn: sqlite3.Connection) -> EndpointRow:
+            conn.execute(SQL.put_settings, (*whom, as_json(settings), now_ms))
+            add_audit(conn, audit)
+            return row_of(conn.execute(SQL.endpoint, whom).fetchone())
+
+        return await self._database.write(work)
+
+    async def limits_of(self, whom: Collection[Whom]) -> Mapping[Whom, EndpointLimits]:
+        return limits_in(await self._rows(SQL.settings_of, as_json(list(whom))))
+
+    async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
+        failures = [(*whom, each.count, each.error) for whom, each in failed.items()]
+
+        def work(conn: sqlite3.Connection) -> None:
+            if succeeded:
+                conn.execute(SQL.note_successes, (as_json(list(succeeded)), now_ms))
+            if failures:
+                conn.execute(SQL.note_failures, (as_json(failures), now_ms, QUIET_MS))
+
+        await self._database.write(work)
+
+    async def hopeless(self, now_ms: int, limit: int) -> list[EndpointRow]:
+        rows = await self._rows(SQL.hopeless, now_ms, LEAST_FAILURES, DISABLE_AFTER_DAYS, limit)
+        return [row_of(row) for row in rows]
+
+    async def disable(
+        self, whom: Whom, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+    ) -> bool:
+        def work(conn: sqlite3.Connection) -> bool:
+            if not conn.execute(SQL.disable, (*whom, why, now_ms, failing_since_ms)).fetchall():
+                return False
+            conn.execute(SQL.add_incident, (whom[0], f"{whom[1]} {why}", now_ms))
+            add_audit(conn, audit)
+            return True
+
+        return await self._database.write(work)
+
+    async def enable(self, whom: Whom, now_ms: int, audit: AuditEntry) -> bool:
+        def work(conn: sqlite3.Connection) -> bool:
+            if not conn.execute(SQL.enable, (*whom, now_ms)).fetchall():
+                return False
+            add_audit(conn, audit)
+            return True
+
+        return await self._database.write(work)
+
+    async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
+        return [(row_of(row[:-1]), row[-1]) for row in await self._rows(SQL.unsettled, limit)]
+
+    async def settled(self, whom: Whom, since_ms: int) -> None:
+        await self._database.write(lambda conn: conn.execute(SQL.settled, (*whom, since_ms)))
+
+    async def tasks_to_halt(self, whom: Whom, after: JobId | None, limit: int) -> list[JobId]:
+        return [row[0] for row in await self._rows(SQL.tasks_to_halt, *whom, after or "", limit)]
+
+    async def tasks_to_resume(self, whom: Whom, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+        return [row[0] for row in await self._rows(SQL.tasks_to_resume, *whom, after or "", limit, halted)]
+
+    async def forget(self, unused_since_ms: int, limit: int) -> int:
+        return await self._database.write(lambda conn: conn.execute(SQL.forget, (unused_since_ms, limit)).rowcount)
+
+    async def _rows(self, query: str, *parameters: str | int | float) -> list[sqlite3.Row]:
+        return await self._database.read(lambda conn: conn.execute(query, parameters).fetchall())
 
     async def _read(self, query: str, parameter: str) -> list[Secret]:
         rows: Iterable[sqlite3.Row] = await self._database.read(

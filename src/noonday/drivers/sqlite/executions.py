@@ -94,9 +94,6 @@ class SqliteExecutions(Executions):
         rows = await self._database.read(lambda conn: conn.execute(SQL.incidents, (limit,)).fetchall())
         return [Incident(*row) for row in rows]
 
-    async def dealt_with(self, incidents: Sequence[int]) -> None:
-        await self._database.write(lambda conn: conn.execute(SQL.dealt_with, (as_json(list(incidents)),)))
-
     async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool, ended_since_ms))
         return [(ExecutionId(execution), dispatch, reason) for execution, dispatch, reason in rows]

@@ -129,7 +129,7 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
         _set_job(conn, edit)
     created = write(conn, edit.ledger)
     if change.dead:
-        conn.execute(SQL.resolve_dead, (as_json(change.dead),))
+        conn.execute(SQL.resolve_dead, (as_json(change.dead), edit.ledger.now_ms))
     if change.audit:
         add_audit(conn, change.audit)
     after = snapshot(conn, tenant, job_id, since_ms)

@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import dataclass
 
+from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.archive import SqliteArchive
 from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
@@ -10,6 +11,7 @@ from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
 from noonday.drivers.sqlite.migrations import migrate
+from noonday.drivers.sqlite.notice_rows import SqliteNotices
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Store:
     executions: SqliteExecutions
     archive: SqliteArchive
     endpoints: SqliteEndpoints
+    alerts: SqliteAlerts
+    notices: SqliteNotices
 
     async def close(self) -> None:
         await self.database.close()
@@ -33,6 +37,8 @@ def store_on(database: Database, lead_ms: int) -> Store:
         SqliteExecutions(database),
         SqliteArchive(database),
         SqliteEndpoints(database),
+        SqliteAlerts(database),
+        SqliteNotices(database),
     )
 
 

@@ -141,11 +141,79 @@ SELECT CASE WHEN j.revision = $3 THEN j.payload
             ELSE (SELECT r.payload FROM revisions r WHERE r.job_id = j.id AND r.revision = $3) END
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
+-- name: calls
+-- Calls of webhooks of a tenant, newest first: of so many that are looked at, those that are meant; how many were looked at, and
+-- the last of them.
+-- Differs: a tenant is named by comparing rows, which leaves no index but its own; the bounds of the id alone, besides, tell
+-- which days need not be looked at.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.job_id, x.state FROM executions x
+    WHERE x.pool = 'webhooks' AND (x.tenant, x.id) >= ($1::text, $3::uuid) AND (x.tenant, x.id) < ($1, $2::uuid)
+          AND x.id >= $3 AND x.id < $2
+    ORDER BY x.tenant DESC, x.id DESC LIMIT $6
+), matched AS MATERIALIZED (
+    SELECT l.id FROM looked l
+    WHERE coalesce(l.state = $4::smallint, $4 IS NULL)
+          AND EXISTS (SELECT 1 FROM jobs j
+                      WHERE j.tenant = $1 AND j.id = l.job_id AND j.endpoint IS NOT NULL AND coalesce(j.endpoint = $5::text, $5 IS NULL)
+                            AND j.handler = 'webhook.call' AND j.state <> 2 OFFSET 0)
+    ORDER BY l.id DESC LIMIT $7
+)
+SELECT json_build_array(
+    (SELECT coalesce(json_agg(json_build_array(x.whole, d.died_ms, coalesce(d.archived, 0) = 1, d.retried_as, d.resolved_ms)
+                              ORDER BY m.id DESC), '[]')
+     FROM matched m
+          CROSS JOIN LATERAL (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS whole
+                              FROM executions x WHERE x.id = m.id OFFSET 0) x
+          LEFT JOIN dead d ON d.execution_id = m.id),
+    (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
+
+-- name: calls_of_task
+-- As `calls`, of one job.
+-- Differs: as `executions`; whose it is, is asked of the job.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.job_id, x.state, x.pool FROM executions x
+    WHERE (x.job_id, x.id) >= ($8::uuid, $3::uuid) AND (x.job_id, x.id) < ($8, $2::uuid)
+    ORDER BY x.job_id DESC, x.id DESC LIMIT $6
+), matched AS MATERIALIZED (
+    SELECT l.id FROM looked l
+    WHERE coalesce(l.state = $4::smallint, $4 IS NULL) AND l.pool = 'webhooks'
+          AND EXISTS (SELECT 1 FROM jobs j
+                      WHERE j.tenant = $1 AND j.id = l.job_id AND j.endpoint IS NOT NULL AND coalesce(j.endpoint = $5::text, $5 IS NULL)
+                            AND j.handler = 'webhook.call' AND j.state <> 2 OFFSET 0)
+    ORDER BY l.id DESC LIMIT $7
+)
+SELECT json_build_array(
+    (SELECT coalesce(json_agg(json_build_array(x.whole, d.died_ms, coalesce(d.archived, 0) = 1, d.retried_as, d.resolved_ms)
+                              ORDER BY m.id DESC), '[]')
+     FROM matched m
+          CROSS JOIN LATERAL (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS whole
+                              FROM executions x WHERE x.id = m.id OFFSET 0) x
+          LEFT JOIN dead d ON d.execution_id = m.id),
+    (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
+
+-- name: known_calls
+-- Some calls of webhooks, as `calls` has them.
+SELECT coalesce(json_agg(json_build_array(
+           execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true), d.died_ms, coalesce(d.archived, 0) = 1,
+           d.retried_as, d.resolved_ms)), '[]')::text
+FROM unnest($2::uuid[]) e (id) JOIN executions x ON x.id = e.id LEFT JOIN dead d ON d.execution_id = e.id
+WHERE x.tenant = $1 AND x.pool = 'webhooks';
+
+-- name: definitions
+-- What jobs said at some revisions, or say now if these are not kept.
+-- Differs: rows, because ciphertext is bytes here.
+SELECT j.id::text, e.revision, j.name, j.state, j.pool, j.handler,
+       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END,
+       coalesce(r.revision, j.revision), CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END
+FROM unnest($2::uuid[], $3::integer[]) e (job_id, revision) JOIN jobs j ON j.tenant = $1 AND j.id = e.job_id
+     LEFT JOIN revisions r ON j.revision <> e.revision AND r.job_id = e.job_id AND r.revision = e.revision;
+
 -- name: dead
 -- Dead letters, newest first.
 -- Differs: in two halves, of which one is not read, because the index of those that nobody dealt with has no archived ones.
 SELECT coalesce(json_agg(json_build_array(
-           x.whole, d.died_ms, d.archived = 1, d.retried_as,
+           x.whole, d.died_ms, d.archived = 1, d.retried_as, d.resolved_ms,
            (SELECT j.name FROM jobs j WHERE j.tenant = d.tenant AND j.id = d.job_id)) ORDER BY d.execution_id DESC), '[]')::text
 FROM ((SELECT * FROM dead
        WHERE NOT $2::boolean AND archived = 0 AND retried_as IS NULL
@@ -154,12 +222,28 @@ FROM ((SELECT * FROM dead
              AND coalesce(job_id = $3::uuid, $3 IS NULL) AND coalesce(pool = $4, $4 IS NULL)
              AND coalesce(handler = $5, $5 IS NULL)
              AND coalesce(died_ms >= $6::bigint, true) AND coalesce(died_ms < $7::bigint, true)
+             AND CASE WHEN $10::boolean THEN EXISTS (
+                          SELECT 1 FROM jobs j WHERE j.tenant = dead.tenant AND j.id = dead.job_id AND j.endpoint IS NOT NULL
+                                                     AND coalesce(j.endpoint = $11::text, $11 IS NULL) OFFSET 0) ELSE true END
+             AND CASE WHEN $12::text IS NOT NULL THEN EXISTS (
+                          SELECT 1 FROM executions x
+                          WHERE x.id = dead.execution_id
+                                AND strpos(lower((x.failure::jsonb ->> 'type' || ': ' || (x.failure::jsonb ->> 'message')) COLLATE "C"),
+                                           lower($12 COLLATE "C")) > 0 OFFSET 0) ELSE true END
        ORDER BY tenant DESC, execution_id DESC LIMIT $9)
       UNION ALL
       (SELECT * FROM dead
        WHERE $2 AND archived = 1 AND retried_as IS NULL AND tenant = $1 AND execution_id < $8
              AND coalesce(job_id = $3, $3 IS NULL) AND coalesce(pool = $4, $4 IS NULL)
              AND coalesce(handler = $5, $5 IS NULL) AND coalesce(died_ms >= $6, true) AND coalesce(died_ms < $7, true)
+             AND CASE WHEN $10::boolean THEN EXISTS (
+                          SELECT 1 FROM jobs j WHERE j.tenant = dead.tenant AND j.id = dead.job_id AND j.endpoint IS NOT NULL
+                                                     AND coalesce(j.endpoint = $11::text, $11 IS NULL) OFFSET 0) ELSE true END
+             AND CASE WHEN $12::text IS NOT NULL THEN EXISTS (
+                          SELECT 1 FROM executions x
+                          WHERE x.id = dead.execution_id
+                                AND strpos(lower((x.failure::jsonb ->> 'type' || ': ' || (x.failure::jsonb ->> 'message')) COLLATE "C"),
+                                           lower($12 COLLATE "C")) > 0 OFFSET 0) ELSE true END
        ORDER BY execution_id DESC LIMIT $9)) d
      CROSS JOIN LATERAL (SELECT execution_json(x, NULL, true) AS whole FROM executions x WHERE x.id = d.execution_id OFFSET 0) x;
 

@@ -25,3 +25,105 @@ SELECT tenant, id, endpoint, kind, sealed, created_ms, expires_ms FROM secrets W
 -- What may sign calls of some tenants to some endpoints.
 SELECT DISTINCT s.tenant, s.id, s.endpoint, s.kind, s.sealed, s.created_ms, s.expires_ms
 FROM unnest($1::text[], $2::text[]) e (tenant, endpoint) JOIN secrets s ON s.tenant = e.tenant AND s.endpoint IN ('', e.endpoint);
+
+-- name: endpoint
+-- What is known of an endpoint.
+SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
+FROM endpoints WHERE tenant = $1 AND endpoint = $2;
+
+-- name: endpoints
+-- The endpoints of a tenant after one of them, by name.
+SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
+FROM endpoints WHERE tenant = $1 AND endpoint > $2 ORDER BY endpoint LIMIT $3;
+
+-- name: put_settings
+-- What is set from now on.
+INSERT INTO endpoints (tenant, endpoint, settings, updated_ms) VALUES ($1, $2, $3, $4)
+ON CONFLICT (tenant, endpoint) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
+
+-- name: settings_of
+-- What is set for some endpoints.
+SELECT n.tenant, n.endpoint, n.settings
+FROM unnest($1::text[], $2::text[]) e (tenant, endpoint)
+JOIN endpoints n ON n.tenant = e.tenant AND n.endpoint = e.endpoint AND n.settings IS NOT NULL;
+
+-- name: note_successes
+-- Calls succeeded: whatever failed before is forgiven. When the last one was is known to the minute.
+INSERT INTO endpoints AS n (tenant, endpoint, last_success_ms, updated_ms)
+SELECT e.tenant, e.endpoint, $3, $3 FROM unnest($1::text[], $2::text[]) e (tenant, endpoint)
+ON CONFLICT (tenant, endpoint) DO UPDATE
+SET failing_since_ms = NULL, failures = 0, last_success_ms = excluded.last_success_ms, updated_ms = excluded.updated_ms
+WHERE n.failing_since_ms IS NOT NULL OR coalesce(n.last_success_ms, 0) <= excluded.last_success_ms - 60000;
+
+-- name: note_failures
+-- Calls failed. After a long silence the first failure counts as a first one.
+INSERT INTO endpoints AS n (tenant, endpoint, failing_since_ms, failures, last_failure_ms, last_error, updated_ms)
+SELECT e.tenant, e.endpoint, $5, e.failures, $5, e.error, $5
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) e (tenant, endpoint, failures, error)
+ON CONFLICT (tenant, endpoint) DO UPDATE
+SET failing_since_ms = CASE WHEN coalesce(n.last_failure_ms, 0) <= $5 - $6::bigint THEN $5 ELSE coalesce(n.failing_since_ms, $5) END,
+    failures = CASE WHEN coalesce(n.last_failure_ms, 0) <= $5 - $6::bigint THEN 0 ELSE n.failures END + excluded.failures,
+    last_failure_ms = $5, last_error = excluded.last_error, updated_ms = $5;
+
+-- name: hopeless
+-- Endpoints that have failed for longer than they may.
+SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
+FROM endpoints
+WHERE failing_since_ms IS NOT NULL AND disabled_ms IS NULL AND failures >= $2
+      AND coalesce((settings::json ->> 'disable_after_days')::float8, $3) > 0
+      AND failing_since_ms + coalesce((settings::json ->> 'disable_after_days')::float8, $3) * 86400000 <= $1
+ORDER BY failing_since_ms LIMIT $4;
+
+-- name: disable
+-- It is not called any more. With $5: only if it fails since then.
+INSERT INTO endpoints (tenant, endpoint, disabled_ms, disabled_why, unsettled_ms, updated_ms)
+SELECT $1::text, $2::text, $4::bigint, $3::text, $4, $4
+WHERE $5::bigint IS NULL OR EXISTS (SELECT 1 FROM endpoints n WHERE n.tenant = $1 AND n.endpoint = $2 AND n.failing_since_ms = $5)
+ON CONFLICT (tenant, endpoint) DO UPDATE
+SET disabled_ms = excluded.disabled_ms, disabled_why = excluded.disabled_why, unsettled_ms = excluded.unsettled_ms,
+    updated_ms = excluded.updated_ms
+WHERE endpoints.disabled_ms IS NULL
+RETURNING 1;
+
+-- name: add_incident
+-- Somebody has to hear of it.
+INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms) VALUES ('DISABLED', $1, '', '', $2, $3);
+
+-- name: enable
+-- It may be called again, and begins anew.
+UPDATE endpoints
+SET disabled_ms = NULL, disabled_why = NULL, failing_since_ms = NULL, failures = 0, unsettled_ms = $3, updated_ms = $3
+WHERE tenant = $1 AND endpoint = $2 AND disabled_ms IS NOT NULL
+RETURNING 1;
+
+-- name: unsettled
+-- Endpoints whose tasks may not know yet what was done to them.
+SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why,
+       unsettled_ms
+FROM endpoints WHERE unsettled_ms IS NOT NULL ORDER BY unsettled_ms LIMIT $1;
+
+-- name: settled
+-- Its tasks know, unless something else was done to it since.
+UPDATE endpoints SET unsettled_ms = NULL WHERE tenant = $1 AND endpoint = $2 AND unsettled_ms = $3;
+
+-- name: tasks_to_halt
+-- Jobs for an endpoint that go on.
+SELECT j.id::text FROM jobs j
+WHERE j.tenant = $1 AND j.endpoint IS NOT NULL AND j.endpoint = $2 AND j.id > $3::uuid AND j.state = 0 AND j.pool = 'webhooks'
+      AND (EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0)
+           OR EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0))
+ORDER BY j.id LIMIT $4;
+
+-- name: tasks_to_resume
+-- Jobs for an endpoint that were halted for a reason.
+SELECT j.id::text FROM jobs j
+WHERE j.tenant = $1 AND j.endpoint IS NOT NULL AND j.endpoint = $2 AND j.id > $3::uuid AND j.state = 1 AND j.pool = 'webhooks'
+      AND starts_with(j.halted, $5)
+ORDER BY j.id LIMIT $4;
+
+-- name: forget
+-- Endpoints that nobody has called for long, and that are like any other.
+DELETE FROM endpoints
+WHERE (tenant, endpoint) IN (SELECT tenant, endpoint FROM endpoints
+                             WHERE settings IS NULL AND updated_ms <= $1 AND disabled_ms IS NULL AND unsettled_ms IS NULL LIMIT $2)
+RETURNING 1;

@@ -99,10 +99,6 @@ ORDER BY dispatch, started_ms;
 -- What nobody has acted upon yet.
 SELECT id, kind, tenant, execution_id::text, job_id::text, message, at_ms FROM incidents ORDER BY id LIMIT $1;
 
--- name: dealt_with
--- What somebody has acted upon.
-DELETE FROM incidents WHERE id = ANY ($1::bigint[]);
-
 -- name: wishes
 -- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT id::text, dispatch, cancel FROM executions

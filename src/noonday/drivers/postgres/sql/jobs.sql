@@ -70,7 +70,8 @@ SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.i
 
 -- name: resolve_dead
 -- Dead letters that somebody dealt with.
-UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived END, retried_as = e.retried_as
+UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived END, retried_as = e.retried_as,
+                  resolved_ms = $3
 FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.id;
 
 -- name: write_ledger

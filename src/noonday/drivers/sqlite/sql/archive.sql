@@ -115,18 +115,96 @@ FROM (SELECT * FROM decisions WHERE job_id = ?1 AND from_ms <= ?3 AND to_ms >= ?
 SELECT json_array(iif(j.revision = ?3, j.payload, (SELECT r.payload FROM revisions r WHERE r.job_id = ?2 AND r.revision = ?3)))
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
+-- name: calls
+-- Calls of webhooks of a tenant, newest first: of so many that are looked at, those that are meant; how many were looked at, and
+-- the last of them.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.job_id, x.state FROM executions x INDEXED BY executions_of_webhooks
+    WHERE x.tenant = ?1 AND x.pool = 'webhooks' AND x.id < ?2 AND x.id >= ?3
+    ORDER BY x.id DESC LIMIT ?6
+), matched AS MATERIALIZED (
+    SELECT l.id, l.job_id FROM looked l
+    WHERE (?4 IS NULL OR l.state = ?4)
+          AND EXISTS (SELECT 1 FROM jobs j
+                      WHERE j.tenant = ?1 AND j.id = l.job_id AND j.endpoint IS NOT NULL AND (?5 IS NULL OR j.endpoint = ?5)
+                            AND j.handler = 'webhook.call' AND j.state <> 2)
+    ORDER BY l.id DESC LIMIT ?7
+)
+SELECT json_array(
+    (SELECT json_group_array(json_array(
+                             json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
+                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
+                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                             d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
+          LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
+    (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
+
+-- name: calls_of_task
+-- As `calls`, of one job.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.job_id, x.state FROM executions x
+    WHERE x.job_id = ?8 AND x.tenant = ?1 AND x.pool = 'webhooks' AND x.id < ?2 AND x.id >= ?3
+    ORDER BY x.id DESC LIMIT ?6
+), matched AS MATERIALIZED (
+    SELECT l.id, l.job_id FROM looked l
+    WHERE (?4 IS NULL OR l.state = ?4)
+          AND EXISTS (SELECT 1 FROM jobs j
+                      WHERE j.tenant = ?1 AND j.id = l.job_id AND j.endpoint IS NOT NULL AND (?5 IS NULL OR j.endpoint = ?5)
+                            AND j.handler = 'webhook.call' AND j.state <> 2)
+    ORDER BY l.id DESC LIMIT ?7
+)
+SELECT json_array(
+    (SELECT json_group_array(json_array(
+                             json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
+                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
+                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                             d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
+          LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
+    (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
+
+-- name: known_calls
+-- Some calls of webhooks, as `calls` has them.
+SELECT json_group_array(json_array(
+                        json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
+                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
+                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                        d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+FROM json_each(?2) e CROSS JOIN executions x ON x.id = e.value
+     LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id
+WHERE x.tenant = ?1 AND x.pool = 'webhooks';
+
+-- name: definitions
+-- What jobs said at some revisions, or say now if these are not kept.
+SELECT json_group_array(json_array(j.id, e.value ->> 1, json_array(j.name, j.state, j.pool, j.handler,
+                                                                   iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint'),
+                                                                   coalesce(r.revision, j.revision),
+                                                                   iif(r.revision IS NULL, j.payload, r.payload))))
+FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> 0
+     LEFT JOIN revisions r ON j.revision <> e.value ->> 1 AND r.job_id = j.id AND r.revision = e.value ->> 1;
+
 -- name: dead
 -- Dead letters, newest first.
 SELECT json_group_array(json_array(
            json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                       x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), NULL, x.worker_id,
                       x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-           d.died_ms, d.archived, d.retried_as,
+           d.died_ms, d.archived, d.retried_as, d.resolved_ms,
            (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
 FROM (SELECT * FROM dead
       WHERE tenant = ?1 AND archived = ?2 AND retried_as IS NULL
             AND (?3 IS NULL OR job_id = ?3) AND (?4 IS NULL OR pool = ?4) AND (?5 IS NULL OR handler = ?5)
             AND (?6 IS NULL OR died_ms >= ?6) AND (?7 IS NULL OR died_ms < ?7) AND (?8 IS NULL OR execution_id < ?8)
+            AND (?10 = 0 OR EXISTS (SELECT 1 FROM jobs j
+                                    WHERE j.tenant = ?1 AND j.id = dead.job_id AND j.endpoint IS NOT NULL
+                                          AND (?11 IS NULL OR j.endpoint = ?11)))
+            AND (?12 IS NULL OR EXISTS (SELECT 1 FROM executions x
+                                        WHERE x.id = dead.execution_id
+                                              AND instr(lower((x.failure ->> 'type') || ': ' || (x.failure ->> 'message')), lower(?12))))
       ORDER BY execution_id DESC LIMIT ?9) d CROSS JOIN executions x ON x.id = d.execution_id;
 
 -- name: dead_letter

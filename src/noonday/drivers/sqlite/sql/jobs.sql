@@ -58,7 +58,7 @@ SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN execut
 
 -- name: resolve_dead
 -- Dead letters that somebody dealt with.
-UPDATE dead SET archived = iif(e.value ->> 1 IS NULL, 1, archived), retried_as = e.value ->> 1
+UPDATE dead SET archived = iif(e.value ->> 1 IS NULL, 1, archived), retried_as = e.value ->> 1, resolved_ms = ?2
 FROM json_each(?1) e WHERE dead.execution_id = e.value ->> 0;
 
 -- name: add_audit

@@ -1,0 +1,82 @@
+"""The inbox: alerts read and acknowledged."""
+
+from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView, alert_view
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.receipts import Receipts
+from noonday.model.alert import Alert, AlertKind
+from noonday.model.caller import Caller
+from noonday.model.errors import NotFound
+from noonday.model.job import ms_of
+from noonday.ports.alerts import AlertFilter, Alerts
+from noonday.ports.clock import Clock
+from noonday.ports.jobs import AuditEntry
+
+MOST_UNREAD = 1_000
+STEP = 500
+
+
+class AlertDesk:
+    def __init__(self, alerts: Alerts, receipts: Receipts, clock: Clock) -> None:
+        self._alerts = alerts
+        self._receipts = receipts
+        self._clock = clock
+
+    async def list_alerts(
+        self,
+        caller: Caller,
+        *,
+        unread: bool | None = None,
+        kind: AlertKind | None = None,
+        job_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> AlertList:
+        """Newest first."""
+        where = AlertFilter(unread=unread, kind=kind, job_id=job_id)
+        found = await self._alerts.list_alerts(caller.tenant, where, cursor, limit + 1)
+        return AlertList(
+            alerts=tuple(map(alert_view, found[:limit])),
+            unread=await self._alerts.count_unread(caller.tenant, MOST_UNREAD),
+            next_cursor=found[limit - 1].id if len(found) > limit else None,
+        )
+
+    async def get(self, caller: Caller, alert_id: str) -> AlertView:
+        """Raises NotFound."""
+        return alert_view(await self._get(caller, alert_id))
+
+    async def acknowledge(self, caller: Caller, alert_id: str, idem: Idempotency | None = None) -> AlertView:
+        """Somebody has seen it. What was acknowledged before stays as it was. Raises NotFound."""
+        async with self._receipts.once(caller, idem):
+            alert = await self._get(caller, alert_id)
+            if alert.acknowledged_ms is None:
+                now_ms = self._clock.now_ms()
+                audit = AuditEntry(caller.tenant, now_ms, caller.subject, "alert.acknowledge", alert.id)
+                await self._alerts.acknowledge(caller.tenant, [alert.id], now_ms, audit)
+            return await self._receipts.keep(caller, idem, await self.get(caller, alert_id))
+
+    async def acknowledge_all(
+        self, caller: Caller, which: AcknowledgeRequest, idem: Idempotency | None = None
+    ) -> Acknowledged:
+        """All that meet the conditions, step by step. Whatever is opened meanwhile is not among them."""
+        async with self._receipts.once(caller, idem):
+            now_ms = self._clock.now_ms()
+            until_ms = now_ms if which.until is None else min(now_ms, ms_of(which.until))
+            job_id = None if which.task_id is None else which.task_id.lower()
+            where = AlertFilter(unread=True, kind=which.kind, job_id=job_id, until_ms=until_ms)
+            count = await self._acknowledge_all(caller, where, now_ms)
+            return await self._receipts.keep(caller, idem, Acknowledged(count))
+
+    async def _acknowledge_all(self, caller: Caller, where: AlertFilter, now_ms: int) -> int:
+        count, after = 0, None
+        said: dict[str, object] = {"kind": where.kind, "job_id": where.job_id, "until_ms": where.until_ms}
+        audit = AuditEntry(caller.tenant, now_ms, caller.subject, "alert.acknowledge", "", said)
+        while page := await self._alerts.list_alerts(caller.tenant, where, after, STEP):
+            after = page[-1].id
+            count += await self._alerts.acknowledge(caller.tenant, [alert.id for alert in page], now_ms, audit)
+        return count
+
+    async def _get(self, caller: Caller, alert_id: str) -> Alert:
+        found = await self._alerts.find_alert(caller.tenant, alert_id.lower())
+        if found is None:
+            raise NotFound(f"there is no alert {alert_id}", alert_id=alert_id)
+        return found

@@ -1,0 +1,258 @@
+"""What people want to be told of: said, checked, kept, and tried out. Names are snake_case here."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+import uuid_utils
+
+from noonday.alerts.channels import job_of
+from noonday.alerts.posting import Post
+from noonday.crypto.envelope import context_of
+from noonday.crypto.keyring import Keyring
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.receipts import Receipts
+from noonday.model.alert import AlertKind
+from noonday.model.caller import Caller
+from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound
+from noonday.model.ids import JobId, TenantId, is_id
+from noonday.model.job import instant_of, is_target_name
+from noonday.model.notice import (
+    LONGEST_DIGEST_SEC,
+    USUAL_DIGEST_SEC,
+    USUAL_KINDS,
+    ChannelType,
+    Digest,
+    Preference,
+    Recipient,
+)
+from noonday.ports.channels import Channels
+from noonday.ports.clock import Clock
+from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.ports.notices import Notices
+from noonday.webhooks.urls import read_url
+
+MOST = 100
+"""Preferences of one tenant."""
+MOST_LISTED = 100
+"""Pools, or jobs, that one preference names."""
+LONGEST_USER = 200
+_USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+SEALED_FOR = "alert-preferences"
+_read_recipient = msgspec.json.Decoder(Recipient).decode
+
+HOW_TO = {
+    ChannelType.EMAIL: "no email channel is set up: set email.host and email.sender (NOONDAY_EMAIL_HOST, NOONDAY_EMAIL_SENDER)",
+    ChannelType.PUSH: "no push channel is set up",
+}
+
+
+class PreferenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody wants to be told of, and how."""
+
+    channel: Recipient
+    user: Annotated[
+        str | None, msgspec.Meta(description="Who is told, as you call them; without it, whoever says this")
+    ] = None
+    kinds: Annotated[tuple[AlertKind, ...], msgspec.Meta(min_length=1, max_length=len(AlertKind))] = USUAL_KINDS
+    digest_seconds: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, le=LONGEST_DIGEST_SEC, description="What happens within so long is told in one message; 0: at once"
+        ),
+    ] = USUAL_DIGEST_SEC
+    pools: Annotated[
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only what happens in these")
+    ] = ()
+    task_ids: Annotated[
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only these tasks, and the jobs of job_ids")
+    ] = ()
+    job_ids: Annotated[
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only these jobs, and the tasks of task_ids")
+    ] = ()
+    enabled: bool = True
+
+
+class PreferenceView(msgspec.Struct, frozen=True):
+    """A preference as it is kept. What was said under task_ids is under job_ids: a task is a job."""
+
+    id: str
+    user: str
+    channel: Recipient
+    kinds: tuple[AlertKind, ...]
+    digest_seconds: int
+    pools: tuple[str, ...]
+    job_ids: tuple[str, ...]
+    enabled: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class SentNotice(msgspec.Struct, frozen=True):
+    """A notice on its way, and the job that sends it."""
+
+    notice_id: str
+    job_id: str
+
+
+class Seal:
+    """Hides where people are reached."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    def close(self, to: Recipient, tenant: TenantId) -> bytes:
+        return self._keyring.seal(msgspec.json.encode(to), context_of(tenant, SEALED_FOR))
+
+    def open(self, preference: Preference) -> Recipient:
+        return _read_recipient(self._keyring.open(preference.channel, context_of(preference.tenant, SEALED_FOR)))
+
+
+class PreferenceDesk:
+    def __init__(
+        self, notices: Notices, channels: Channels, seal: Seal, post: Post, receipts: Receipts, clock: Clock
+    ) -> None:
+        self._notices = notices
+        self._channels = channels
+        self._seal = seal
+        self._post = post
+        self._receipts = receipts
+        self._clock = clock
+
+    async def put(self, caller: Caller, name: str, spec: PreferenceSpec, idem: Idempotency | None) -> PreferenceView:
+        """Keep a preference, in place of one of the same id.
+
+        Raises InvalidInput with every flaw; Conflict if its channel is not set up, or the tenant has too many.
+        """
+        async with self._receipts.once(caller, idem):
+            self._check(spec)
+            before = await self._notices.find_preference(caller.tenant, name)
+            now_ms = self._clock.now_ms()
+            preference = self._preference(caller, name, spec, before.created_ms if before else now_ms, now_ms)
+            view = self._view(preference)
+            audit = self._audit(caller, "alert-preference.put", name, {"channel": spec.channel.type.value})
+            receipt = self._receipts.of(caller, idem, now_ms, view) if idem else None
+            if not await self._notices.put_preference(preference, MOST, audit, receipt):
+                raise Conflict(f"there are {MOST} alert preferences already: delete one", limit=MOST)
+            return view
+
+    async def delete(self, caller: Caller, name: str, idem: Idempotency | None) -> None:
+        """Nobody is told by it any more, not even of what was gathered. Raises NotFound."""
+        async with self._receipts.once(caller, idem):
+            audit = self._audit(caller, "alert-preference.delete", name, {})
+            receipt = self._receipts.of(caller, idem, self._clock.now_ms(), None) if idem else None
+            if not await self._notices.delete_preference(caller.tenant, name, audit, receipt):
+                raise _missing(name)
+
+    async def test(self, caller: Caller, name: str, idem: Idempotency | None) -> SentNotice:
+        """Send a notice that says it is a test, now, on the way all of them go. Raises NotFound, Conflict."""
+        async with self._receipts.once(caller, idem):
+            preference = await self._find(caller, name)
+            to = self._seal.open(preference)
+            self._check_is_set_up(to)
+            now_ms = self._clock.now_ms()
+            digest = Digest(f"test-{uuid_utils.uuid7()}", caller.tenant, name)
+            audit = self._audit(caller, "alert-preference.test", name, {"notice": digest.id})
+
+            def seal(job: JobId) -> Receipt:
+                assert idem is not None
+                return self._receipts.of(caller, idem, now_ms, SentNotice(digest.id, job))
+
+            spec = job_of(digest, preference, to, now_ms)
+            job = await self._post.post(caller.tenant, spec, audit, seal if idem else None)
+            return SentNotice(digest.id, job)
+
+    async def get(self, caller: Caller, name: str) -> PreferenceView:
+        """Raises NotFound."""
+        return self._view(await self._find(caller, name))
+
+    async def list_preferences(self, caller: Caller) -> list[PreferenceView]:
+        """All of the tenant, by id."""
+        return [self._view(each) for each in await self._notices.preferences([caller.tenant])]
+
+    async def _find(self, caller: Caller, name: str) -> Preference:
+        found = await self._notices.find_preference(caller.tenant, name)
+        if found is None:
+            raise _missing(name)
+        return found
+
+    def _check(self, spec: PreferenceSpec) -> None:
+        flaws = [*_flaws_of_words(spec), *self._flaws_of_channel(spec.channel)]
+        if flaws:
+            raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
+        self._check_is_set_up(spec.channel)
+
+    def _check_is_set_up(self, to: Recipient) -> None:
+        if to.type is not ChannelType.WEBHOOK and to.type not in self._channels:
+            raise Conflict(HOW_TO[to.type], channel=to.type.value)
+
+    def _flaws_of_channel(self, to: Recipient) -> Iterator[Flaw]:
+        is_webhook = to.type is ChannelType.WEBHOOK
+        own, other = ("url", "address") if is_webhook else ("address", "url")
+        if getattr(to, other) is not None:
+            yield Flaw(f"/channel/{other}", f"a channel of type {to.type} has no {other}, but an {own}")
+        if getattr(to, own) is None:
+            yield Flaw(f"/channel/{own}", f"a channel of type {to.type} needs {own}")
+        elif is_webhook:
+            yield from _flaws_of_url(to.url or "")
+        elif to.type in self._channels and (wrong := self._channels[to.type].flaw_of(to.address or "")):
+            yield Flaw("/channel/address", wrong, to.address)
+
+    def _preference(self, caller: Caller, name: str, spec: PreferenceSpec, created_ms: int, now_ms: int) -> Preference:
+        return Preference(
+            tenant=caller.tenant,
+            id=name,
+            user=spec.user or caller.subject,
+            kinds=tuple(kind for kind in AlertKind if kind in spec.kinds),
+            digest_ms=spec.digest_seconds * 1000,
+            pools=tuple(dict.fromkeys(spec.pools)),
+            job_ids=tuple(dict.fromkeys((*spec.task_ids, *spec.job_ids))),
+            enabled=spec.enabled,
+            channel=self._seal.close(spec.channel, caller.tenant),
+            created_ms=created_ms,
+            updated_ms=now_ms,
+        )
+
+    def _view(self, kept: Preference) -> PreferenceView:
+        return PreferenceView(
+            id=kept.id,
+            user=kept.user,
+            channel=self._seal.open(kept),
+            kinds=kept.kinds,
+            digest_seconds=kept.digest_ms // 1000,
+            pools=kept.pools,
+            job_ids=kept.job_ids,
+            enabled=kept.enabled,
+            created_at=instant_of(kept.created_ms),
+            updated_at=instant_of(kept.updated_ms),
+        )
+
+    def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
+        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
+
+
+def _flaws_of_words(spec: PreferenceSpec) -> Iterator[Flaw]:
+    if spec.user is not None and not _USER.fullmatch(spec.user):
+        detail = f"must be 1 to {LONGEST_USER} characters without control characters"
+        yield Flaw("/user", detail, spec.user[:LONGEST_USER])
+    for at, pool in enumerate(spec.pools):
+        if not is_target_name(pool):
+            yield Flaw(f"/pools/{at}", "is not the name of a pool", pool[:LONGEST_USER])
+    for field in ("task_ids", "job_ids"):
+        for at, name in enumerate(getattr(spec, field)):
+            if not is_id(name):
+                yield Flaw(f"/{field}/{at}", "is not an id", name[:LONGEST_USER])
+
+
+def _flaws_of_url(url: str) -> list[Flaw]:
+    try:
+        read_url(url)
+    except InvalidInput as bad:
+        return [msgspec.structs.replace(flaw, pointer="/channel/url") for flaw in bad.flaws]
+    return []
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"there is no alert preference {name!r}")

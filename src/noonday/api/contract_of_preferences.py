@@ -1,0 +1,49 @@
+"""What JSON Schema can say of the rules for alert preferences, as `contract` does for jobs."""
+
+from typing import Any
+
+from noonday.api.contract_of_tasks import URL
+from noonday.mail.addresses import ADDRESS, LONGEST
+from noonday.webhooks.urls import MAX_LENGTH
+
+Schema = dict[str, Any]
+
+_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_CHANNELS: dict[str, tuple[str, str, Schema, str]] = {
+    "Email": ("EMAIL", "address", {"pattern": ADDRESS, "maxLength": LONGEST}, "Mail to an address."),
+    "OperationalWebhook": (
+        "WEBHOOK",
+        "url",
+        {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH},
+        "A signed call of a URL.",
+    ),
+    "Push": ("PUSH", "address", {"minLength": 1, "maxLength": 1000}, "What a push channel that is set up knows."),
+}
+"""Its type, the field it needs, what that looks like, and what it is."""
+_EXAMPLE = {
+    "channel": {"type": "EMAIL", "address": "ops@example.com"},
+    "kinds": ["EXHAUSTED", "RECOVERED"],
+    "digest_seconds": 300,
+}
+
+
+def narrow(components: dict[str, Schema], ref: str, *, name: str, pool: str) -> None:
+    """Add to the generated schemas of preferences what their types do not say. `name` and `pool` are patterns."""
+    whole = components["PreferenceSpec"]
+    fields = whole["properties"]
+    fields["user"]["anyOf"][0] |= {"pattern": name}
+    fields["pools"]["items"] |= {"pattern": pool}
+    for ids in ("task_ids", "job_ids"):
+        fields[ids]["items"] |= {"pattern": _ID, "format": "uuid"}
+    whole["examples"] = [_EXAMPLE]
+    _split_channel(components, ref)
+
+
+def _split_channel(components: dict[str, Schema], ref: str) -> None:
+    whole = components["Recipient"]
+    for title, (type_, needed, form, about) in _CHANNELS.items():
+        properties = {"type": {"const": type_}, needed: {"type": "string", **form}}
+        said = {"title": title, "description": about, "properties": properties, "required": ["type", needed]}
+        components[title] = whole | said
+    options = [{"$ref": ref.format(name=title)} for title in _CHANNELS]
+    components["Recipient"] = {"title": "Recipient", "description": whole["description"], "oneOf": options}

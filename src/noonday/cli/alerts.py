@@ -1,0 +1,193 @@
+"""`noonday alert`: the inbox of what went wrong."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from noonday.alerts.desk import MOST_UNREAD
+from noonday.alerts.wire import AlertView
+from noonday.cli.asking import asks
+from noonday.cli.choices import choice, names_of
+from noonday.cli.finding import find_job, is_id
+from noonday.cli.group import Group
+from noonday.cli.instants import brief, instant, whole
+from noonday.cli.jobs import first_of
+from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.tables import Listing, facts
+from noonday.model.alert import AlertKind
+from noonday.model.errors import Conflict, NotFound
+from noonday.sdk.sync import SyncClient
+
+PAGE = 500
+SHOWN_KINDS = tuple(kind for kind in AlertKind if kind is not AlertKind.RECOVERED)
+"""Those that an alert can be of."""
+
+EXAMPLES = """
+ALERT is an id, or the beginning of one among the newest.
+
+Examples:
+  noonday alert list                          what nobody has acknowledged
+  noonday alert list --all --kind EXHAUSTED
+  noonday alert list --job nightly            of a job or a task
+  noonday alert show 019a3f2e
+  noonday alert ack 019a3f2e
+  noonday alert ack --job nightly             all of a job
+  noonday alert ack --everything --until -1h  all that have not happened in the last hour
+"""
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def alert() -> None:
+    """See what went wrong, and say that you have seen it.
+
+    An alert is about a job or an endpoint. More of the same only count, until it is acknowledged or the job succeeds again.
+    """
+
+
+@alert.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also those that somebody has acknowledged.")
+@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS))
+@click.option("--job", metavar="JOB", help="Of a job or a task: id, beginning of one, or name.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@json_option
+@asks
+def list_(client: SyncClient, everything: bool, kind: str | None, job: str | None, limit: int, as_json: bool) -> None:
+    """List alerts, newest first, and what to do about them."""
+    with patience("reading alerts"):
+        where = {
+            "unread": None if everything else True,
+            "kind": kind,
+            "task_id": find_job(client, job) if job else None,
+        }
+        alerts, more = first_of(_all(client, where, min(PAGE, limit + 1)), limit)
+    if as_json:
+        return show_json({"alerts": alerts, "more": more})
+    grid = Listing(
+        "ID", "KIND", "STATUS", "ABOUT", "COUNT", "LAST", "MESSAGE", right=("COUNT",), cut=("ABOUT", "MESSAGE")
+    )
+    for one in alerts:
+        grid.add(
+            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), said(one.message)
+        )
+    show_list(grid, "alerts", more)
+    for line in _hints(alerts):
+        console(err=True).print(line, style="dim", soft_wrap=True)
+    return None
+
+
+@alert.command("show")
+@click.argument("alert_id", metavar="ALERT")
+@json_option
+@asks
+def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
+    """Show an alert, and what to do about it."""
+    found = client.alerts.get(_find(client, alert_id))
+    if as_json:
+        return show_json(found)
+    return show(facts(_facts_of(found)))
+
+
+@alert.command()
+@click.argument("alert_id", required=False, metavar="[ALERT]")
+@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="All of a kind.")
+@click.option("--job", metavar="JOB", help="All of a job or a task: id, beginning of one, or name.")
+@click.option("--until", type=instant, help="Only those that have not happened since this time, such as -1h.")
+@click.option("--everything", is_flag=True, help="All there are.")
+@json_option
+@asks
+def ack(
+    client: SyncClient,
+    alert_id: str | None,
+    kind: str | None,
+    job: str | None,
+    until: datetime | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Say that you have seen an alert, or all that meet the conditions. What happens again is another alert."""
+    many = bool(kind or job or until or everything)
+    if many == bool(alert_id):
+        raise click.UsageError("say one alert, or which: --kind, --job, --until, or --everything")
+    if alert_id:
+        seen = client.alerts.acknowledge(_find(client, alert_id))
+        return show_json(seen) if as_json else done(f"acknowledged {seen.id}")
+    of_job = find_job(client, job) if job else None
+    count = client.alerts.acknowledge_all(kind=kind, task_id=of_job, until=until)
+    return show_json({"acknowledged": count}) if as_json else done(f"acknowledged {count} alerts")
+
+
+def unread_text(count: int) -> str:
+    return f"{count}+" if count >= MOST_UNREAD else str(count)
+
+
+def _all(client: SyncClient, where: dict[str, Any], size: int) -> Iterator[AlertView]:
+    page = client.alerts.list(**where, limit=size)
+    yield from page.alerts
+    while page.next_cursor is not None:
+        page = client.alerts.list(**where, limit=size, cursor=page.next_cursor)
+        yield from page.alerts
+
+
+def _find(client: SyncClient, text: str) -> str:
+    """The id of the alert. Raises NotFound, or Conflict that lists those it could be."""
+    if is_id(text):
+        return text.lower()
+    newest = client.alerts.list(limit=PAGE).alerts
+    found = [one.id for one in newest if one.id.startswith(text.lower())]
+    if not found:
+        raise NotFound(f"no alert has the id {text!r}; `noonday alert list --all` shows those there are")
+    if len(found) > 1:
+        raise Conflict(f"{text!r} could be {', '.join(found[:5])}: say more of it")
+    return found[0]
+
+
+def _about(one: AlertView) -> str:
+    return said(one.name or one.job_id or one.endpoint or "the tenant")
+
+
+def _hints(alerts: list[AlertView]) -> Iterator[str]:
+    """What to do next, of each kind once."""
+    seen = set[str]()
+    for one in alerts:
+        if one.kind not in seen and one.status != "RECOVERED" and (todo := _todo(one)):
+            seen.add(one.kind)
+            yield f"{one.kind}: {todo}"
+
+
+def _todo(one: AlertView) -> str | None:
+    if one.kind in (AlertKind.FAILED, AlertKind.EXHAUSTED) and one.job_id:
+        look = f"noonday task calls {one.job_id}" if one.task_id else f"noonday job show {one.job_id}"
+        again = f"; then noonday dead retry --job {one.job_id}" if one.kind is AlertKind.EXHAUSTED else ""
+        return look + again
+    if one.kind is AlertKind.STOPPED and one.task_id:
+        return f"noonday task calls {one.task_id}; noonday task resume {one.task_id} calls it again"
+    if one.kind in (AlertKind.MISSED, AlertKind.SLOW) and one.job_id:
+        return f"noonday why {one.execution_id or one.job_id}"
+    return None
+
+
+def _facts_of(one: AlertView) -> list[tuple[str, Any]]:
+    return [
+        ("alert", one.id),
+        ("kind", one.kind),
+        ("status", state(one.status)),
+        ("about", _about(one)),
+        ("task" if one.task_id else "job", one.job_id),
+        ("execution", one.execution_id),
+        ("endpoint", said(one.endpoint) if one.endpoint else None),
+        ("message", said(one.message)),
+        ("count", str(one.count)),
+        ("first", whole(one.first_at)),
+        ("last", whole(one.last_at)),
+        ("acknowledged", _acknowledged(one)),
+        ("recovered", whole(one.recovered_at) if one.recovered_at else None),
+        ("next", _todo(one)),
+    ]
+
+
+def _acknowledged(one: AlertView) -> str | None:
+    if one.acknowledged_at is None:
+        return None
+    return f"{whole(one.acknowledged_at)} by {said(one.acknowledged_by)}"

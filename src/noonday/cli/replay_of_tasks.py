@@ -1,0 +1,175 @@
+"""`noonday task replay`: calls of tasks, made once more."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import click
+
+from noonday.cli.asking import asks
+from noonday.cli.finding_tasks import find_task
+from noonday.cli.group import Command
+from noonday.cli.instants import brief, exact, instant, now
+from noonday.cli.progress import replaying
+from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
+from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
+from noonday.cli.tables import Listing, facts
+from noonday.model.errors import InvalidInput
+from noonday.model.view import ExecutionView
+from noonday.sdk.sync import SyncClient
+from noonday.tasks.wire import TaskCallView
+
+LONGEST_ID = 40
+SHOWN = 10
+STATUSES = {"failed": "FAILED", "completed": "COMPLETED", "all": None}
+EXAMPLES = """
+Examples:
+  noonday task replay --endpoint https://api.example.com --since -2h --dry-run     what there is
+  noonday task replay --endpoint https://api.example.com --since -2h --sample 5    five first, then it asks
+  noonday task replay --task report --status all --since '2030-01-31 09:00' --until '2030-01-31 10:00' --rate 5
+  noonday task replay --since -1d --id incident-7 --yes         again with the same --id: sends only what is missing
+"""
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option(
+    "--status",
+    type=click.Choice(list(STATUSES), case_sensitive=False),
+    default="failed",
+    show_default=True,
+    help="How they ended. Failed ones that were sent again or archived since are left alone.",
+)
+@click.option("--endpoint", metavar="URL", help="Whom the task calls: scheme, host and port.")
+@click.option("--task", metavar="TASK", help="Id, beginning of one, or name.")
+@click.option("--since", type=instant, metavar="TIME", help="Scheduled for this time or a later one, such as -2h.")
+@click.option("--until", type=instant, metavar="TIME", help="Scheduled for a time before this. [default: now]")
+@click.option("--id", "replay_id", metavar="ID", help="Names this replay: nothing is sent twice under one name.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="So many a second.")
+@click.option(
+    "--sample",
+    type=click.IntRange(0, 500),
+    default=0,
+    metavar="N",
+    help="Send so many first, and show what came of it.",
+)
+@click.option(
+    "--stop-after-failures",
+    "most_failures",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Stop when more than so many of the new ones have failed an attempt.",
+)
+@click.option("--dry-run", is_flag=True, help="Count, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@asks
+def replay(
+    client: SyncClient,
+    rate: float,
+    sample: int,
+    most_failures: int,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """Make calls of tasks once more: those that failed, or whatever is asked for.
+
+    Each becomes a new execution of its task, with what was sent then. Calls are chosen by the time they were scheduled for.
+    """
+    wanted = _wanted(client, **said)
+    with patience("looking for calls"):
+        found = client.portal.run(find_calls(client.client, wanted))
+    if not as_json:
+        show(*_preview(wanted, found))
+    if dry_run or not found.ids:
+        return show_json({"replay": wanted.replay_id, **found.members()}) if as_json else None
+    _ask_unless(yes, f"Send {sample if 0 < sample < len(found.ids) else len(found.ids)} of them again?")
+    doing = CallReplay(client.client, wanted.replay_id, rate, most_failures)
+    rest = found.ids[sample:]
+    if sample:
+        _try_out(client, doing, found.ids[:sample], as_json=as_json)
+        if rest:
+            _ask_unless(yes, f"Go on with the other {len(rest)}, at {rate:g} a second?")
+    with replaying(len(found.ids)) as progress:
+        made = client.portal.run(doing.run(rest, progress))
+    if as_json:
+        return show_json({"replay": wanted.replay_id, **made.members()})
+    for execution, why in list(made.not_sent.items())[:SHOWN]:
+        click.echo(f"not sent: {execution}: {why}", err=True)
+    return done(f"{made} (replay {wanted.replay_id})")
+
+
+def _wanted(
+    client: SyncClient,
+    *,
+    status: str,
+    endpoint: str | None,
+    task: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    replay_id: str | None,
+) -> WantedCalls:
+    until = until or now()
+    if since is not None and until <= since:
+        raise InvalidInput.of("--until", f"{exact(until)} is not after --since, {exact(since)}", exact(until))
+    if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and _is_a_word(replay_id)):
+        raise InvalidInput.of("--id", f"an id has 1 to {LONGEST_ID} letters, digits or signs of ASCII", replay_id)
+    task_id = find_task(client, task) if task else None
+    text = f"{status}|{endpoint}|{task_id}|{since}|{until}"
+    name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
+    return WantedCalls(name, STATUSES[status.lower()], endpoint, task_id, since, until)
+
+
+def _is_a_word(text: str) -> bool:
+    return all("!" <= character <= "~" for character in text)
+
+
+def _ask_unless(yes: bool, question: str) -> None:
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: bool) -> None:
+    """Raises Conflict if more of them fail than may."""
+    with patience(f"waiting for {len(ids)} calls"):
+        seen = client.portal.run(doing.try_out(ids))
+    if not as_json:
+        show("", _outcomes(seen))
+    doing.refuse_if_stopped()
+
+
+def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
+    left = f" ({found.dealt_with} more were sent again or archived since)" if found.dealt_with else ""
+    lines = [("replay", wanted.replay_id), ("calls", f"{len(found.ids)}{left}")]
+    if found.newest is not None:
+        lines += [("first", brief(found.oldest[0].scheduled_at)), ("last", brief(found.newest.scheduled_at))]
+    yield facts([*lines, ("endpoints", _counted(found.endpoints)), ("tasks", _counted(found.tasks))])
+    if found.oldest:
+        yield ""
+        yield _examples(found.oldest)
+
+
+def _counted(counts: Counter[str]) -> str | None:
+    lines = [f"{count:>6} {said(name)}" for name, count in counts.most_common(SHOWN)]
+    lines += [f"       and {len(counts) - SHOWN} others"] if len(counts) > SHOWN else []
+    return "\n".join(lines) or None
+
+
+def _examples(calls: Iterable[TaskCallView]) -> Listing:
+    grid = Listing("EXECUTION", "STATUS", "SCHEDULED", "CALLS", "ERROR", cut=("CALLS", "ERROR"), spare=("CALLS",))
+    for one in calls:
+        grid.add(one.id, state(one.status), brief(one.scheduled_at), said(one.webhook_url), said(one.error_message))
+    return grid
+
+
+def _outcomes(executions: Iterable[ExecutionView]) -> Listing:
+    grid = Listing("SENT AS", "STATE", "TASK", "ERROR", cut=("TASK", "ERROR"))
+    for one in executions:
+        error = one.error.message if one.error else None
+        grid.add(one.execution_id, state(one.state), said(one.job_name or one.job_id), said(error))
+    return grid

@@ -1,0 +1,29 @@
+"""Throttles inside one process."""
+
+from collections.abc import Sequence
+
+from noonday.model.throttle import Throttle
+from noonday.ports.throttles import Knock, Left, Throttles
+
+_MANY = 10_000
+
+
+class MemoryThrottles(Throttles):
+    def __init__(self) -> None:
+        self._throttles: dict[str, Throttle] = {}
+        self._tidy_at = _MANY
+
+    async def ask(self, knocks: Sequence[Knock], now_ms: int) -> list[int]:
+        answers = [self._of(each.whom).ask(each.execution, each.limits, each.lease_ms, now_ms) for each in knocks]
+        if len(self._throttles) > self._tidy_at:
+            self._throttles = {whom: each for whom, each in self._throttles.items() if not each.is_idle(now_ms)}
+            self._tidy_at = 2 * len(self._throttles) + _MANY
+        return answers
+
+    async def leave(self, left: Sequence[Left]) -> None:
+        for each in left:
+            if throttle := self._throttles.get(each.whom):
+                throttle.end(each.execution, each.ran_ms)
+
+    def _of(self, whom: str) -> Throttle:
+        return self._throttles.setdefault(whom, Throttle())

@@ -1,0 +1,110 @@
+"""Alerts, in PostgreSQL."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.jobs import add_audit, keep_receipt
+from noonday.drivers.postgres.queries import load
+from noonday.ledger.ledger import as_json
+from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
+from noonday.model.ids import TenantId
+from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
+from noonday.ports.jobs import AuditEntry, Receipt
+
+SQL = load("alerts")
+BEHIND_ALL = "~"
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+class PostgresAlerts(Alerts):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take_in(self, sightings: Sequence[Sighting]) -> int:
+        named = [each.incident for each in sightings if each.incident is not None]
+        async with self._database.transaction() as session:
+            taken = {row[0] for row in await session.fetch(SQL.take_incidents, named)} if named else set()
+            ours = [each for each in sightings if each.incident is None or each.incident in taken]
+            raised = raised_by(ours)
+            rows = as_json([msgspec.structs.astuple(each) for each in raised])
+            kept = [Kept(*row) for row in await session.fetch(SQL.raise_alerts, rows)]
+            await _tell(session, happenings_of(ours, raised, kept))
+        return len({each.id for each in raised} & {each.id for each in kept})
+
+    async def happenings(self, limit: int) -> list[Happening]:
+        return [_happening(*row) for row in await self._database.fetch(SQL.happenings, limit)]
+
+    async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
+        rows = await self._database.fetch(SQL.to_look_at, after, limit)
+        ended = [alert for alert, succeeded in rows if succeeded]
+        jobs = await self._recover(ended, now_ms) if ended else 0
+        return (rows[-1][0] if len(rows) == limit else None), jobs
+
+    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
+        due_ms, key = after
+        rows = await self._database.fetch(SQL.late, due_ms, key or FIRST, due_before_ms, limit)
+        return [Late(*row) for row in rows]
+
+    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
+        rows = await self._database.fetch(SQL.stranded, after or FIRST, fired_before_ms, limit)
+        return (rows[-1][4] if len(rows) == limit else None), [_stranded(*row[:6]) for row in rows if row[6]]
+
+    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
+        return [Slow(*row) for row in await self._database.fetch(SQL.slow, after or FIRST, started_before_ms, limit)]
+
+    async def list_alerts(self, tenant: TenantId, where: AlertFilter, after: str | None, limit: int) -> list[Alert]:
+        asked = [tenant, after or BEHIND_ALL, where.unread, where.kind, where.until_ms, limit]
+        query = SQL.unread_alerts if where.unread else SQL.alerts
+        if where.job_id is not None:
+            query = SQL.alerts_of_job
+            asked.append(where.job_id)
+        return [_alert(row) for row in await self._database.fetch(query, *asked)]
+
+    async def count_unread(self, tenant: TenantId, most: int) -> int:
+        return int(await self._database.value(SQL.count_unread, tenant, most))
+
+    async def find_alert(self, tenant: TenantId, alert: str) -> Alert | None:
+        row = await self._database.row(SQL.alert, tenant, alert)
+        return _alert(row) if row is not None else None
+
+    async def acknowledge(
+        self, tenant: TenantId, alerts: Collection[str], now_ms: int, audit: AuditEntry, receipt: Receipt | None = None
+    ) -> int:
+        async with self._database.transaction() as session:
+            rows = await session.fetch(SQL.acknowledge, tenant, list(alerts), now_ms, audit.subject)
+            await add_audit(session, audit)
+            if receipt:
+                await keep_receipt(session, receipt)
+        return len(rows)
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        return len(await self._database.fetch(SQL.prune_alerts, before_ms, limit))
+
+    async def _recover(self, alerts: Sequence[str], now_ms: int) -> int:
+        async with self._database.transaction() as session:
+            ended = [_alert(row) for row in await session.fetch(SQL.recover, list(alerts), now_ms)]
+            told = recoveries(ended, now_ms)
+            await _tell(session, told)
+        return len(told)
+
+
+async def _tell(session: Session, happenings: Sequence[Happening]) -> None:
+    if happenings:
+        rows = as_json([msgspec.structs.astuple(each)[1:] for each in happenings])
+        await session.execute(SQL.add_happenings, rows)
+
+
+def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> Happening:
+    return Happening(number, tenant, alert, AlertKind(kind), *rest)
+
+
+def _stranded(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str) -> Late:
+    return Late(due_ms, key, tenant, pool, job, execution, staged=True, handed_out=True)
+
+
+def _alert(row: Any) -> Alert:
+    name, tenant, kind, *rest = row
+    return Alert(name, tenant, AlertKind(kind), *rest)

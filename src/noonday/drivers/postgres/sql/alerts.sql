@@ -1,0 +1,134 @@
+-- name: take_incidents
+-- Incidents that somebody acts upon now. Answers those that were still there.
+-- Differs: what others have in hand is left to them.
+DELETE FROM incidents
+WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER BY i.id FOR UPDATE SKIP LOCKED) RETURNING id;
+
+-- name: raise_alerts
+-- Open alerts, or add to those that are open; nothing that was taken in before. Answers each alert.
+INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+                         occasion)
+SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, j.name, coalesce(j.pool, ''), e ->> 5, coalesce(e ->> 6, j.endpoint), e ->> 7,
+       (e ->> 8)::bigint, (e ->> 9)::bigint, (e ->> 10)::bigint, e ->> 11
+FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS said (e, place)
+     LEFT JOIN LATERAL (SELECT jobs.name, jobs.pool, jobs.endpoint FROM jobs
+                        WHERE jobs.tenant = e ->> 1 AND jobs.id = nullif(e ->> 4, '')::uuid) j ON true
+WHERE NOT EXISTS (SELECT 1 FROM alerts o
+                  WHERE o.tenant = e ->> 1 AND o.about = e ->> 3 AND o.kind = e ->> 2
+                        AND o.occasion IS NOT NULL AND o.occasion >= e ->> 11)
+ORDER BY said.place
+ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
+DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = a.count + excluded.count,
+              last_ms = greatest(a.last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, a.occasion)
+RETURNING tenant, about, kind, id, job_name, pool, endpoint;
+
+-- name: add_happenings
+-- What people may want to be told of.
+INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
+SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, e ->> 5, e ->> 6, e ->> 7, e ->> 8, (e ->> 9)::bigint, (e ->> 10)::bigint
+FROM jsonb_array_elements($1::text::jsonb) e;
+
+-- name: happenings
+-- The oldest ones of which nobody was told.
+SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
+FROM happenings ORDER BY id LIMIT $1;
+
+-- name: to_look_at
+-- Of a page of alerts that have not recovered, by id: whether their job has succeeded since.
+-- Differs: a job is named by comparing rows, which leaves no index but its own.
+SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND a.job_id <> '' AND (
+           EXISTS (SELECT 1 FROM executions x WHERE x.id = nullif(a.execution_id, '')::uuid AND x.state = 5 OFFSET 0)
+           OR EXISTS (SELECT 1 FROM (SELECT x.state, x.finished_ms FROM executions x
+                                     WHERE (x.job_id, x.id) >= (nullif(a.job_id, '')::uuid, '00000000-0000-0000-0000-000000000000')
+                                           AND (x.job_id, x.id) <= (nullif(a.job_id, '')::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                                     ORDER BY x.job_id DESC, x.id DESC LIMIT 20) latest
+                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms))
+FROM (SELECT * FROM alerts WHERE recovered_ms IS NULL AND id > $1 ORDER BY id LIMIT $2) a ORDER BY a.id;
+
+-- name: recover
+-- It works again. Answers those that had not recovered before.
+UPDATE alerts SET recovered_ms = $2
+WHERE id IN (SELECT r.id FROM alerts r WHERE r.id = ANY ($1::text[]) AND r.recovered_ms IS NULL ORDER BY r.id FOR UPDATE)
+RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+          acknowledged_ms, acknowledged_by, recovered_ms;
+
+-- name: late
+-- Rows of the timeline that were due before an instant, after a mark.
+SELECT t.due_ms, t.key::text, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key::text ELSE coalesce(x.job_id::text, '') END,
+       coalesce(x.id::text, ''), t.staged = 1
+FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > ($1::bigint, $2::uuid) AND due_ms < $3::bigint
+      ORDER BY due_ms, key LIMIT $4) t
+     LEFT JOIN LATERAL (SELECT o.id, o.job_id FROM executions o WHERE t.kind = 1 AND o.id = t.key) x ON true
+ORDER BY t.due_ms, t.key;
+
+-- name: stranded
+-- Of a page of open executions, by job after a mark: which were handed out before an instant and have not begun.
+SELECT x.due_ms, x.id::text, x.tenant, x.pool, x.job_id::text, x.id::text,
+       coalesce(x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < $2::bigint, false)
+FROM (SELECT * FROM executions WHERE state < 2 AND job_id > $1::uuid ORDER BY job_id, fired_ms LIMIT $3) x
+ORDER BY x.job_id, x.id;
+
+-- name: slow
+-- Of jobs after a mark, the oldest run that began before an instant; how many of the last ones succeeded, and the longest of them.
+-- Differs: as `to_look_at`; uuids have no min().
+SELECT oldest.tenant, oldest.job_id::text, oldest.id::text, oldest.pool, oldest.started_ms, usual.successes, usual.longest_ms
+FROM (SELECT DISTINCT ON (r.job_id) r.tenant, r.job_id, r.id, r.pool, r.started_ms FROM executions r
+      WHERE r.state = 1 AND r.job_id > $1::uuid AND r.started_ms < $2::bigint ORDER BY r.job_id, r.id LIMIT $3) oldest
+     CROSS JOIN LATERAL (
+         SELECT count(*) AS successes, coalesce(max(s.finished_ms - s.started_ms), 0) AS longest_ms
+         FROM (SELECT latest.finished_ms, latest.started_ms
+               FROM (SELECT y.state, y.finished_ms, y.started_ms FROM executions y
+                     WHERE (y.job_id, y.id) >= (oldest.job_id, '00000000-0000-0000-0000-000000000000')
+                           AND (y.job_id, y.id) <= (oldest.job_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                     ORDER BY y.job_id DESC, y.id DESC LIMIT 100) latest
+               WHERE latest.state = 5 LIMIT 20) s) usual
+ORDER BY oldest.job_id;
+
+-- name: alerts
+-- Alerts of a tenant, newest first.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE (tenant, id) >= ($1, '') AND (tenant, id) < ($1, $2) AND coalesce((acknowledged_ms IS NULL) = $3::boolean, true) AND coalesce(kind = $4::text, $4 IS NULL)
+      AND last_ms <= coalesce($5::bigint, last_ms)
+ORDER BY tenant DESC, id DESC LIMIT $6;
+
+-- name: unread_alerts
+-- As `alerts`, of those that nobody has acknowledged.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE (tenant, id) >= ($1, '') AND (tenant, id) < ($1, $2) AND acknowledged_ms IS NULL AND $3::boolean AND coalesce(kind = $4::text, $4 IS NULL)
+      AND last_ms <= coalesce($5::bigint, last_ms)
+ORDER BY tenant DESC, id DESC LIMIT $6;
+
+-- name: alerts_of_job
+-- As `alerts`, of a job.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE tenant = $1 AND job_id = $7 AND id < $2 AND coalesce((acknowledged_ms IS NULL) = $3::boolean, true)
+      AND coalesce(kind = $4::text, $4 IS NULL) AND last_ms <= coalesce($5::bigint, last_ms)
+ORDER BY job_id DESC, id DESC LIMIT $6;
+
+-- name: count_unread
+-- How many nobody has acknowledged, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = $1 AND acknowledged_ms IS NULL LIMIT $2) counted;
+
+-- name: alert
+-- One alert.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts WHERE tenant = $1 AND id = $2;
+
+-- name: acknowledge
+-- Somebody has seen them.
+UPDATE alerts SET acknowledged_ms = $3, acknowledged_by = $4
+WHERE id IN (SELECT r.id FROM alerts r WHERE r.id = ANY ($2::text[]) AND r.tenant = $1 AND r.acknowledged_ms IS NULL
+             ORDER BY r.id FOR UPDATE)
+RETURNING id;
+
+-- name: prune_alerts
+-- Old ones.
+DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < $1 ORDER BY last_ms LIMIT $2)
+RETURNING id;

@@ -1,0 +1,126 @@
+"""Alerts, in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
+from noonday.drivers.sqlite.queries import load
+from noonday.ledger.ledger import as_json
+from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
+from noonday.model.ids import TenantId
+from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
+from noonday.ports.jobs import AuditEntry, Receipt
+
+SQL = load("alerts")
+BEHIND_ALL = "~"
+
+
+class SqliteAlerts(Alerts):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take_in(self, sightings: Sequence[Sighting]) -> int:
+        return await self._database.write(lambda conn: _take_in(conn, sightings))
+
+    async def happenings(self, limit: int) -> list[Happening]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.happenings, (limit,)).fetchall())
+        return [_happening(*row) for row in rows]
+
+    async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.to_look_at, (after, limit)).fetchall())
+        ended = [alert for alert, succeeded in rows if succeeded]
+        jobs = await self._database.write(lambda conn: _recover(conn, ended, now_ms)) if ended else 0
+        return (rows[-1][0] if len(rows) == limit else None), jobs
+
+    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
+        where = (*after, due_before_ms, limit)
+        rows = await self._database.read(lambda conn: conn.execute(SQL.late, where).fetchall())
+        return [_late(*row) for row in rows]
+
+    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
+        where = (after, fired_before_ms, limit)
+        rows = await self._database.read(lambda conn: conn.execute(SQL.stranded, where).fetchall())
+        return (rows[-1][4] if len(rows) == limit else None), [_stranded(*row[:6]) for row in rows if row[6]]
+
+    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
+        where = (after, started_before_ms, limit)
+        rows = await self._database.read(lambda conn: conn.execute(SQL.slow, where).fetchall())
+        return [Slow(*row[:-1], *json.loads(row[-1])) for row in rows]
+
+    async def list_alerts(self, tenant: TenantId, where: AlertFilter, after: str | None, limit: int) -> list[Alert]:
+        asked = [tenant, after or BEHIND_ALL, where.unread, where.kind, where.until_ms, limit]
+        query = SQL.unread_alerts if where.unread else SQL.alerts
+        if where.job_id is not None:
+            query = SQL.alerts_of_job
+            asked.append(where.job_id)
+        rows = await self._database.read(lambda conn: conn.execute(query, asked).fetchall())
+        return [_alert(row) for row in rows]
+
+    async def count_unread(self, tenant: TenantId, most: int) -> int:
+        (count,) = await self._database.read(lambda conn: conn.execute(SQL.count_unread, (tenant, most)).fetchone())
+        return int(count)
+
+    async def find_alert(self, tenant: TenantId, alert: str) -> Alert | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.alert, (tenant, alert)).fetchone())
+        return _alert(row) if row is not None else None
+
+    async def acknowledge(
+        self, tenant: TenantId, alerts: Collection[str], now_ms: int, audit: AuditEntry, receipt: Receipt | None = None
+    ) -> int:
+        def work(conn: sqlite3.Connection) -> int:
+            asked = (tenant, as_json(list(alerts)), now_ms, audit.subject)
+            count = conn.execute(SQL.acknowledge, asked).rowcount
+            add_audit(conn, audit)
+            if receipt:
+                keep_receipt(conn, receipt)
+            return count
+
+        return await self._database.write(work)
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        return await self._database.write(lambda conn: conn.execute(SQL.prune_alerts, (before_ms, limit)).rowcount)
+
+
+def _take_in(conn: sqlite3.Connection, sightings: Sequence[Sighting]) -> int:
+    named = [each.incident for each in sightings if each.incident is not None]
+    taken = {row[0] for row in conn.execute(SQL.take_incidents, (as_json(named),))} if named else set()
+    ours = [each for each in sightings if each.incident is None or each.incident in taken]
+    raised = raised_by(ours)
+    rows = as_json([msgspec.structs.astuple(each) for each in raised])
+    kept = [Kept(*row) for row in conn.execute(SQL.raise_alerts, (rows,)).fetchall()]
+    _tell(conn, happenings_of(ours, raised, kept))
+    return len({each.id for each in raised} & {each.id for each in kept})
+
+
+def _recover(conn: sqlite3.Connection, alerts: Sequence[str], now_ms: int) -> int:
+    ended = [_alert(row) for row in conn.execute(SQL.recover, (as_json(alerts), now_ms)).fetchall()]
+    told = recoveries(ended, now_ms)
+    _tell(conn, told)
+    return len(told)
+
+
+def _tell(conn: sqlite3.Connection, happenings: Sequence[Happening]) -> None:
+    if happenings:
+        conn.execute(SQL.add_happenings, (as_json([msgspec.structs.astuple(each)[1:] for each in happenings]),))
+
+
+def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> Happening:
+    return Happening(number, tenant, alert, AlertKind(kind), *rest)
+
+
+def _late(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str, staged: int) -> Late:
+    return Late(due_ms, key, tenant, pool, job, execution, bool(staged))
+
+
+def _stranded(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str) -> Late:
+    return Late(due_ms, key, tenant, pool, job, execution, staged=True, handed_out=True)
+
+
+def _alert(row: sqlite3.Row) -> Alert:
+    name, tenant, kind, *rest = row
+    return Alert(name, tenant, AlertKind(kind), *rest)

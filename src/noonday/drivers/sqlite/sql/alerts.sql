@@ -1,0 +1,120 @@
+-- name: take_incidents
+-- Incidents that somebody acts upon now. Answers those that were still there.
+DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
+
+-- name: raise_alerts
+-- Open alerts, or add to those that are open; nothing that was taken in before. Answers each alert.
+INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, occasion)
+SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, j.name, coalesce(j.pool, ''), e.value ->> 5,
+       coalesce(e.value ->> 6, j.endpoint), e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11
+FROM json_each(?1) e LEFT JOIN jobs j ON j.tenant = e.value ->> 1 AND j.id = e.value ->> 4
+WHERE NOT EXISTS (SELECT 1 FROM alerts a
+                  WHERE a.tenant = e.value ->> 1 AND a.about = e.value ->> 3 AND a.kind = e.value ->> 2
+                        AND a.occasion IS NOT NULL AND a.occasion >= e.value ->> 11)
+ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
+DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = count + excluded.count,
+              last_ms = max(last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, occasion)
+RETURNING tenant, about, kind, id, job_name, pool, endpoint;
+
+-- name: add_happenings
+-- What people may want to be told of.
+INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
+       value ->> 9, value ->> 10
+FROM json_each(?1);
+
+-- name: happenings
+-- The oldest ones of which nobody was told.
+SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
+FROM happenings ORDER BY id LIMIT ?1;
+
+-- name: to_look_at
+-- Of a page of alerts that have not recovered, by id: whether their job has succeeded since.
+SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND (
+           EXISTS (SELECT 1 FROM executions x WHERE x.job_id = a.job_id AND x.id = a.execution_id AND x.state = 5)
+           OR EXISTS (SELECT 1 FROM (SELECT x.state, x.finished_ms FROM executions x
+                                     WHERE x.job_id = a.job_id ORDER BY x.id DESC LIMIT 20) latest
+                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms))
+FROM alerts a WHERE a.recovered_ms IS NULL AND a.id > ?1 ORDER BY a.id LIMIT ?2;
+
+-- name: recover
+-- It works again. Answers those that had not recovered before.
+UPDATE alerts SET recovered_ms = ?2 WHERE id IN (SELECT value FROM json_each(?1)) AND recovered_ms IS NULL
+RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+          acknowledged_ms, acknowledged_by, recovered_ms;
+
+-- name: late
+-- Rows of the timeline that were due before an instant, after a mark.
+SELECT t.due_ms, t.key, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key ELSE coalesce(x.job_id, '') END,
+       coalesce(x.id, ''), t.staged = 1
+FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > (?1, ?2) AND due_ms < ?3
+      ORDER BY due_ms, key LIMIT ?4) t
+     LEFT JOIN executions x ON t.kind = 1 AND x.id = t.key
+ORDER BY t.due_ms, t.key;
+
+-- name: stranded
+-- Of a page of open executions, by job after a mark: which were handed out before an instant and have not begun.
+SELECT x.due_ms, x.id, x.tenant, x.pool, x.job_id, x.id, x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < ?2
+FROM (SELECT o.job_id, o.id FROM executions o INDEXED BY executions_open
+      WHERE o.state < 2 AND o.job_id > ?1 ORDER BY o.job_id, o.id LIMIT ?3) page
+     CROSS JOIN executions x ON x.job_id = page.job_id AND x.id = page.id
+ORDER BY x.job_id, x.id;
+
+-- name: slow
+-- Of jobs after a mark, the oldest run that began before an instant; how many of the last ones succeeded, and the longest of them.
+SELECT x.tenant, x.job_id, x.id, x.pool, x.started_ms,
+       (SELECT json_array(count(*), coalesce(max(s.finished_ms - s.started_ms), 0))
+        FROM (SELECT latest.finished_ms, latest.started_ms
+              FROM (SELECT y.state, y.finished_ms, y.started_ms FROM executions y
+                    WHERE y.job_id = oldest.job_id ORDER BY y.id DESC LIMIT 100) latest
+              WHERE latest.state = 5 LIMIT 20) s)
+FROM (SELECT r.job_id, min(r.id) AS id FROM executions r INDEXED BY executions_running
+      WHERE r.state = 1 AND r.job_id > ?1 AND r.started_ms < ?2 GROUP BY r.job_id ORDER BY r.job_id LIMIT ?3) oldest
+     CROSS JOIN executions x ON x.job_id = oldest.job_id AND x.id = oldest.id
+ORDER BY x.job_id;
+
+-- name: alerts
+-- Alerts of a tenant, newest first.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE tenant = ?1 AND id < ?2 AND coalesce((acknowledged_ms IS NULL) = ?3, 1) AND coalesce(kind = ?4, ?4 IS NULL)
+      AND last_ms <= coalesce(?5, last_ms)
+ORDER BY id DESC LIMIT ?6;
+
+-- name: unread_alerts
+-- As `alerts`, of those that nobody has acknowledged.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE tenant = ?1 AND id < ?2 AND acknowledged_ms IS NULL AND ?3 AND coalesce(kind = ?4, ?4 IS NULL)
+      AND last_ms <= coalesce(?5, last_ms)
+ORDER BY id DESC LIMIT ?6;
+
+-- name: alerts_of_job
+-- As `alerts`, of a job.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts
+WHERE tenant = ?1 AND job_id = ?7 AND id < ?2 AND coalesce((acknowledged_ms IS NULL) = ?3, 1)
+      AND coalesce(kind = ?4, ?4 IS NULL) AND last_ms <= coalesce(?5, last_ms)
+ORDER BY id DESC LIMIT ?6;
+
+-- name: count_unread
+-- How many nobody has acknowledged, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = ?1 AND acknowledged_ms IS NULL LIMIT ?2);
+
+-- name: alert
+-- One alert.
+SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
+       acknowledged_ms, acknowledged_by, recovered_ms
+FROM alerts WHERE tenant = ?1 AND id = ?2;
+
+-- name: acknowledge
+-- Somebody has seen them.
+UPDATE alerts SET acknowledged_ms = ?3, acknowledged_by = ?4
+WHERE id IN (SELECT value FROM json_each(?2)) AND tenant = ?1 AND acknowledged_ms IS NULL;
+
+-- name: prune_alerts
+-- Old ones.
+DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < ?1 ORDER BY last_ms LIMIT ?2);

@@ -1,0 +1,167 @@
+"""Calls of all tasks: found by what became of them, and made once more.
+
+What a call is made again as has an id that follows from the call and from whoever asks for it: an Idempotency-Key, or the
+name of a replay. Asking again under the same name therefore finds it made. A replay does not send again what it has made
+itself, so that whatever of it failed is not sent for ever.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from noonday.intake.desk import Desk
+from noonday.intake.edits import Again
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.views import Viewer
+from noonday.model.caller import Caller
+from noonday.model.errors import Conflict, NotFound
+from noonday.model.execution import FINAL, State
+from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
+from noonday.model.view import ExecutionView
+from noonday.ports.archive import Archive, CallFilter, KnownCall
+from noonday.ports.jobs import Execution
+from noonday.tasks.kept_calls import KeptCalls
+from noonday.tasks.viewing import call_view, resent_view
+from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
+
+LOOKED_AT = 5_000
+"""Of so many executions a page is made, so that it costs the same however few of them are meant."""
+JOBS_AT_ONCE = 8
+
+
+class TaskCalls:
+    def __init__(self, desk: Desk, archive: Archive, viewer: Viewer) -> None:
+        self._desk = desk
+        self._archive = archive
+        self._viewer = viewer
+
+    async def list_calls(
+        self, caller: Caller, where: CallFilter, *, cursor: str | None = None, limit: int = 50
+    ) -> TaskCallPage:
+        """Newest first, by the time they were meant for. A page may be short although there is a next one."""
+        page = await self._archive.list_calls(caller.tenant, where, cursor, limit, LOOKED_AT)
+        kept = await self._kept(caller, page.calls)
+        views = (
+            call_view(
+                call, self._viewer.execution(call.execution, kept.name_of(call.execution)), kept.url_of(call.execution)
+            )
+            for call in page.calls
+        )
+        return TaskCallPage(executions=tuple(views), next=page.next)
+
+    async def resend(self, caller: Caller, task_id: str, execution: str, idem: Idempotency | None = None) -> ResentView:
+        """Make the call of an execution that ended once more, as it was said then if that is kept, else as the task is now.
+
+        A dead letter is dealt with by it. Raises NotFound, and Conflict if the execution has not ended.
+        """
+        key = idem.key if idem else str(uuid4())
+        async with self._desk.receipts.unless_answered(caller, idem):
+            call = (await self._archive.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
+            if call is None or call.execution.job_id != task_id:
+                raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
+            again = self._again(call, await self._kept(caller, [call]), key)
+            if isinstance(again, str):
+                raise Conflict(again, status=STATUS_NAMES.get(call.execution.state.name))
+            return await self._resend(caller, again, idem)
+
+    async def resend_many(self, caller: Caller, wanted: ResendRequest, idem: Idempotency | None = None) -> ResendList:
+        """Make the calls of executions of whatever tasks once more; what cannot be says why, in its place."""
+        async with self._desk.receipts.once(caller, idem):
+            key = f"replay:{wanted.replay_id}" if wanted.replay_id else idem.key if idem else str(uuid4())
+            results = await self._resend_each(caller, list(dict.fromkeys(wanted.ids)), key)
+            return await self._desk.receipts.keep(caller, idem, ResendList(results=results))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    async def _resend(self, caller: Caller, again: Again, idem: Idempotency | None) -> ResentView:
+        was = again.was
+
+        def view(made: Mapping[ExecutionId, ExecutionView]) -> ResentView:
+            return resent_view(made[again.new], with_present_payload=again.revision != was.revision)
+
+        if known := (await self._archive.find_calls(caller.tenant, [again.new])).get(again.new):
+            async with self._desk.receipts.once(caller, idem):
+                # The key's answer is not kept any more, but what it made is.
+                return view({again.new: self._viewer.execution(known.execution)})
+        kept = None
+        if idem:
+            encode = idem.encode
+            kept = replace(idem, encode=lambda made: encode(view(made)))
+        return view(await self._desk.run_again(caller, was.job_id, [again], kept))
+
+    async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
+        found = await self._archive.find_calls(caller.tenant, ids)
+        kept = await self._kept(caller, list(found.values()))
+        results: dict[str, ResendResult] = {
+            id_: ResendResult(id=id_, problem="no task has such an execution") for id_ in ids
+        }
+        wanted: dict[ExecutionId, Again] = {}
+        for call in found.values():
+            again = self._again(call, kept, key)
+            name = call.execution.id
+            if isinstance(again, str):
+                results[name] = ResendResult(id=name, problem=again)
+            elif _is_of(key, call.execution):
+                results[name] = ResendResult(id=name, resent_as=name, there_already=True)
+            else:
+                wanted[name] = again
+        there = await self._archive.find_calls(caller.tenant, [again.new for again in wanted.values()])
+        new = [again for again in wanted.values() if again.new not in there]
+        problems = await self._run_again(caller, new)
+        for name, again in wanted.items():
+            results[name] = _result(again, is_there=again.new in there, problem=problems.get(again.was.job_id))
+        return tuple(results.values())
+
+    async def _run_again(self, caller: Caller, wanted: Sequence[Again]) -> dict[JobId, str]:
+        """By job, some jobs at once. Answers those of which none could be run again, and why."""
+        by_job: dict[JobId, list[Again]] = {}
+        for again in wanted:
+            by_job.setdefault(again.was.job_id, []).append(again)
+        problems: dict[JobId, str] = {}
+        turns = asyncio.Semaphore(JOBS_AT_ONCE)
+
+        async def run(job: JobId) -> None:
+            async with turns:
+                try:
+                    await self._desk.run_again(caller, job, by_job[job])
+                except (NotFound, Conflict) as refused:
+                    problems[job] = refused.detail
+
+        async with asyncio.TaskGroup() as group:
+            for job in by_job:
+                group.create_task(run(job))
+        return problems
+
+    def _again(self, call: KnownCall, kept: KeptCalls, key: str) -> Again | str:
+        """What an execution is run again as, or why it is not."""
+        was = call.execution
+        said = kept.find_live(was)
+        if said is None:
+            return "its task was deleted"
+        if was.state not in FINAL:
+            return f"the execution is {STATUS_NAMES.get(was.state.name)}: it has not ended"
+        is_open_letter = was.state is State.DEAD and call.died_ms is not None and call.retried_as is None
+        return Again(was, _resent_id(was, was.id, key), said.revision, resolves=is_open_letter)
+
+    async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
+        return await KeptCalls.of(self._archive, self._viewer, caller.tenant, (call.execution for call in calls))
+
+
+def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
+    """What `was`, an execution of the same occurrence, is sent again as."""
+    return execution_id(execution.job_id, execution.nominal_ms, discriminator("resend", f"{key}:{was}"))
+
+
+def _is_of(key: str, execution: Execution) -> bool:
+    """Whether it was made by asking under this key."""
+    return execution.retry_of is not None and _resent_id(execution, execution.retry_of, key) == execution.id
+
+
+def _result(again: Again, *, is_there: bool, problem: str | None) -> ResendResult:
+    if problem is not None and not is_there:
+        return ResendResult(id=again.was.id, problem=problem)
+    is_changed = again.revision != again.was.revision
+    return ResendResult(
+        id=again.was.id, resent_as=again.new, there_already=is_there, with_present_payload=is_changed and not is_there
+    )

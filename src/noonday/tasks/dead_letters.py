@@ -1,0 +1,106 @@
+"""Dead letters of tasks, in the words of `/v1/task-dlq`: a view of those that all jobs leave."""
+
+from dataclasses import replace
+from typing import Any
+
+from noonday.intake.desk import Desk
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.views import Viewer
+from noonday.model.caller import Caller
+from noonday.model.errors import NotFound
+from noonday.model.ids import ExecutionId
+from noonday.model.job import ms_of
+from noonday.model.view import BulkView
+from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, KnownCall
+from noonday.tasks.kept_calls import KeptCalls, endpoint_said
+from noonday.tasks.viewing import dead_view, execution_view
+from noonday.tasks.wire import (
+    HANDLER,
+    POOL,
+    TaskDeadFilter,
+    TaskDeadLetterPage,
+    TaskDeadLetterView,
+    TaskExecutionView,
+)
+
+
+class TaskDeadLetters:
+    """Executions of tasks that were given up: to be tried again with the task as it is now, or to be put away."""
+
+    def __init__(self, desk: Desk, archive: Archive, viewer: Viewer) -> None:
+        self._desk = desk
+        self._archive = archive
+        self._viewer = viewer
+
+    async def list_dead(
+        self, caller: Caller, where: TaskDeadFilter, *, cursor: str | None = None, limit: int = 50
+    ) -> TaskDeadLetterPage:
+        """Newest first; those that were retried are not listed, and archived ones only if they are asked for."""
+        letters = await self._archive.list_dead(caller.tenant, _query(where), cursor, limit + 1)
+        calls = [_call_of(letter) for letter in letters[:limit]]
+        kept = await self._kept(caller, *calls)
+        return TaskDeadLetterPage(
+            dead_letters=tuple(_view(kept, call) for call in calls),
+            next=calls[-1].execution.id if len(letters) > limit else None,
+        )
+
+    async def get(self, caller: Caller, execution_id: str) -> TaskDeadLetterView:
+        """A dead letter, also one that somebody has dealt with. Raises NotFound."""
+        return _view(*await self._find(caller, execution_id))
+
+    async def retry(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskExecutionView:
+        """Make the call again, as the task is now. Raises NotFound, and Conflict if it was retried already."""
+        async with self._desk.receipts.unless_answered(caller, idem):
+            await self._find(caller, execution_id)
+            kept = replace(idem, encode=_then(execution_view, idem)) if idem else None
+            return execution_view(await self._desk.retry_dead(caller, execution_id, kept))
+
+    async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
+        """Put it away: it is listed only when archived ones are asked for. Raises NotFound, and Conflict if it was retried."""
+        async with self._desk.receipts.unless_answered(caller, idem):
+            await self._find(caller, execution_id)
+            await self._desk.archive_dead(caller, execution_id)
+            return await self._desk.receipts.keep(caller, idem, await self.get(caller, execution_id))
+
+    async def retry_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
+        return await self._desk.retry_dead_where(caller, _query(where), idem)
+
+    async def archive_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
+        return await self._desk.archive_dead_where(caller, _query(where), idem)
+
+    async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
+        call = (await self._archive.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
+        kept = await self._kept(caller, *([call] if call else []))
+        if call is None or call.died_ms is None or kept.find(call.execution) is None:
+            raise NotFound(f"there is no dead letter {execution_id} of a task", id=execution_id)
+        return kept, call
+
+    async def _kept(self, caller: Caller, *calls: KnownCall) -> KeptCalls:
+        return await KeptCalls.of(self._archive, self._viewer, caller.tenant, (call.execution for call in calls))
+
+
+def _query(where: TaskDeadFilter) -> DeadFilterQuery:
+    return DeadFilterQuery(
+        job_id=where.task_id,
+        pool=POOL,
+        handler=HANDLER,
+        since_ms=ms_of(where.since),
+        until_ms=ms_of(where.until),
+        archived=where.archived,
+        is_task=True,
+        endpoint=endpoint_said(where.endpoint),
+        error=where.error,
+    )
+
+
+def _call_of(letter: DeadLetter) -> KnownCall:
+    return KnownCall(letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.resolved_ms)
+
+
+def _view(kept: KeptCalls, call: KnownCall) -> TaskDeadLetterView:
+    return dead_view(call, kept.name_of(call.execution), kept.url_of(call.execution))
+
+
+def _then(view: Any, idem: Idempotency) -> Any:
+    encode = idem.encode
+    return lambda made: encode(view(made))

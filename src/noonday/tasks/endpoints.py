@@ -1,0 +1,175 @@
+"""Endpoints as their tenants see them: what is set for them, how they are doing, and whether they are called at all."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from noonday.intake.idempotency import Idempotency
+from noonday.intake.receipts import Receipts
+from noonday.model.caller import Caller
+from noonday.model.endpoint import (
+    Condition,
+    EndpointHealth,
+    EndpointSettings,
+    endpoint_id,
+    endpoint_named,
+)
+from noonday.model.errors import Conflict, InvalidInput, NotFound
+from noonday.model.ids import TenantId
+from noonday.model.job import instant_of, text_of
+from noonday.model.view import Page
+from noonday.ports.clock import Clock
+from noonday.ports.endpoints import EndpointRow, Endpoints, Whom
+from noonday.ports.jobs import AuditEntry
+from noonday.tasks.health import HealthWarden
+from noonday.webhooks.urls import read_url
+
+KNOWN_SEC = 2.0
+"""How soon tasks for an endpoint that was disabled are refused."""
+_MOST_KNOWN = 10_000
+
+
+class EndpointHealthView(msgspec.Struct, frozen=True):
+    """What calls to it came to."""
+
+    status: Condition
+    failing_since: datetime | None
+    failures: int
+    """Since then."""
+    last_success_at: datetime | None
+    """To the minute."""
+    last_failure_at: datetime | None
+    last_error: str | None
+    disabled_at: datetime | None
+    disabled_because: str | None
+
+
+class EndpointView(msgspec.Struct, frozen=True):
+    id: str
+    endpoint: str
+    """Scheme, host and port."""
+    settings: EndpointSettings
+    health: EndpointHealthView
+
+
+class EndpointPage(Page, frozen=True, kw_only=True):
+    endpoints: Annotated[tuple[EndpointView, ...], msgspec.Meta(description="By name")]
+
+
+class EndpointDesk:
+    """Everything that is done to endpoints and read of them, but their secrets."""
+
+    def __init__(self, endpoints: Endpoints, warden: HealthWarden, receipts: Receipts, clock: Clock) -> None:
+        self._endpoints = endpoints
+        self._warden = warden
+        self._receipts = receipts
+        self._clock = clock
+        self._fine: dict[Whom, float] = {}
+        """Until when those that are not disabled are taken for that."""
+
+    async def list_endpoints(self, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> EndpointPage:
+        """Those that were called or are set, by name."""
+        after = cursor and (endpoint_named(cursor) or cursor)
+        rows = await self._endpoints.list_endpoints(caller.tenant, after, limit + 1)
+        views = tuple(endpoint_view(row) for row in rows[:limit])
+        return EndpointPage(endpoints=views, next=views[-1].id if len(rows) > limit else None)
+
+    async def get(self, caller: Caller, name: str) -> EndpointView:
+        """By its id. Raises NotFound for one that was never called, and for which nothing is set."""
+        row = await self._endpoints.find(_whom(caller, name))
+        if row is None:
+            detail = f"nothing is known of {endpoint_named(name)}: it was not called, and nothing is set for it"
+            raise NotFound(detail, endpoint=endpoint_named(name))
+        return endpoint_view(row)
+
+    async def put(
+        self, caller: Caller, name: str, settings: EndpointSettings, idem: Idempotency | None = None
+    ) -> EndpointView:
+        """Replace all that is set for an endpoint, known or not. Calls keep to it within seconds."""
+        whom = _whom(caller, name)
+        async with self._receipts.once(caller, idem):
+            audit = self._audit(caller, "endpoint.put", whom, msgspec.to_builtins(settings))
+            row = await self._endpoints.put(whom, settings, self._clock.now_ms(), audit)
+            return await self._receipts.keep(caller, idem, endpoint_view(row))
+
+    async def disable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
+        """No more calls: its tasks are stopped, and new ones are refused."""
+        whom = _whom(caller, name)
+        async with self._receipts.once(caller, idem):
+            why = f"was disabled by {caller.subject}"
+            audit = self._audit(caller, "endpoint.disable", whom, {"why": why})
+            await self._endpoints.disable(whom, why, self._clock.now_ms(), audit)
+            self._fine.pop(whom, None)
+            return await self._receipts.keep(caller, idem, await self._brought_round(whom))
+
+    async def enable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
+        """Calls again, as if it had never failed: tasks that were stopped because it was disabled go on. Raises NotFound."""
+        whom = _whom(caller, name)
+        async with self._receipts.once(caller, idem):
+            await self.get(caller, name)
+            await self._endpoints.enable(whom, self._clock.now_ms(), self._audit(caller, "endpoint.enable", whom, {}))
+            return await self._receipts.keep(caller, idem, await self._brought_round(whom))
+
+    async def refuse_disabled(self, tenant: TenantId, endpoint: str | None) -> None:
+        """Raises Conflict if an endpoint is disabled, which says since when, why, and what to do."""
+        if endpoint is None or self._fine.get((tenant, endpoint), 0.0) > self._clock.monotonic():
+            return
+        row = await self._endpoints.find((tenant, endpoint))
+        if row is not None and row.health.disabled_ms is not None:
+            raise _refusal(row, row.health.disabled_ms)
+        if len(self._fine) > _MOST_KNOWN:
+            self._fine = {}
+        self._fine[tenant, endpoint] = self._clock.monotonic() + KNOWN_SEC
+
+    async def _brought_round(self, whom: Whom) -> EndpointView:
+        """The first of its tasks at once; others follow."""
+        row = await self._endpoints.find(whom)
+        assert row is not None
+        await self._warden.bring_round(row)
+        return endpoint_view(row)
+
+    def _audit(self, caller: Caller, action: str, whom: Whom, detail: dict[str, object]) -> AuditEntry:
+        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, whom[1], detail)
+
+
+def endpoint_view(row: EndpointRow) -> EndpointView:
+    return EndpointView(endpoint_id(row.endpoint), row.endpoint, row.settings, _health(row.health))
+
+
+def _health(health: EndpointHealth) -> EndpointHealthView:
+    return EndpointHealthView(
+        status=health.status,
+        failing_since=instant_of(health.failing_since_ms),
+        failures=health.failures,
+        last_success_at=instant_of(health.last_success_ms),
+        last_failure_at=instant_of(health.last_failure_ms),
+        last_error=health.last_error,
+        disabled_at=instant_of(health.disabled_ms),
+        disabled_because=health.disabled_why,
+    )
+
+
+def _whom(caller: Caller, name: str) -> Whom:
+    """Raises NotFound for an id that no endpoint can have."""
+    endpoint = endpoint_named(name)
+    if endpoint is None or not _is_endpoint(endpoint):
+        raise NotFound(f"there is no endpoint {name!r}: its id is ep_ and the base64url of scheme://host:port")
+    return caller.tenant, endpoint
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        return str(read_url(text)) == text
+    except InvalidInput:
+        return False
+
+
+def _refusal(row: EndpointRow, disabled_ms: int) -> Conflict:
+    since = text_of(disabled_ms)
+    return Conflict(
+        f"{row.endpoint} is disabled since {since}: it {row.health.disabled_why}. When it works again, enable it: "
+        f"`noonday endpoint enable {row.endpoint}`, or POST /v1/webhook-endpoints/{endpoint_id(row.endpoint)}/enable",
+        endpoint=row.endpoint,
+        disabled_at=since,
+    )

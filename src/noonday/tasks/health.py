@@ -1,0 +1,103 @@
+"""Endpoints that fail for days are disabled, and their tasks are stopped until somebody enables them.
+
+Disabling is one small transaction: the endpoint is marked, and there is an incident, so that people hear of it. Its tasks are
+halted afterwards, one by one; whoever crashes in between leaves the endpoint unsettled, and the next round goes on. An
+endpoint stays unsettled for a while even if nothing is left to do, because a task may have been created by somebody who did
+not know yet. Enabling goes the same way, and resumes what was halted for this reason, and only that.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import structlog
+
+from noonday.intake.desk import Desk
+from noonday.model.caller import Caller
+from noonday.model.endpoint import DAY_MS, Condition, EndpointHealth
+from noonday.model.errors import Conflict, NotFound
+from noonday.model.ids import JobId
+from noonday.ports.endpoints import EndpointRow, Endpoints
+from noonday.ports.jobs import AuditEntry
+
+log = structlog.get_logger("noonday.endpoints")
+OURSELVES = "noonday"
+ROUND_SEC = 60.0
+HALTED = "endpoint disabled: "
+"""How the reason of a task that was halted with its endpoint begins."""
+UNSETTLED_MS = 120_000
+"""For so long somebody may still create tasks who does not know that an endpoint is disabled."""
+UNUSED_MS = 90 * DAY_MS
+"""What is known of an endpoint that nobody has called for so long, and that has no settings, is forgotten."""
+PAGE = 100
+MOST = 500
+"""Tasks a round."""
+
+
+class HealthWarden:
+    """Any number of them may watch over the same endpoints: what one has done, the others find done."""
+
+    def __init__(self, endpoints: Endpoints, desk: Desk) -> None:
+        self._endpoints = endpoints
+        self._desk = desk
+
+    async def run_once(self, now_ms: int) -> int:
+        """Answers how many endpoints were disabled, and tasks halted or resumed: if there were any, there may be more."""
+        did = 0
+        for row in await self._endpoints.hopeless(now_ms, PAGE):
+            did += await self._disable(row, now_ms)
+        for row, since_ms in await self._endpoints.unsettled(PAGE):
+            did += await self._settle(row, since_ms, now_ms)
+        await self._endpoints.forget(now_ms - UNUSED_MS, MOST)
+        return did
+
+    async def bring_round(self, row: EndpointRow) -> int:
+        """Halt tasks of an endpoint that is disabled, or resume those of one that is not. Answers how many it was: if there were
+        any, there may be more."""
+        caller, whom = Caller(row.tenant, OURSELVES, frozenset()), row.whom
+        if row.health.status is Condition.DISABLED:
+            why = f"{HALTED}{row.endpoint} {row.health.disabled_why}"
+            return await self._each(
+                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._desk.halt(caller, job, why)
+            )
+        to_resume = partial(self._endpoints.tasks_to_resume, whom, HALTED)
+        return await self._each(to_resume, lambda job: self._desk.resume(caller, job))
+
+    async def _disable(self, row: EndpointRow, now_ms: int) -> bool:
+        why = why_hopeless(row.health, now_ms)
+        audit = AuditEntry(row.tenant, now_ms, OURSELVES, "endpoint.disable", row.endpoint, {"why": why})
+        since_ms = row.health.failing_since_ms
+        done = await self._endpoints.disable(row.whom, why, now_ms, audit, failing_since_ms=since_ms)
+        if done:
+            log.warning("endpoint is disabled", tenant=row.tenant, endpoint=row.endpoint, why=why)
+        return done
+
+    async def _settle(self, row: EndpointRow, since_ms: int, now_ms: int) -> int:
+        did = await self.bring_round(row)
+        if not did and now_ms - since_ms >= UNSETTLED_MS:
+            await self._endpoints.settled(row.whom, since_ms)
+        return did
+
+    async def _each(
+        self,
+        find: Callable[[JobId | None, int], Awaitable[list[JobId]]],
+        act: Callable[[JobId], Awaitable[object]],
+    ) -> int:
+        did, after, page = 0, None, [JobId("")]
+        while page and did < MOST:
+            page = await find(after, PAGE)
+            for job in page:
+                with suppress(NotFound, Conflict):  # it is over, or was deleted
+                    await act(job)
+                    did += 1
+                after = job
+        return did
+
+
+def why_hopeless(health: EndpointHealth, now_ms: int) -> str:
+    assert health.failing_since_ms is not None
+    days = (now_ms - health.failing_since_ms) / DAY_MS
+    return (
+        f"has failed for {days:.1f} days: {health.failures} calls failed and none succeeded; "
+        f"the last one: {health.last_error}"
+    )

@@ -1,0 +1,94 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from noonday.alerts.herald import Herald, sighting_of
+from noonday.model.alert import GIVEN_UP, AlertKind
+from noonday.model.execution import GONE, Failure, Outcome
+from noonday.model.ids import ExecutionId, JobId
+from noonday.model.job import CatchUp, CatchUpPolicy, Job
+from noonday.model.message import Dispatch
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.ports.alerts import AlertFilter
+from noonday.ports.executions import Incident
+from tests.api.engine import Backstage
+from tests.support.crank import Crank
+from tests.support.factories import MINUTE, NOW_MS, TENANT, every, failure, job, report
+
+TWICE = RetryPolicy(max_attempts=2, backoff=Backoff.FIXED, initial_delay_ms=1_000)
+ENDPOINT = "https://a.example:443"
+
+
+@pytest.fixture
+async def backstage() -> AsyncIterator[Backstage]:
+    made = Backstage.make()
+    yield made
+    await made.store.close()
+
+
+@pytest.fixture
+async def crank(backstage: Backstage) -> Crank:
+    crank = Crank(backstage.store)
+    await crank.own()
+    return crank
+
+
+@pytest.fixture
+def herald(backstage: Backstage) -> Herald:
+    return Herald(backstage.store.executions, backstage.store.alerts, backstage.desk)
+
+
+async def alerts(backstage: Backstage) -> list[tuple[str, str, int]]:
+    found = await backstage.store.alerts.list_alerts(TENANT, AlertFilter(), None, 100)
+    return sorted((alert.kind.value, alert.job_id, alert.count) for alert in found)
+
+
+async def fired(crank: Crank, policy: RetryPolicy) -> tuple[Job, Dispatch]:
+    one = job(every(3600, retry_policy=policy))
+    await crank.add(one)
+    return one, await crank.fire_one()
+
+
+async def test_failures_become_alerts_once(herald: Herald, crank: Crank, backstage: Backstage) -> None:
+    one, first = await fired(crank, TWICE)
+    await crank.settle(report(first, Outcome.FAILED, failure=failure()))
+    assert await herald.run_once(NOW_MS) == 1
+    again = await crank.fire_one(at_ms=NOW_MS + MINUTE)
+    await crank.settle(report(again, Outcome.FAILED, failure=failure(), ended_ms=NOW_MS + MINUTE))
+    assert await herald.run_once(NOW_MS) == 1
+    assert await herald.run_once(NOW_MS) == 0
+    assert await alerts(backstage) == [("EXHAUSTED", one.id, 1), ("FAILED", one.id, 1)]
+
+
+async def test_a_receiver_that_is_gone_halts_its_job_and_is_an_alert(
+    herald: Herald, crank: Crank, backstage: Backstage
+) -> None:
+    one, first = await fired(crank, TWICE)
+    await crank.settle(report(first, Outcome.FAILED, failure=Failure(GONE, "answered 410", retryable=False)))
+    await herald.run_once(NOW_MS)
+    row = await backstage.store.archive.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job.halted == "the receiver wants no more calls: answered 410"
+    assert await alerts(backstage) == [("STOPPED", one.id, 1)]
+
+
+async def test_a_time_that_was_given_up_is_missed(herald: Herald, crank: Crank, backstage: Backstage) -> None:
+    one = job(every(60, catch_up=CatchUp(policy=CatchUpPolicy.NONE)))
+    await crank.add(one)
+    await crank.fire(at_ms=NOW_MS + 10 * MINUTE + 30_000)
+    await herald.run_once(NOW_MS)
+    (alert,) = await backstage.store.alerts.list_alerts(TENANT, AlertFilter(), None, 9)
+    assert (alert.kind, alert.job_id, alert.execution_id) == (AlertKind.MISSED, one.id, "")
+    assert alert.message.startswith("MISSED: 11 times from 2030-01-01T00:00:00.000Z to ")
+
+
+def test_an_incident_of_no_job_is_about_the_endpoint_that_its_message_begins_with() -> None:
+    message = f"{ENDPOINT} failed for three days"
+    seen = sighting_of(Incident(7, "DISABLED", TENANT, ExecutionId(""), JobId(""), message, NOW_MS))
+    assert (seen.kind, seen.about, seen.endpoint, seen.job_id) == (AlertKind.DISABLED, ENDPOINT, ENDPOINT, "")
+    assert (seen.execution_id, seen.message, seen.incident) == ("", message, 7)
+
+
+def test_there_is_no_execution_of_a_time_that_was_given_up() -> None:
+    seen = sighting_of(Incident(7, GIVEN_UP, TENANT, ExecutionId("x"), JobId("j"), "MISSED", NOW_MS))
+    assert (seen.kind, seen.about, seen.execution_id) == (AlertKind.MISSED, "j", "")

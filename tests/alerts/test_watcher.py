@@ -1,0 +1,289 @@
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from noonday.alerts.lateness import EXPLAINED, Lateness
+from noonday.alerts.watcher import LATE_PAGE, MOST_LATE, Watcher, is_slow
+from noonday.drivers.memory.tokens import MemoryTokens
+from noonday.drivers.sqlite.alerts import SqliteAlerts
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.store import Store, open_store
+from noonday.intake.waiting import Waiting
+from noonday.model.alert import NOTICES_POOL, Alert, AlertKind, AlertState, Sighting
+from noonday.model.errors import StoreUnavailable
+from noonday.model.execution import Outcome
+from noonday.model.ids import TenantId
+from noonday.model.job import Concurrency, Job, Target
+from noonday.model.tenancy import rate_of
+from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.alerts import AlertFilter, Slow
+from noonday.ports.archive import Pause
+from noonday.ports.tokens import Ask
+from tests.support.clock import ManualClock
+from tests.support.crank import Crank
+from tests.support.factories import (
+    HANDLER,
+    HOUR,
+    MINUTE,
+    NOW_MS,
+    POOL,
+    SECOND,
+    TENANT,
+    audit,
+    every,
+    hello,
+    job,
+    report,
+    spec,
+)
+
+GRACE = MINUTE
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    store = open_store(MEMORY, FileOptions(), lead_ms=0)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def crank(store: Store) -> Crank:
+    crank = Crank(store)
+    await crank.own()
+    return crank
+
+
+@pytest.fixture
+def watcher(store: Store) -> Watcher:
+    return watching(store)
+
+
+def watching(store: Store, tokens: MemoryTokens | None = None) -> Watcher:
+    waiting = Waiting(store.archive, tokens or MemoryTokens(), ManualClock())
+    return Watcher(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
+
+
+class ShakyAlerts(SqliteAlerts):
+    """Takes nothing in while it is away."""
+
+    is_away = True
+
+    async def take_in(self, sightings: Sequence[Sighting]) -> int:
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return await super().take_in(sightings)
+
+
+async def alerts(store: Store, tenant: TenantId = TENANT) -> list[Alert]:
+    return await store.alerts.list_alerts(tenant, AlertFilter(), None, 1_000)
+
+
+async def of_kind(store: Store, kind: AlertKind) -> list[str]:
+    return [alert.job_id for alert in await alerts(store) if alert.kind is kind]
+
+
+# Missed
+
+
+async def test_what_is_due_for_longer_than_the_grace_is_missed_once(
+    watcher: Watcher, crank: Crank, store: Store
+) -> None:
+    one = job()
+    await crank.add(one)
+    await watcher.run_once(NOW_MS + GRACE)
+    assert await alerts(store) == []
+    for later in (1, 5_000, 10_000):
+        await watcher.run_once(NOW_MS + GRACE + later)
+    (alert,) = await alerts(store)
+    assert (alert.kind, alert.job_id, alert.count) == (AlertKind.MISSED, one.id, 1)
+    assert alert.message == "due since 2030-01-01T00:00:00.000Z and has not begun: pool 'etl' has no workers"
+
+
+async def test_what_was_handed_out_and_nobody_has_begun_is_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+    one = job()
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await watcher.run_once(NOW_MS + GRACE + 1)
+    (alert,) = await alerts(store)
+    assert (alert.kind, alert.job_id, alert.execution_id) == (AlertKind.MISSED, one.id, dispatch.execution_id)
+    assert alert.message.endswith("and has not begun: no worker of pool 'etl' has taken it up")
+
+
+async def test_what_has_begun_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.add(job())
+    await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
+    await watcher.run_once(NOW_MS + GRACE + 1)
+    assert await alerts(store) == []
+
+
+@pytest.mark.parametrize(("kind", "name"), [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")])
+async def test_what_is_paused_is_not_missed(watcher: Watcher, crank: Crank, store: Store, kind: str, name: str) -> None:
+    await crank.add(job())
+    await store.archive.hold(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
+    await watcher.run_once(NOW_MS + HOUR)
+    assert await alerts(store) == []
+    await store.archive.let_go(kind, name, audit("resume"))
+    await watcher.run_once(NOW_MS + HOUR)
+    assert len(await alerts(store)) == 1
+
+
+async def test_a_pause_of_others_holds_nothing(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.add(job())
+    await store.archive.hold(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
+    await watcher.run_once(NOW_MS + HOUR)
+    assert len(await alerts(store)) == 1
+
+
+async def test_what_waits_for_a_cap_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await store.archive.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
+    await crank.add(job())
+    await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
+    waits = job()
+    await crank.add(waits)
+    await crank.fire()
+    await watcher.run_once(NOW_MS + HOUR)
+    assert await of_kind(store, AlertKind.MISSED) == []
+
+
+async def test_what_waits_for_its_concurrency_key_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.settle(signs=[hello()])
+    key = Concurrency(key="one at a time", limit=1)
+    await crank.add(job(spec(concurrency=key)))
+    await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
+    await crank.add(job(spec(concurrency=key)))
+    await crank.fire()
+    await watcher.run_once(NOW_MS + HOUR)
+    assert await of_kind(store, AlertKind.MISSED) == []
+
+
+async def test_what_waits_for_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: Store) -> None:
+    await crank.settle(signs=[hello()])
+    settings, tokens = TenantSettings(rate_per_sec=0.001), MemoryTokens()
+    await store.archive.put_tenant(TENANT, settings, audit("tenant.put"))
+    rate = rate_of(settings)
+    assert rate is not None
+    await tokens.take([Ask(TENANT, rate, 1_000)], NOW_MS)
+    await crank.add(job())
+    await watching(store, tokens).run_once(NOW_MS + HOUR)
+    assert await alerts(store) == []
+    await watching(store).run_once(NOW_MS + HOUR)
+    assert len(await alerts(store)) == 1
+
+
+async def test_of_more_pools_than_can_be_explained_all_are_told_of(
+    watcher: Watcher, crank: Crank, store: Store
+) -> None:
+    pools = [f"pool-{number}" for number in range(EXPLAINED + 2)]
+    await crank.add(*(job(spec(target=Target(pool, HANDLER))) for pool in pools))
+    await watcher.run_once(NOW_MS + HOUR)
+    found = await alerts(store)
+    assert sorted(alert.pool for alert in found) == sorted(pools)
+    assert sum("has no workers" in alert.message for alert in found) == EXPLAINED
+
+
+async def test_what_could_not_be_stored_is_told_of_later(crank: Crank, store: Store) -> None:
+    await crank.add(job())
+    shaky = ShakyAlerts(store.database)
+    watcher = watching(replace(store, alerts=shaky))
+    with pytest.raises(StoreUnavailable):
+        await watcher.run_once(NOW_MS + HOUR)
+    shaky.is_away = False
+    await watcher.run_once(NOW_MS + HOUR)
+    assert len(await alerts(store)) == 1
+
+
+async def test_notices_that_are_late_are_no_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.add(job(spec(target=Target(NOTICES_POOL, HANDLER))))
+    await watcher.run_once(NOW_MS + HOUR)
+    assert await alerts(store) == []
+
+
+async def test_a_backlog_is_not_an_alert_for_each(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.add(*(job() for _ in range(MOST_LATE + 30)))
+    for later in range(3):
+        await watcher.run_once(NOW_MS + GRACE + 1 + later)
+    found = await alerts(store)
+    assert len(found) == MOST_LATE + 1
+    (others,) = [alert for alert in found if not alert.job_id]
+    assert (others.about, others.count) == ("", 30)
+    assert others.message.startswith("and 30 others, the first one ")
+
+
+async def test_a_backlog_of_one_tenant_hides_nothing_of_another(watcher: Watcher, crank: Crank, store: Store) -> None:
+    await crank.add(*(job() for _ in range(LATE_PAGE)))
+    behind = job(tenant=TenantId("other"), now_ms=NOW_MS + SECOND)
+    await crank.add(behind)
+    await watcher.run_once(NOW_MS + HOUR)
+    await watcher.run_once(NOW_MS + HOUR)
+    assert [alert.job_id for alert in await alerts(store, TenantId("other"))] == [behind.id]
+
+
+# Slow
+
+
+async def succeed(crank: Crank, times: int, took_ms: int) -> None:
+    for _ in range(times):
+        dispatch = await crank.fire_one()
+        await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=dispatch.due_ms + took_ms))
+        crank.now_ms = dispatch.due_ms + HOUR
+
+
+async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) -> tuple[Job, int]:
+    """A job that runs, and since when."""
+    one = job(every(3600))
+    await crank.add(one)
+    await succeed(crank, successes, took_ms)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.STARTED))
+    return one, dispatch.due_ms
+
+
+async def test_a_run_that_takes_three_times_the_usual_is_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+    one, since_ms = await start(crank)
+    await watcher.run_once(since_ms + 90 * SECOND)
+    assert await alerts(store) == []
+    await watcher.run_once(since_ms + 91 * SECOND)
+    await watcher.run_once(since_ms + HOUR)
+    (alert,) = await alerts(store)
+    assert (alert.kind, alert.job_id, alert.count) == (AlertKind.SLOW, one.id, 1)
+    assert alert.message == "runs for 91 s; the longest of its last 5 successes took 30.0 s"
+
+
+async def test_a_run_that_is_acknowledged_as_slow_is_not_told_of_again(
+    watcher: Watcher, crank: Crank, store: Store
+) -> None:
+    _, since_ms = await start(crank)
+    await watcher.run_once(since_ms + 2 * MINUTE)
+    (alert,) = await alerts(store)
+    await store.alerts.acknowledge(TENANT, [alert.id], since_ms + 2 * MINUTE, audit())
+    await watcher.run_once(since_ms + 9 * MINUTE)
+    assert len(await alerts(store)) == 1
+
+
+async def test_a_short_run_is_never_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+    _, since_ms = await start(crank, took_ms=10)
+    await watcher.run_once(since_ms + MINUTE)
+    assert await alerts(store) == []
+
+
+@pytest.mark.parametrize(("successes", "expected"), [(4, False), (5, True)])
+def test_what_is_usual_takes_some_successes_to_know(successes: int, expected: bool) -> None:
+    run = Slow(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
+    assert is_slow(run, NOW_MS + HOUR) is expected
+
+
+# Recovered
+
+
+async def test_a_success_ends_what_was_missed_and_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+    one = job(every(3600))
+    await crank.add(one)
+    await watcher.run_once(NOW_MS + 2 * GRACE)
+    dispatch = await crank.fire_one(at_ms=NOW_MS + 3 * GRACE)
+    await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 3 * GRACE))
+    await watcher.run_once(NOW_MS + 4 * GRACE)
+    assert [alert.status for alert in await alerts(store)] == [AlertState.RECOVERED]
+    told = [happening.kind for happening in await store.alerts.happenings(9)]
+    assert told == [AlertKind.MISSED, AlertKind.RECOVERED]

@@ -1,0 +1,86 @@
+from bisect import bisect_left, bisect_right
+from heapq import heappop, heappush
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noonday.model.endpoint import EndpointLimits
+from noonday.model.throttle import GO, LATE_MS, Throttle
+
+LEASE_MS = 10_000_000
+DELAYS = st.lists(st.integers(0, 3_000), min_size=60, max_size=60)
+LIMITS = st.builds(
+    EndpointLimits, st.none() | st.integers(1, 5), st.sampled_from([0.5, 3.0, 10.0, 50.0]), st.integers(1, 5)
+)
+
+
+class Story:
+    """Executions that come, come back when they were told to (or a little later), run, and end."""
+
+    def __init__(self, limits: EndpointLimits) -> None:
+        self.limits = limits
+        self.throttle = Throttle()
+        self.begun: list[int] = []
+        self.asked: dict[str, int] = {}
+        self.most_inside = 0
+
+    def play(self, arrivals: list[int], late: list[int], run_ms: list[int]) -> None:
+        events: list[tuple[int, int, str]] = []
+        for n, at in enumerate(arrivals):
+            heappush(events, (at, 1, f"{n}"))
+        inside = 0
+        while events:
+            now_ms, is_coming, name = heappop(events)
+            n = int(name)
+            if not is_coming:
+                self.throttle.end(name, run_ms[n])
+                inside -= 1
+                continue
+            self.asked[name] = self.asked.get(name, 0) + 1
+            wait = self.throttle.ask(name, self.limits, LEASE_MS, now_ms)
+            if wait == GO:
+                self.begun.append(now_ms)
+                inside += 1
+                self.most_inside = max(self.most_inside, inside)
+                heappush(events, (now_ms + run_ms[n] + 1, 0, name))
+            else:
+                heappush(events, (now_ms + abs(wait) + late[n], 1, name))
+
+    def is_within(self, slack_ms: int) -> bool:
+        """Whether no window, however long, has more starts than burst and rate allow."""
+        rate = (self.limits.rate_per_sec or 0) / 1000
+        return all(
+            bisect_right(self.begun, end) - bisect_left(self.begun, start)
+            <= self.limits.burst + rate * (end - start + slack_ms) + 1e-6
+            for start in self.begun
+            for end in self.begun
+            if end >= start
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(LIMITS, DELAYS, DELAYS, DELAYS)
+def test_never_more_than_the_limits_allow(
+    limits: EndpointLimits, arrivals: list[int], late: list[int], run_ms: list[int]
+) -> None:
+    story = Story(limits)
+    story.play(arrivals, late, run_ms)
+    assert len(story.begun) == len(arrivals), "everybody has a turn"
+    assert limits.max_concurrency is None or story.most_inside <= limits.max_concurrency
+    assert story.is_within(LATE_MS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LIMITS, DELAYS)
+def test_whoever_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:
+    story = Story(EndpointLimits(None, limits.rate_per_sec, limits.burst))
+    story.play(arrivals, [0] * 60, [0] * 60)
+    assert max(story.asked.values()) <= 2
+    assert story.is_within(1), "but for the rounding of instants"
+
+
+def test_no_token_is_paid_twice() -> None:
+    story = Story(EndpointLimits(None, 10.0, 1))
+    story.play([0] * 60, [0] * 60, [0] * 60)
+    assert story.begun == [n * 100 for n in range(60)]
+    assert story.throttle.spent_ms == 6_000

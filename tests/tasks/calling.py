@@ -1,0 +1,106 @@
+"""An engine whose clock the test owns, which calls a receiver that counts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from noonday.model.endpoint import endpoint_id
+from noonday.tasks.endpoints import EndpointDesk, EndpointView
+from noonday.tasks.wire import Method, TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
+from noonday.testing import ManualClock, Testing
+from noonday.wiring.application import OWNER
+from noonday.wiring.embedded import Embedded
+from noonday.wiring.settings import load_settings
+
+TURNS = 200
+"""So long, in turns of the loop, a call takes."""
+
+
+class Counting:
+    """Answers with a status, and remembers how many calls there were at once, and when each came."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.status = 200
+        self.came_ms: list[int] = []
+        self.most = 0
+        self._here = 0
+
+    async def __aenter__(self) -> "Counting":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.id = endpoint_id(self.endpoint)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            self._here += 1
+            self.most = max(self.most, self._here)
+            self.came_ms.append(self._clock.now_ms())
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            self._here -= 1
+            writer.write(f"HTTP/1.1 {self.status} -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+class Calls:
+    def __init__(self, embedded: Embedded, clock: ManualClock, receiver: Counting) -> None:
+        self.engine = embedded.engine
+        self.store = embedded.store
+        self.receiver = receiver
+        self.testing = Testing(embedded, clock)
+        self.clock = clock
+
+    @property
+    def endpoints(self) -> EndpointDesk:
+        return self.engine.tasks.endpoints
+
+    async def once(self, count: int = 1) -> list[TaskView]:
+        """Tasks that are due now, without a body: GET."""
+        return [await self._create(type=TaskType.ONE_TIME, scheduled_at=self.testing.now) for _ in range(count)]
+
+    async def every(self, interval: str, attempts: int = 1) -> TaskView:
+        return await self._create(
+            type=TaskType.RECURRING, interval=f"every {interval}", retry=TaskRetry(max_attempts=attempts)
+        )
+
+    async def advance(self, step: timedelta, to: timedelta) -> None:
+        """In steps, with a round of whoever looks after endpoints at each."""
+        passed = timedelta()
+        while passed < to:
+            await self.testing.advance(step)
+            await self.look_after()
+            passed += step
+
+    async def look_after(self) -> int:
+        return await self.engine.loops["warden"].service.run_once(self.clock.now_ms())
+
+    async def status_of(self, task: TaskView) -> str:
+        return (await self.engine.tasks.get(OWNER, task.id)).status
+
+    async def endpoint(self) -> EndpointView:
+        return await self.endpoints.get(OWNER, self.receiver.id)
+
+    async def _create(self, **said: object) -> TaskView:
+        payload = TaskPayload(webhook_url=f"{self.receiver.endpoint}/x", method=Method.GET)
+        return await self.engine.tasks.create(OWNER, TaskSpec(payload=payload, **said))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def calls_to_a_receiver() -> AsyncIterator[Calls]:
+    clock = ManualClock()
+    said = {"data": ":memory:", "webhooks_allow_networks": "127.0.0.0/8", "scheduler_lead_ms": "0"}
+    async with Counting(clock) as receiver:
+        embedded = await Embedded.open(load_settings(said, {}, None), {}, clock=clock, run=False)
+        try:
+            yield Calls(embedded, clock, receiver)
+        finally:
+            await embedded.abandon()

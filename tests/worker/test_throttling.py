@@ -1,0 +1,123 @@
+from collections.abc import Sequence
+
+import pytest
+
+from noonday.drivers.memory.throttles import MemoryThrottles
+from noonday.model.endpoint import EndpointLimits
+from noonday.model.errors import SignalsUnavailable
+from noonday.model.execution import Outcome
+from noonday.model.message import Token
+from noonday.ports.throttles import Knock, Left
+from noonday.worker.run import Run
+from noonday.worker.throttling import SLACK_SEC, Throttle, failure_of_throttled
+from tests.support.clock import ManualClock
+from tests.support.factories import NOW_MS, dispatch
+
+THERE = "https://a.example:443"
+ONE_AT_ONCE, ONE_A_SECOND = EndpointLimits(1, None), EndpointLimits(None, 1.0)
+TIMEOUT_SEC = 30.0
+
+
+class Shared(MemoryThrottles):
+    """What all workers share; it may be away."""
+
+    away = False
+    asked = 0
+
+    async def ask(self, knocks: Sequence[Knock], now_ms: int) -> list[int]:
+        self.asked += 1
+        if self.away:
+            raise SignalsUnavailable("away")
+        return await super().ask(knocks, now_ms)
+
+    async def leave(self, left: Sequence[Left]) -> None:
+        if self.away:
+            raise SignalsUnavailable("away")
+        await super().leave(left)
+
+
+class Story:
+    """Two workers."""
+
+    def __init__(self) -> None:
+        self.clock, self.shared = ManualClock(), Shared()
+        self.here, self.there = [Throttle(self.shared, self.clock, lambda run: TIMEOUT_SEC) for _ in range(2)]
+
+    async def ended(self, run: Run) -> None:
+        run.started_ms, run.ended_ms, run.outcome = NOW_MS, NOW_MS + 5, Outcome.SUCCEEDED
+        self.here.note(run)
+        await self.here.tell()
+
+
+def run(execution: str, limits: EndpointLimits | None = ONE_AT_ONCE) -> Run:
+    return Run(dispatch(execution, endpoint=THERE, limits=limits), Token(1, NOW_MS), None)
+
+
+async def test_whoever_has_no_limits_is_not_asked_for() -> None:
+    story = Story()
+    assert await story.here.hold([run("a", None), run("b", None)]) == {}
+    assert story.shared.asked == 0
+
+
+async def test_whoever_is_over_the_limit_waits_and_says_for_what() -> None:
+    story, first, second = Story(), run("a"), run("b")
+    held = await story.here.hold([first, second])
+    assert list(held) == [second]
+    assert (second.outcome, second.snooze_ms, second.failure) == (Outcome.SNOOZED, 250, held[second])
+    assert held[second].type == "EndpointBusy"
+    assert held[second].message == f"calls to {THERE} are limited to 1 at once: this one waits for 0.2 s"
+
+
+def test_a_rate_is_said_as_such() -> None:
+    said = failure_of_throttled(dispatch(endpoint=THERE, limits=ONE_A_SECOND), 1234)
+    assert said.type == "EndpointRate"
+    assert said.message == f"calls to {THERE} are limited to 1 a second: this one waits for 1.2 s"
+
+
+async def test_workers_share_what_they_know() -> None:
+    story, first, second = Story(), run("a"), run("b")
+    await story.here.hold([first])
+    assert await story.there.hold([second])
+    await story.ended(first)
+    assert await story.there.hold([second]) == {}
+
+
+async def test_who_was_let_in_and_could_not_start_does_not_pay_again() -> None:
+    story, one = Story(), run("a", ONE_A_SECOND)
+    await story.here.hold([one])
+    assert await story.here.hold([one]) == {}
+    assert story.shared.asked == 1
+
+
+async def test_when_the_shared_memory_is_away_nothing_with_limits_may_start() -> None:
+    story = Story()
+    story.shared.away = True
+    with pytest.raises(SignalsUnavailable):
+        await story.here.hold([run("a")])
+
+
+async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> None:
+    story, first = Story(), run("a")
+    await story.here.hold([first])
+    story.shared.away = True
+    await story.ended(first)
+    story.shared.away = False
+    await story.here.tell()
+    assert await story.there.hold([run("b")]) == {}
+
+
+async def test_the_place_of_a_worker_that_died_is_free_when_its_call_must_be_over() -> None:
+    story = Story()
+    await story.here.hold([run("a")])
+    story.clock.advance(TIMEOUT_SEC + SLACK_SEC)
+    assert await story.there.hold([run("b")]) == {}
+
+
+async def test_another_delivery_of_a_call_that_could_not_start_takes_over_its_place() -> None:
+    story, parked, again = Story(), run("a"), run("a")
+    await story.here.hold([parked])
+    assert await story.here.hold([again]) == {}
+    await story.ended(parked)
+    assert await story.there.hold([run("b")])
+    await story.ended(again)
+    assert await story.there.hold([run("b")]) == {}
