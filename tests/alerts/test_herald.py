@@ -68,7 +68,7 @@ async def test_a_receiver_that_is_gone_halts_its_job_and_is_an_alert(
     await herald.run_once(NOW_MS)
     row = await backstage.store.archive.find_job(TENANT, one.id)
     assert row is not None
-    assert row.job.halted == "the receiver wants no more calls: answered 410"
+    assert row.job.halted == "answered 410"
     assert await alerts(backstage) == [("STOPPED", one.id, 1)]
 
 

@@ -102,6 +102,13 @@ def test_a_task_is_called_and_its_call_is_shown(ask: Run, ask_json: Answer, rece
     assert all(f"{part} " in told for part in ("dns", "connect", "first byte"))
 
 
+def test_a_task_that_its_receiver_stops_says_so(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
+    create(ask_json, name, f"{receiver.url}/410", "--every", "1 second")
+    assert ended(ask_json, name)["status"] == "FAILED"
+    shown = ask("task", "show", name).stdout
+    assert "stopped  answered 410: the receiver wants no more calls" in shown
+
+
 def test_every_attempt_of_a_call_that_fails_is_told(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
     create(ask_json, name, f"{receiver.url}/503", "--attempts", "2", "--initial-delay", "1ms")
     assert ended(ask_json, name)["status"] == "FAILED"

@@ -43,7 +43,7 @@ class Herald:
     async def _halt(self, incident: Incident) -> None:
         caller = Caller(incident.tenant, OURSELVES, frozenset())
         with suppress(NotFound, Conflict):  # nothing of it is to come anyway
-            await self._desk.halt(caller, incident.job_id, f"the receiver wants no more calls: {incident.message}")
+            await self._desk.halt(caller, incident.job_id, incident.message)
             log.info("halted", job=incident.job_id, why=incident.message)
 
 

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 import click
+from msgspec import UNSET
 from rich.text import Text
 
 from noonday.cli.asking import asks
@@ -256,6 +257,7 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
         ("task", task.id),
         ("name", said(task.name) if task.name else None),
         ("status", state(task.status)),
+        ("stopped", said(task.stopped_because) if task.stopped_because is not UNSET else None),
         ("calls", said(f"{task.payload.get('method')} {task.payload.get('webhook_url')}")),
         ("headers", _headers((task.payload.get("headers") or {}).items())),
         ("body", compact(body) if body is not None else None),
