@@ -17,7 +17,8 @@ from tests.scenarios.process import until
 LONG = timedelta(days=402)
 """Longer than anything is kept: what was used, for 400 days."""
 RETENTION = {
-    f"retention_{name}_days": 1 for name in ("succeeded", "cancelled", "expired", "dead", "jobs", "decisions", "audit")
+    f"retention_{name}_days": 1
+    for name in ("succeeded", "cancelled", "expired", "dead", "jobs", "decisions", "audit", "alerts")
 }
 ROUNDS = 6
 
@@ -64,10 +65,11 @@ def _is_quiet(inside: Inside) -> bool:
 
 
 async def _keep_house(inside: Inside) -> None:
-    """Small steps, until there is nothing left to do."""
-    housekeeper = inside.engine.loops["housekeeper"].service
-    for _ in range(50):
-        await housekeeper.run_once(inside.clock.now_ms())
+    """Small steps, until there is nothing left to do: what happened becomes alerts, people are told, and what is old goes."""
+    for name in ("herald", "notifier", "housekeeper"):
+        service = inside.engine.loops[name].service
+        for _ in range(50):
+            await service.run_once(inside.clock.now_ms())
 
 
 def _size(inside: Inside) -> tuple[dict[str, int], int]:

@@ -190,7 +190,8 @@ def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | 
 def _what_happened(was: Execution, report: Report | None, outcome: Outcome) -> str:
     if report and report.failure:
         said = report.failure
-        return said.message if said.type == GONE else f"{said.type}: {said.message}"
+        words = said.message if said.type == GONE else f"{said.type}: {said.message}"
+        return words.replace("\x00", "\ufffd")  # which not every store takes in a text of its own
     if outcome is Outcome.LOST:
         return f"WorkerLost: worker {was.worker_id} stopped speaking while it ran this"
     return "it was not started within its deadline" if outcome is Outcome.EXPIRED else outcome.name

@@ -190,11 +190,12 @@ SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.du
        CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END,
        x.progress, j.trace, j.name, NULL, NULL, x.lane,
        CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END
-FROM batches b CROSS JOIN unnest(b.members, b.dues) m (id, due_ms)
+FROM batches b CROSS JOIN unnest(b.members, b.dues) WITH ORDINALITY AS m (id, due_ms, n)
      JOIN executions x ON x.id = m.id
      JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
-WHERE b.id = $1 AND x.state + 0 = 0 AND x.fired_ms + 0 = b.fired_ms;
+WHERE b.id = $1 AND x.state + 0 = 0 AND x.fired_ms + 0 = b.fired_ms
+ORDER BY m.n;
 
 -- name: seal
 -- The bus has acknowledged these batches.
