@@ -36,6 +36,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
+from noonday.ports.clock import wait_by_the_loop
+
 T = TypeVar("T")
 
 START_MS = 1_893_456_000_000
@@ -406,6 +408,9 @@ class SimClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def wait_for(self, event: asyncio.Event, seconds: float) -> bool:
+        return await wait_by_the_loop(event, seconds)
 
     def step(self, ms: int) -> None:
         """Set the wall clock forward, or back if negative. Sleeps and the monotonic clock do not notice."""

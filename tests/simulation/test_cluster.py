@@ -14,8 +14,8 @@ CHUNK = 4
 
 def live(seed: int) -> list[str]:
     """One life: half a minute of requests under faults, then quiet."""
-    kill = (0.0, 0.00005, 0.0002)[seed % 3]
-    freeze = 0.00005 if seed % 4 == 0 else 0.0
+    kill = (0.0, 0.000065, 0.00026)[seed % 3]
+    freeze = 0.000065 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)
     with ClusterSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2]) as simulation:
         random = simulation.random

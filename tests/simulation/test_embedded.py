@@ -16,8 +16,8 @@ CHUNK = 25
 
 def live(seed: int) -> list[str]:
     """One life: half a minute of requests under faults, then quiet."""
-    kill = (0.0, 0.0002, 0.001)[seed % 3]
-    faults = FaultPlan(kill=kill, freeze=0.0002 if seed % 4 == 0 else 0.0, freeze_ms=(10, 8_000), limit=6)
+    kill = (0.0, 0.00026, 0.0013)[seed % 3]
+    faults = FaultPlan(kill=kill, freeze=0.00026 if seed % 4 == 0 else 0.0, freeze_ms=(10, 8_000), limit=6)
     with Simulation(seed, faults=faults, concurrency=(8, 2)[seed % 2]) as simulation:
         random = simulation.random
 
@@ -70,7 +70,7 @@ def die_at(step: int) -> list[str]:
 
 
 FAILS_ONCE = {"v": 1, "do": "fail", "times": 1}
-STEPS = 1_100
+STEPS = 1_000
 """About as many as that life has until everything is done."""
 
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from noonday.ports.clock import Clock
+from noonday.ports.clock import Clock, wait_by_the_loop
 
 
 class SystemClock(Clock):
@@ -18,6 +18,9 @@ class SystemClock(Clock):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def wait_for(self, event: asyncio.Event, seconds: float) -> bool:
+        return await wait_by_the_loop(event, seconds)
 
 
 class ReferenceClock(SystemClock):

@@ -74,7 +74,7 @@ class Loop:
 
     async def _rest(self, seconds: float) -> None:
         if seconds > 0 and not self.wake.is_set():
-            await wait_for_event(self.wake, self.clock, seconds)
+            await self.clock.wait_for(self.wake, seconds)
         self.wake.clear()
 
 
@@ -94,18 +94,6 @@ def reasons_not_ready(loops: Iterable[Loop]) -> list[str]:
         if loop.last_error and loop.failures > 3:
             failing.append(f"{loop.name}: {loop.last_error}")
     return stuck + failing
-
-
-async def wait_for_event(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
-    """Wait for an event, at most so long. Whether it came."""
-    sleeper = asyncio.ensure_future(clock.sleep(seconds))
-    arrival = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait({sleeper, arrival}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        sleeper.cancel()
-        arrival.cancel()
-    return event.is_set()
 
 
 def every(seconds: float) -> Callable[[], Awaitable[float]]:

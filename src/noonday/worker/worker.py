@@ -26,7 +26,7 @@ from noonday.ports.completions import Completions
 from noonday.ports.signals import Signals, Taken
 from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import wait_for_event, worth_saying
+from noonday.runtime.supervise import worth_saying
 from noonday.runtime.tracing import Tracing
 from noonday.worker.completing import Completing
 from noonday.worker.guarding import Guard, failure_of_held
@@ -226,7 +226,7 @@ class Worker:
         while True:
             wait = await self.start_once()
             if wait > 0:
-                await wait_for_event(self._wake, self._clock, wait)
+                await self._clock.wait_for(self._wake, wait)
             self._wake.clear()
 
     async def _report_forever(self) -> None:

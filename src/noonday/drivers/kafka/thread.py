@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError
 from noonday.model.errors import BusUnavailable
 from noonday.ports.clock import Clock
 from noonday.runtime.clock import SystemClock
-from noonday.runtime.supervise import wait_for_event
 
 T = TypeVar("T")
 log = structlog.get_logger("noonday.kafka")
@@ -33,7 +32,7 @@ async def first_of(find: Callable[[], list[T]], arrived: asyncio.Event, clock: C
         left = deadline - clock.monotonic()
         if found or left <= 0:
             return found
-        await wait_for_event(arrived, clock, left)
+        await clock.wait_for(arrived, left)
 
 
 class ClientThread(ABC):
