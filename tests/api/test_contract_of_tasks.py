@@ -57,6 +57,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     ),
     "timeout_seconds": (0, 0.001, 2_592_000, 2_592_001),
     "ordered": (False, True, None, 1),
+    "ordering_key": ("", "x", "x" * 200, "x" * 201, "a\nb", None, 1),
 }
 
 

@@ -150,6 +150,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "concurrency": (
         *tuple({"key": "k", "limit": limit} for limit in (0, 1, 10**6, 10**6 + 1)),
         {"key": "", "limit": 1},
+        *({"key": "k", "limit": limit, "ordered": ordered} for limit in (1, 2) for ordered in (True, False, None)),
     ),
     "tags": ([], ["x"] * 50, ["x"] * 51, [""], ["x" * 201]),
     "target": tuple({"pool": pool, "handler": "h"} for pool in ("", "a", "-a", "a" * 100, "a" * 101, "a b")),

@@ -178,6 +178,20 @@ async def test_secret_headers_are_not_shown(client: Client):
 # Doing a thing once
 
 
+async def test_tasks_with_the_same_ordering_key_are_called_one_after_the_other(client: Client, crank: Crank):
+    paths = [await made(client, once(ordering_key="customer-42", scheduled_at=at)) for at in (SOON, SOON, SOON)]
+    assert (await client.get(paths[0])).json["ordering_key"] == "customer-42"
+    job = (await client.get(paths[0].replace("tasks", "jobs"))).json
+    assert job["concurrency"] == {"key": "customer-42", "limit": 1, "ordered": True}
+    crank.now_ms = NOON_MS + MINUTE
+    first = await crank.fire_one()
+    assert paths[0].endswith(first.job_id)
+    await crank.settle(report(first, Outcome.FAILED, failure=failure()))
+    assert (await crank.fire()).dispatches == ()
+    assert (await patched(client, paths[0], ordering_key=None)).json["ordering_key"] is None
+    assert paths[1].endswith((await crank.fire_one()).job_id)
+
+
 @pytest.mark.parametrize(("method", "body"), [("POST", daily()), ("PATCH", {"status": "PAUSED"}), ("DELETE", None)])
 async def test_a_change_without_an_idempotency_key_is_400(client: Client, method: str, body: Any):
     path = await made(client, daily())

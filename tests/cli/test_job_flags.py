@@ -9,7 +9,7 @@ import pytest
 from noonday.cli.job_flags import PLACES, in_flags, members_of, pool_of, read_json, spec_of
 from noonday.cli.jobs import create
 from noonday.model.errors import InvalidInput
-from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobType, Overlap, Target
+from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Target
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import HandlerView, PoolSettings, PoolView
 
@@ -80,6 +80,10 @@ def test_a_concurrency_key_may_have_an_equals_sign() -> None:
     made = spec(concurrency="a=b=3")
     assert made.concurrency is not None
     assert (made.concurrency.key, made.concurrency.limit) == ("a=b", 3)
+
+
+def test_a_concurrency_key_may_be_an_order() -> None:
+    assert spec(concurrency="a=b=ordered").concurrency == Concurrency("a=b", 1, ordered=True)
 
 
 @pytest.mark.parametrize("payload", ["null", "0", "[1, 2]", '{"a": null}', '"text"'])

@@ -215,9 +215,22 @@ def test_statuses_and_order_are_flags_of_a_task(ask: Run, ask_json: Answer, rece
     assert "after no status" in ask("task", "show", name).stdout
 
 
+def test_an_ordering_key_is_a_flag_of_a_task(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
+    made = create(ask_json, name, receiver.url, "--in", "1h", "--ordering-key", "customer-42")
+    assert made["ordering_key"] == "customer-42"
+    assert "customer-42" in ask("task", "show", name).stdout
+    assert ask_json("task", "change", name, "--ordering-key", "another", "--json")["ordering_key"] == "another"
+    assert ask_json("task", "change", name, "--ordering-key", "", "--json")["ordering_key"] is None
+
+
 @pytest.mark.parametrize(
     ("flags", "flag"),
-    [(("--ordered",), "--ordered"), (("--retry-status", "410"), "--retry-status"), (("--retry-status", "x"), "x")],
+    [
+        (("--ordered",), "--ordered"),
+        (("--ordering-key", ""), "--ordering-key"),
+        (("--retry-status", "410"), "--retry-status"),
+        (("--retry-status", "x"), "x"),
+    ],
 )
 def test_a_flag_that_cannot_be_is_named(ask: Run, receiver: Mendable, flags: tuple[str, ...], flag: str) -> None:
     result = ask("task", "create", receiver.url, *flags)

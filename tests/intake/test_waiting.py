@@ -133,6 +133,18 @@ async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> Non
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
 
+async def test_an_order_is_named_with_what_is_before_in_it(shop: Shop) -> None:
+    shared = Concurrency("partner", 1, ordered=True)
+    jobs = await shop.create(3, concurrency=shared)
+    view = await shop.ask(jobs[2])
+    assert (view.held_by, view.position) == (By.KEY, 2)
+    assert view.reason == "it waits for its turn in the order of key 'partner'"
+    await shop.hand_out()
+    view = await shop.ask(jobs[1])
+    assert (view.held_by, view.position) == (By.KEY, 0)
+    assert view.reason == "it waits for its turn in the order of key 'partner': one runs, or waits for a retry"
+
+
 async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=1))
     await shop.create(2, BOB)

@@ -59,6 +59,7 @@ def flaws_of(said: JobSpec) -> list[Flaw]:
         every(60, start_at=instant(NOW_MS), end_at=instant(NOW_MS)),
         every(60, catch_up=CatchUp(CatchUpPolicy.ALL, window_sec=10, while_paused=True)),
         spec(overlap=Overlap.BUFFER_ALL, concurrency=Concurrency("db", 1), tags=("a", "é", "漢字")),
+        spec(concurrency=Concurrency("db", 1, ordered=True)),
         spec(name="n" * 200, unique_key="k" * 200, tags=tuple(f"t{n}" for n in range(50))),
         spec(target=Target("a", "Pool-1.x_y:z")),
         spec(start_deadline_sec=0, spread_sec=86_400, timeout_sec=0.001, heartbeat_timeout_sec=1),
@@ -86,6 +87,7 @@ def test_what_is_sound_is_accepted(said: JobSpec) -> None:
         (spec(concurrency=Concurrency("", 1)), "/concurrency/key", "", "1 to 200 characters"),
         (spec(concurrency=Concurrency("db", 0)), "/concurrency/limit", 0, "1 to 1000000"),
         (spec(concurrency=Concurrency("db", 1_000_001)), "/concurrency/limit", 1_000_001, "1 to 1000000"),
+        (spec(concurrency=Concurrency("db", 2, ordered=True)), "/concurrency/limit", 2, "must be 1 with ordered"),
         # What goes with which type
         (spec(type=JobType.DELAYED), "/delaySec", None, "DELAYED needs delaySec"),
         (spec(type=JobType.CRON), "/schedule", None, "CRON needs schedule"),

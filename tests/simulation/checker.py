@@ -7,8 +7,8 @@ invariants in docs/invariants.md.
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
 
 import msgspec
 
@@ -16,7 +16,7 @@ from noonday.model.execution import FINAL, MOVES, Cause, State, is_path
 from noonday.model.firing import Decided
 from noonday.model.ids import JobId, execution_id
 from noonday.model.job import JobSpec, JobState, rule_of
-from noonday.model.slots import of_key, slot_key
+from noonday.model.slots import is_of_line, of_key, of_line, slot_key
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
 
@@ -70,23 +70,27 @@ def _told(conn: sqlite3.Connection) -> Iterator[str]:
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:
     """I13: the counter of a key or a cap is the number of executions that hold a slot of it, and not above the limit."""
-    held = Counter(
-        slot_key(tenant, name)
-        for tenant, name in conn.execute(
-            "SELECT x.tenant, s.value FROM executions x, json_each(x.slots) s WHERE x.state < 2 AND x.slots IS NOT NULL"
-        )
-    )
+    rows = conn.execute(
+        """SELECT x.id, x.tenant, x.fired_ms, s.value FROM executions x, json_each(x.slots) s
+           WHERE x.state < 2 AND x.slots IS NOT NULL"""
+    ).fetchall()
+    for execution, _, fired_ms, name in rows:
+        if fired_ms is None and not is_of_line(name):
+            yield f"I13: execution {execution} is not handed out, and holds {name}"
+    held = Counter(slot_key(tenant, name) for _, tenant, _, name in rows)
     used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
     for name in {*held, *used}:
         if held.get(name, 0) != used.get(name, 0):
             yield f"I13: {held.get(name, 0)} executions hold {name}, the counter says {used.get(name, 0)}"
     limits = conn.execute(
-        """SELECT j.tenant, j.spec ->> '$.concurrency.key', min(j.spec ->> '$.concurrency.limit')
-           FROM jobs j WHERE j.watch & 2 GROUP BY 1, 2"""
+        """SELECT j.tenant, j.spec ->> '$.concurrency.key', coalesce(j.spec ->> '$.concurrency.ordered', 0),
+                  min(j.spec ->> '$.concurrency.limit')
+           FROM jobs j WHERE j.watch & 2 GROUP BY 1, 2, 3"""
     )
-    for tenant, key, limit in limits:
-        if held.get((tenant, of_key(key)), 0) > limit:
-            yield f"I13: {held[tenant, of_key(key)]} executions hold {key}, more than {limit}"
+    for tenant, key, ordered, limit in limits:
+        name = of_line(key) if ordered else of_key(key)
+        if held.get((tenant, name), 0) > limit:
+            yield f"I13: {held[tenant, name]} executions hold {name}, more than {limit}"
     for tenant, name, cap in conn.execute("SELECT tenant, key, cap FROM slots WHERE cap IS NOT NULL"):
         # In the lives that are checked here no cap is lowered.
         if held.get((tenant, name), 0) > cap:
@@ -119,6 +123,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _one_run(history)
+    problems += _in_order(conn, history, history.effects)
     problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
     problems += _paused(conn, history)
@@ -134,6 +139,7 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _named_runs(history, world)
+    problems += _in_order(conn, history, _unharmed(history, world))
     problems += _wishes(conn, history)
     problems += _paused(conn, history)
     return problems
@@ -300,6 +306,35 @@ def _one_run(history: History) -> Iterator[str]:
                 yield f"I8: two runs of {execution} overlap: {before} and {after}"
             if after.token <= before.token:
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
+
+
+def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effect]) -> Iterator[str]:
+    """I22: in a line nothing starts before everything earlier has ended that was there when it became due."""
+    runs: dict[str, list[Effect]] = {}
+    for effect in effects:
+        runs.setdefault(effect.execution, []).append(effect)
+    lines: dict[str, list[tuple[int, str, int, list[Effect]]]] = {}
+    changed = {a.target for a in history.answers if a.action.rstrip("?") in ("replace", "pause", "resume", "delete")}
+    for execution, job, due_ms, line, created_ms in conn.execute(
+        """SELECT x.id, j.id, x.due_ms, j.spec ->> '$.concurrency.key', j.created_ms
+           FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+           WHERE x.cause = 0 AND j.spec ->> '$.concurrency.ordered'"""
+    ):
+        if job not in changed and execution in runs:
+            lines.setdefault(line, []).append((due_ms, job, created_ms, runs[execution]))
+    for waited in lines.values():
+        for before, after in combinations(sorted(waited, key=lambda each: each[:2]), 2):
+            start_ms = after[3][0].start_ms
+            late = [run for run in before[3] if run.start_ms > start_ms or (run.end_ms or 0) > start_ms]
+            if late and before[2] < after[0]:
+                yield f"I22: {after[3][0]} started before {late[0]} had ended, which is earlier in its line"
+
+
+def _unharmed(history: History, world: World) -> list[Effect]:
+    """Runs of processes to which nothing ever happened."""
+    harmed = {fault.process for fault in world.fault_log}
+    cut = {who for who, *_ in history.cuts}
+    return [e for e in history.effects if e.process not in harmed and not {e.process.split("#")[0], "*"} & cut]
 
 
 def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:

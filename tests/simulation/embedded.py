@@ -296,6 +296,8 @@ class Simulation:
         }
         if random.random() < 0.15:
             common["concurrency"] = Concurrency("key", 2)
+        elif random.random() < 0.25:
+            common["concurrency"] = Concurrency("line", 1, ordered=True)
         if random.random() < 0.1:
             common["timeout_sec"] = 0.5
         if random.random() < 0.1:
@@ -374,7 +376,7 @@ class Simulation:
 
         self.world.run(direct())
 
-    async def quiet(self, limit_sec: float = 400) -> None:
+    async def quiet(self, limit_sec: float = 2_000) -> None:
         """Until nothing is open and nothing is due any more."""
         waited = 0.0
         while waited < limit_sec:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
-from noonday.model.job import JobSpec, JobType, Overlap, Target, instant_of, rule_of
+from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, instant_of, rule_of
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.tasks.phrases import ALLOWED
@@ -110,6 +110,14 @@ class TestFromATaskToItsJob:
         assert to_job_spec(decoded(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL
         assert to_job_spec(decoded(), NOW_MS).overlap is Overlap.ALLOW
 
+    @pytest.mark.parametrize("task", [decoded(ordering_key="customer-42"), once(ordering_key="customer-42")])
+    def test_calls_of_different_tasks_in_order_share_a_key(self, task: TaskSpec) -> None:
+        job = to_job_spec(task, NOW_MS)
+        assert job.concurrency == Concurrency("customer-42", 1, ordered=True)
+        assert task_of(job).ordering_key == "customer-42"
+        plain = msgspec.structs.replace(job, concurrency=Concurrency("customer-42", 1))
+        assert task_of(plain).ordering_key is None
+
 
 class TestRefusals:
     def test_a_status_that_is_never_tried_again_is_named_by_its_place(self) -> None:
@@ -117,6 +125,11 @@ class TestRefusals:
         assert list(flaws) == ["/retry/statuses/1", "/retry/statuses/2", "/retry/statuses/3"]
         assert "stops the task" in flaws["/retry/statuses/1"].detail
         assert flaws["/retry/statuses/2"].allowed == "300 to 599, but not 410"
+
+    @pytest.mark.parametrize("key", ["", "x" * 201, "a\nb"])
+    def test_a_key_that_cannot_be_is_named_as_the_task_names_it(self, key: str) -> None:
+        flaw = refused(once(ordering_key=key))["/ordering_key"]
+        assert (flaw.value, "1 to 200 characters" in flaw.detail) == (key, True)
 
     def test_one_call_has_no_order(self) -> None:
         flaw = refused(once(ordered=True))["/ordered"]
@@ -324,6 +337,17 @@ class TestPatches:
         skipping = msgspec.structs.replace(job, overlap=Overlap.SKIP)
         assert patched(skipping, patch(ordered=False), NOW_MS).overlap is Overlap.SKIP
         assert patched(skipping, patch(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL
+
+    def test_an_ordering_key_comes_and_goes_and_other_keys_stay(self) -> None:
+        job = to_job_spec(decoded(), NOW_MS)
+        ordered = patched(job, patch(ordering_key="a"), NOW_MS)
+        assert ordered.line == "a"
+        assert patched(ordered, patch(name="x"), NOW_MS).line == "a"
+        assert patched(ordered, patch(ordering_key="b"), NOW_MS).line == "b"
+        assert patched(ordered, patch(ordering_key=None), NOW_MS).concurrency is None
+        plain = msgspec.structs.replace(job, concurrency=Concurrency("k", 3))
+        assert patched(plain, patch(ordering_key=None), NOW_MS).concurrency == Concurrency("k", 3)
+        assert patched(plain, patch(ordering_key="a"), NOW_MS).line == "a"
 
     def test_other_retries_replace_the_statuses_as_well(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": [409]}), NOW_MS)

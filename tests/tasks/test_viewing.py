@@ -149,6 +149,7 @@ class TestAnswers:
             "retry": {"max_attempts": 5, "backoff": "EXPONENTIAL", "initial_delay_ms": 30000},
             "timeout_seconds": 30.0,
             "ordered": False,
+            "ordering_key": None,
             "next_execution": "2030-01-01T01:00:00Z",
             "created_at": "2030-01-01T00:00:00Z",
             "updated_at": "2030-01-01T00:01:00Z",

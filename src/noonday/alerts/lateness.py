@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from noonday.intake.waiting import By, Hold, Waiter, Waiting
+from noonday.intake.waiting import By, Hold, Waiter, Waiting, still_awaited
 from noonday.model.alert import NOTICES_POOL, AlertKind, Sighting
-from noonday.model.ids import JobId
+from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.alerts import Late
@@ -73,6 +73,10 @@ class Lateness:
     async def _hold(self, row: Late) -> Hold:
         job = await self.archive.find_job(row.tenant, JobId(row.job_id))
         concurrency = job.job.spec.concurrency if job else None
+        if row.execution_id and (
+            execution := await self.archive.find_execution(row.tenant, ExecutionId(row.execution_id))
+        ):
+            concurrency = still_awaited(concurrency, execution.slots)
         mark = (row.due_ms, row.key)
         return await self.waiting.of(Waiter(row.tenant, row.pool, JobId(row.job_id), mark, concurrency))
 

@@ -135,6 +135,8 @@ def _narrow_lists(components: dict[str, Schema]) -> None:
     delay = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
     retry["delaysMs"] |= {"minItems": 1, "maxItems": 100, "items": delay}
     components["TenantSettings"]["properties"]["pools"]["propertyNames"] = {"pattern": TARGET_NAME}
+    one_at_a_time = [{"properties": {"ordered": {"const": False}}}, {"properties": {"limit": {"const": 1}}}]
+    components["Concurrency"]["anyOf"] = one_at_a_time
 
 
 def _narrow_batch(components: dict[str, Schema], ref: str) -> None:

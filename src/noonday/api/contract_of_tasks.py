@@ -22,7 +22,7 @@ _DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
 _ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
 _STATUS: Schema = {"type": "integer", "minimum": LEAST_STATUS, "maximum": LAST_STATUS, "not": {"const": GONE_STATUS}}
 _STATUSES: Schema = {"type": "array", "items": _STATUS, "maxItems": MOST_STATUSES}
-_COMMON = ("name", "payload", "timezone", "retry", "timeout_seconds")
+_COMMON = ("name", "payload", "timezone", "retry", "timeout_seconds", "ordering_key")
 _VARIANTS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "OneTimeTask": ("ONE_TIME", "scheduled_at", ("ordered",), "Called once, at `scheduled_at`."),
     "CronTask": ("RECURRING", "cron_expression", ("end_date", "ordered"), "Called on a cron schedule, in a time zone."),
@@ -98,6 +98,7 @@ def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
 def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
     words: dict[str, Schema] = {
         "name": {"pattern": name},
+        "ordering_key": {"pattern": name},
         "scheduled_at": {"pattern": instant},
         "end_date": {"pattern": instant},
         "cron_expression": {"format": "cron", "pattern": CRON, "examples": ["0 8 * * *"]},

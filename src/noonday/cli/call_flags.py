@@ -40,6 +40,7 @@ FLAGS = {
     "/retry/statuses": "--retry-status",
     "/timeout_seconds": "--timeout",
     "/ordered": "--ordered",
+    "/ordering_key": "--ordering-key",
 }
 """What says each part of a task."""
 
@@ -74,6 +75,8 @@ def spec_of(url: str, flags: Mapping[str, Any]) -> TaskSpec:
 def patch_of(task: TaskView, url: str | None, flags: Mapping[str, Any]) -> TaskPatch:
     """What is to change of a task. Of its call and its retries, what no flag says stays as it is."""
     members = {**_timing_of(flags), **_rest_of(flags)}
+    if flags["ordering_key"] == "":
+        members["ordering_key"] = None
     call = _call_of(flags) | ({"webhook_url": url} if url else {})
     if call or flags["header"]:
         headers = _merged(task.payload.get("headers") or {}, flags["header"])
@@ -157,7 +160,8 @@ def _call_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 def _rest_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     timeout = flags["timeout"]
     seconds = None if timeout is None else timeout.total_seconds()
-    return _given({"name": flags["name"], "timeout_seconds": seconds, "ordered": flags["ordered"]})
+    said = {"name": flags["name"], "timeout_seconds": seconds, "ordered": flags["ordered"]}
+    return _given({**said, "ordering_key": flags["ordering_key"]})
 
 
 def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,4 +298,5 @@ _OPTIONS = (
         default=None,
         help="One call at a time, in the order of their times, each after all attempts of the one before it.",
     ),
+    click.option("--ordering-key", metavar="KEY", help="The same of all tasks that say the same KEY. '' is none."),
 )

@@ -170,8 +170,10 @@ def _delays(text: str) -> list[timedelta]:
 
 def _key_and_limit(text: str) -> dict[str, Any]:
     key, _, limit = text.rpartition("=")
+    if key and limit == "ordered":
+        return {"key": key, "limit": 1, "ordered": True}
     if not key or not limit.isdigit():
-        raise click.BadParameter(f"{text!r} is not KEY=LIMIT, such as reports=2")
+        raise click.BadParameter(f"{text!r} is not KEY=LIMIT, such as reports=2, or KEY=ordered")
     return {"key": key, "limit": int(limit)}
 
 
@@ -241,7 +243,12 @@ _OPTIONS = (
     click.option("--start-deadline", type=duration, help="Do not start later than this after its time."),
     click.option("--spread", type=duration, help="Start up to this long after its time, always by the same amount."),
     click.option("--unique-key", metavar="KEY", help="Replace the job that has this key, if there is one."),
-    click.option("--concurrency", type=_key_and_limit, metavar="KEY=LIMIT", help="At most LIMIT of that KEY at once."),
+    click.option(
+        "--concurrency",
+        type=_key_and_limit,
+        metavar="KEY=LIMIT",
+        help="At most LIMIT of that KEY at once; KEY=ordered: one after the other, in the order of their times.",
+    ),
     click.option("--priority", type=choice(Priority), metavar=names_of(Priority), help="[default: NORMAL]"),
     click.option("--timeout", type=duration, help="How long an attempt may take. [default: 1h]"),
     click.option("--heartbeat-timeout", type=duration, help="How long the handler may be silent."),

@@ -19,7 +19,7 @@ from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, sp
 from noonday.cli.screen import compact, console, done, json_option, patience, said, show, show_json, show_list, state
 from noonday.cli.tables import Listing, facts
 from noonday.model.errors import InvalidInput
-from noonday.model.job import CatchUp, Dst, JobType
+from noonday.model.job import CatchUp, Concurrency, Dst, JobType
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
@@ -352,9 +352,13 @@ def _rarer(one: JobView) -> list[tuple[str, Any]]:
         ("dst", compact(one.dst) if one.dst != Dst() else None),
         ("start deadline", length(one.start_deadline_sec) if one.start_deadline_sec else None),
         ("spread", length(one.spread_sec) if one.spread_sec else None),
-        ("concurrency", f"{one.concurrency.limit} of {one.concurrency.key}" if one.concurrency else None),
+        ("concurrency", _concurrency(one.concurrency) if one.concurrency else None),
         ("heartbeat", f"every {length(one.heartbeat_timeout_sec)}" if one.heartbeat_timeout_sec else None),
     ]
+
+
+def _concurrency(said: Concurrency) -> str:
+    return f"in the order of {said.key}" if said.ordered else f"{said.limit} of {said.key}"
 
 
 def _next(one: JobView) -> str | None:

@@ -267,6 +267,7 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
         ("retries", _retries(task.retry)),
         ("timeout", length(task.timeout_seconds)),
         ("ordered", "yes: one call at a time" if task.ordered else None),
+        ("ordering key", task.ordering_key),
         ("created", whole(task.created_at)),
         ("updated", whole(task.updated_at) if task.updated_at != task.created_at else None),
     ]

@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.views import Viewer, usage_view
-from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, why_paused
+from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, still_awaited, why_paused
 from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import Forbidden, InvalidInput, NotFound
@@ -171,7 +171,8 @@ class Reading:
     async def _waiting_on_timeline(self, row: Execution, concurrency: Concurrency | None) -> str:
         due_ms = row.waits_until_ms
         if due_ms is not None and due_ms <= self._clock.now_ms():
-            waiter = Waiter(row.tenant, row.pool, row.job_id, (due_ms, row.id), concurrency)
+            awaited = still_awaited(concurrency, row.slots)
+            waiter = Waiter(row.tenant, row.pool, row.job_id, (due_ms, row.id), awaited)
             return _held(await self._waiting.of(waiter))
         held = await self._waiting.find_pause(row.tenant, row.pool)
         if held:

@@ -4,7 +4,7 @@ Everything is read from the store and from the counters of rates, so that any pr
 Positions and expected starts are estimates: HIGH goes before LOW, weights differ, others come and go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ from noonday.model.errors import TokensUnavailable
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Concurrency, instant_of
 from noonday.model.recent import rate_per_sec
-from noonday.model.slots import capped_by, of_key
+from noonday.model.slots import capped_by, of_key, of_line
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
 from noonday.ports.archive import Ahead, Archive, Pause, PoolRow, Slots
@@ -100,11 +100,14 @@ class Waiting:
     async def _key(self, waiter: Waiter) -> "_Limit | None":
         if waiter.concurrency is None:
             return None
-        key, limit = waiter.concurrency.key, waiter.concurrency.limit
-        slot = (waiter.tenant, of_key(key))
+        key, limit, ordered = msgspec.structs.astuple(waiter.concurrency)
+        slot = (waiter.tenant, of_line(key) if ordered else of_key(key))
         used = (await self._archive.slots([slot])).get(slot, Slots(0, None)).used
         ahead = await self._archive.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
         reason = f"concurrency key {key!r} has {used} of at most {limit} executions handed out"
+        if ordered:
+            running = ": one runs, or waits for a retry" if used else ""
+            reason = f"it waits for its turn in the order of key {key!r}{running}"
         return await self._of_slots(waiter, By.KEY, reason, ahead, Slots(used, limit))
 
     async def _caps(self, waiter: Waiter) -> list["_Limit | None"]:
@@ -212,6 +215,11 @@ class _Turns:
     before: int
     """About how many, of whomever."""
     told: str
+
+
+def still_awaited(concurrency: Concurrency | None, slots: Collection[str]) -> Concurrency | None:
+    """What an execution with these slots has yet to wait for: not for a line of which it has the slot."""
+    return None if concurrency and of_line(concurrency.key) in slots else concurrency
 
 
 def why_paused(pauses: Iterable[Pause], *of: tuple[str, str]) -> str | None:

@@ -8,7 +8,7 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job, Overlap
 from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
-from noonday.model.slots import SlotKey, of_key
+from noonday.model.slots import SlotKey, of_key, of_line
 from noonday.model.view import PoolSettings
 from noonday.ports.jobs import Execution
 
@@ -19,10 +19,17 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
     overlap: Overlap | None = None
     key: str | None = None
     limit: int | None = None
+    ordered: bool = False
 
     @property
     def slot(self) -> str | None:
-        return of_key(self.key) if self.key else None
+        if not self.key:
+            return None
+        return of_line(self.key) if self.ordered else of_key(self.key)
+
+    @property
+    def line(self) -> str | None:
+        return self.key if self.ordered else None
 
 
 NO_LIMIT = Limit()
@@ -55,9 +62,12 @@ class Books:
         policies: dict[ExecutionId, RetryPolicy] | None = None,
         jobs: Iterable[Job] = (),
         paused: Iterable[JobId] = (),
+        heads: dict[tuple[str, str], str] | None = None,
+        kept: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
         """`open_`: all open executions of each job whose overlap may matter, oldest first; `paused`: which jobs are, of those
-        that something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`."""
+        that something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`; `heads`: the key of the
+        first fire of each line, by (tenant, line); `kept`: which slots waiting executions have kept."""
         self.open: dict[JobId, list[Execution]] = {}
         for execution in open_:
             self.open.setdefault(execution.job_id, []).append(execution)
@@ -67,6 +77,8 @@ class Books:
         self.policies = policies or {}
         self.jobs = {job.id: job for job in jobs}
         self.paused = frozenset(paused)
+        self.heads = heads or {}
+        self.kept = kept or {}
 
     def limit_of(self, job_id: JobId) -> Limit:
         return self.limits.get(job_id, NO_LIMIT)

@@ -10,6 +10,7 @@ from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
 from noonday.model.job import Job, JobState, Overlap
+from noonday.model.slots import of_line
 from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Snapshot
 
 
@@ -25,6 +26,7 @@ class Edit:
         self.ledger = Ledger(Books(open_=before.open, paused=paused), _moment(before, change))
         self._existing = existing
         self._rows = {e.id: e for e in before.executions}
+        self._leave_lines()
         if change.fire:
             put_fire(self.ledger, self.job, change.fire)
         self.ledger.decide(change.decisions)
@@ -56,6 +58,15 @@ class Edit:
         """What the open executions are to be watched for besides what they are watched for already."""
         watch = watch_of(self.job.spec)
         return watch if watch != watch_of(self.before.job.spec) else 0
+
+    def _leave_lines(self) -> None:
+        """What waits keeps the slot of a line only as long as its job is in that line, and not paused."""
+        line = self.job.spec.line
+        stays = (of_line(line),) if line and self.job.state is not JobState.PAUSED else ()
+        for row in self.before.open:
+            if row.fired_ms is None and row.slots and row.slots != stays:
+                now = self._rows[row.id] = msgspec.structs.replace(row, slots=())
+                self.ledger.settle(row, now, "")
 
     def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
         """Close at once what nobody holds; ask the holder of the rest."""
@@ -115,13 +126,14 @@ class Edit:
 
 
 def put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
-    ledger.put(fire_entry(job, fire.nominal_ms, partition_of(job.id)), fire.due_ms, fire.runs_left)
+    entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
+    ledger.put(entry, fire.due_ms, fire.runs_left, job.spec.line)
 
 
 def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:
-    """A fire row: due or None, the rest of an entry, runs left."""
+    """A fire row: due or None, the rest of an entry, runs left, line."""
     _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
-    return (fire.due_ms, *rest, fire.runs_left)
+    return (fire.due_ms, *rest, fire.runs_left, job.spec.line)
 
 
 def _moment(before: Snapshot, change: Change) -> int:

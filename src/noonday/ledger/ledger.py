@@ -12,7 +12,7 @@ from noonday.model.firing import LANES, Decision, Entry, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobSpec, Overlap
 from noonday.model.message import Report
-from noonday.model.slots import SlotKey, slot_key
+from noonday.model.slots import SlotKey, is_of_line, slot_key
 from noonday.ports.jobs import Execution
 
 _encode = msgspec.json.Encoder().encode
@@ -66,7 +66,7 @@ class Ledger:
         """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slots)."""
         self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
-        """Columns of the timeline: due or None, the rest of an entry, runs left."""
+        """Columns of the timeline: due or None, the rest of an entry, runs left, line."""
         self.dropped: list[str] = []
         self.decisions: list[tuple[Any, ...]] = []
         self.buried: list[str] = []
@@ -110,15 +110,16 @@ class Ledger:
         self._fresh.add(execution.id)
 
     def settle(self, was: Execution, now: Execution, moves: str) -> None:
-        """An execution moves from what it was to what it is now. Whoever is not handed out any more holds no slot."""
+        """An execution moves from what it was to what it is now. Whoever is not handed out any more keeps no slot but that of
+        its line, and that one only while it waits for a time."""
         closed = now.state >= State.FAILED
         if closed:
             self.rested[now.state.name] += 1
         if was.slots and (closed or now.fired_ms is None):
-            for key in (slot_key(was.tenant, name) for name in was.slots):
-                self.slots[key] -= 1
-                self.freed.add(key)
-            now = msgspec.structs.replace(now, slots=())
+            lets_go = closed or now.job_id in self.books.paused
+            kept = () if lets_go else tuple(name for name in now.slots if is_of_line(name))
+            self.let_go(was.tenant, [name for name in was.slots if name not in kept])
+            now = msgspec.structs.replace(now, slots=kept)
         before = self._settled.get(now.id)
         self._settled[now.id] = (
             now.id,
@@ -147,6 +148,12 @@ class Ledger:
             self.touched.add((was.tenant, was.job_id))
             if closed:
                 self._closed.add(was.job_id)
+
+    def let_go(self, tenant: str, names: Iterable[str]) -> None:
+        """Slots that an execution does not hold any more."""
+        for key in (slot_key(tenant, name) for name in names):
+            self.slots[key] -= 1
+            self.freed.add(key)
 
     @property
     def settled(self) -> list[tuple[Any, ...]]:
@@ -193,9 +200,9 @@ class Ledger:
         """A dispatch row without a due time: it waits to be released, and then for the time it would have waited for."""
         self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
 
-    def put(self, entry: Entry, due_ms: int | None, runs_left: int | None = None) -> None:
+    def put(self, entry: Entry, due_ms: int | None, runs_left: int | None = None, line: str | None = None) -> None:
         _, *rest = msgspec.structs.astuple(entry)
-        self.put_rows.append((due_ms, *rest, runs_left))
+        self.put_rows.append((due_ms, *rest, runs_left, line))
         if due_ms is not None:
             self.entries.append(entry)
 

@@ -26,7 +26,7 @@ def replan(ledger: Ledger, job: Job, fire: Fire, fired: set[str], now_ms: int) -
     following = _first_not_in(rule_of(job.spec, job.anchor_ms).take(now_ms, LOOK_AHEAD), job, fire, fired)
     if following is not None and following != fire.nominal_ms:
         entry = fire_entry(job, following, partition_of(job.id))
-        ledger.put(entry, entry.due_ms, fire.runs_left)
+        ledger.put(entry, entry.due_ms, fire.runs_left, job.spec.line)
 
 
 def _is_to_come(job: Job, fire: Fire, now_ms: int) -> bool:

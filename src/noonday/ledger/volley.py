@@ -53,6 +53,9 @@ class Volley:
         self._had_its_turn: set[JobId] = set()
 
     def fire(self, shots: Iterable[Shot]) -> None:
+        if self.books.heads:
+            # What exists already goes before what is yet to be made: one that was sent again does not wait for the whole line.
+            shots = sorted(shots, key=lambda shot: shot.entry.kind == Kind.FIRE)
         for shot in shots:
             if not is_careful(shot):
                 self._fire_one(shot, careful=False)
@@ -84,7 +87,7 @@ class Volley:
         plan = shot.plan or FirePlan((entry.nominal_ms,))
         if plan.fires and (careful or self.books.caps):
             limit = self.books.limit_of(JobId(entry.key)) if careful else NO_LIMIT
-            if not self._has_room(entry, limit):
+            if not self._is_in_front(entry, limit) or not self._has_room(entry, limit):
                 return
             plan = self._trim(entry, plan, limit)
         decisions = list(plan.decisions)
@@ -103,26 +106,47 @@ class Volley:
         entry, limit = shot.entry, NO_LIMIT
         if careful:
             limit = self.books.limit_of(self.owner_of(entry)[1])
+        kept = left = self.books.kept.get(entry.key, ())
+        if limit.slot in kept:
+            limit, left = NO_LIMIT, ()
+        else:
+            # Its job is in another line since it was handed out.
+            kept = ()
         if not self._has_room(entry, limit):
             return
         if careful:
             # Whoever read it while it waited would end it, and forget the slots.
             self.ledger.touched.add(self.owner_of(entry))
-        self.ledger.handed_out_again.append((entry.key, self._take_slots(entry, limit) or None))
+        self.ledger.let_go(entry.tenant, left)
+        self.ledger.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.ledger.drop([entry.key])
         self.fired.append(shot)
+
+    def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
+        """Whether a fire is the first of its line, and would not wait behind another execution of its own job."""
+        if limit.line is None:
+            return True
+        waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and self._open.get(JobId(entry.key), 0)
+        if self.books.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
+            return True
+        self._hold(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
+        return False
 
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
         """Whether there is a slot of everything that an entry counts against. If not, it is held: with its reason, if others that
         wait behind it may go; with all that count against the same cap, if it is a cap."""
         if limit.slot and limit.limit is not None and self.books.used.get((entry.tenant, limit.slot), 0) >= limit.limit:
-            self.held.append(Held(entry, f"concurrency key {limit.key!r} is at its limit of {limit.limit}"))
+            self._hold(entry, limit, f"concurrency key {limit.key!r} is at its limit of {limit.limit}")
             return False
         if self._room(entry) <= 0:
             self.ledger.entries.append(entry)
             return False
         return True
+
+    def _hold(self, entry: Entry, limit: Limit, reason: str) -> None:
+        assert limit.slot is not None
+        self.held.append(Held(entry, reason, (entry.tenant, limit.slot), limit.limit or 1))
 
     def _room(self, entry: Entry) -> int:
         """How many more may be handed out as far as caps go."""
@@ -134,7 +158,10 @@ class Volley:
         )
 
     def _trim(self, entry: Entry, plan: FirePlan, limit: Limit) -> FirePlan:
-        """Of what was missed and is made up for no more fires at a time than there is room for: one, with a concurrency key."""
+        """Of what was missed and is made up for no more fires at a time than there is room for: one, with a concurrency key. In a
+        line a later time than the one that is in front goes back to its own place."""
+        if limit.line and plan.fires[0] != entry.nominal_ms:
+            return FirePlan((), plan.decisions, plan.fires[0])
         room = 1 if limit.key else self._room(entry)
         if len(plan.fires) <= room:
             return plan
@@ -218,16 +245,16 @@ class Volley:
 
     def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
         """Move the schedule to its next time, or take it off the timeline."""
-        entry = shot.entry
+        entry, line = shot.entry, self.books.limit_of(JobId(shot.entry.key)).line
         if plan.next_ms is not None and runs_left != 0:
             spread = entry.due_ms - entry.nominal_ms
             following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
-            self.ledger.put(following, following.due_ms, runs_left)
+            self.ledger.put(following, following.due_ms, runs_left, line)
         elif shot.plan is None or not entry.planned:
             self.ledger.drop([entry.key])
         else:
             decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
-            self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left)
+            self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, line)
 
 
 def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:

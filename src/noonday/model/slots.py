@@ -1,6 +1,7 @@
 """What an execution holds while it is handed out: one slot of each limit that it counts against.
 
-Names are those of the store: of a concurrency key, of the tenant, of the tenant in one pool, of a pool whoever uses it.
+Names are those of the store: of a concurrency key, of the tenant, of the tenant in one pool, of a pool whoever uses it. The one
+slot of a line, which is a concurrency key in order, is kept until the execution ends: also while it waits for a retry.
 """
 
 from noonday.model.view import PoolSettings, TenantSettings
@@ -14,6 +15,14 @@ OF_TENANT = "tenant"
 
 def of_key(key: str) -> str:
     return f"key/{key}"
+
+
+def of_line(key: str) -> str:
+    return f"line/{key}"
+
+
+def is_of_line(name: str) -> bool:
+    return name.startswith("line/")
 
 
 def of_tenant_in(pool: str) -> str:

@@ -9,6 +9,7 @@ from noonday.model.firing import Entry, FirePlan
 from noonday.model.ids import ExecutionId, InstanceId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
+from noonday.model.slots import SlotKey
 
 Mark = tuple[int, str]
 """A place on the timeline: (due_ms, key)."""
@@ -48,6 +49,10 @@ class Held(msgspec.Struct, frozen=True):
 
     entry: Entry
     reason: str
+    slot: SlotKey
+    """What it waits for."""
+    limit: int
+    """So many can have that at once."""
 
 
 class Fired(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """What tenants may take of what is ready: their weights, rates and caps as they are set at present, and what is held."""
 
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from noonday.model.tenancy import rate_of
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
+from noonday.ports.firing import Held
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.tokens import Ask, Tokens
 
@@ -214,13 +216,19 @@ class Allowances:
 
     async def give_back(self, shares: Shares) -> None:
         """Tokens that were taken and not used. If they cannot be given back, they are lost: a little less is started."""
+        await self._give_back({tenant: count for tenant, count in shares.rooms.items() if isinstance(tenant, str)})
+
+    async def give_back_of(self, held: Iterable[Held]) -> None:
+        """The tokens of what was claimed, and is held: nothing of it was started, and it will be claimed again."""
+        if self._rates:
+            await self._give_back(Counter(each.entry.tenant for each in held))
+
+    async def _give_back(self, counts: Mapping[str, int]) -> None:
         unused = [
             Ask(TenantId(tenant), self._rates[tenant], -count)
-            for tenant, count in shares.rooms.items()
-            if isinstance(tenant, str) and count > 0 and tenant in self._rates
+            for tenant, count in counts.items()
+            if count > 0 and tenant in self._rates
         ]
         if unused:
-            try:
+            with contextlib.suppress(TokensUnavailable):
                 await self._tokens.take(unused, self._clock.now_ms())
-            except TokensUnavailable:
-                return

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import structlog
@@ -12,11 +12,12 @@ from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_fire
 from noonday.model.ids import JobId
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Fired, Firing, Held, Planned, Shot
+from noonday.ports.firing import Fired, Firing, Planned, Shot
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.allowances import Allowances
+from noonday.scheduler.holding import Holding
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 
@@ -26,7 +27,6 @@ FLIGHTS = 3
 FLIGHT_SEC = 0.15
 """Batches are as large as this allows: whoever falls due next waits for those that are under way."""
 LEAST = 100
-HELD_RETRY_SEC = 0.5
 NO_CREDIT_SEC = 0.005
 """How soon a pool that was full is looked at again."""
 PATIENCE_MS = 25
@@ -85,10 +85,9 @@ class Dispatcher:
         """Keys of entries that are claimed and not yet fired."""
         self._in_trouble = False
         """The store did not take the last batch: it is in the index again."""
-        self._held: dict[Entry, str] = {}
+        self._held = Holding()
         self._to_seal: list[int] = []
         self._sealed_at = 0.0
-        self._held_until = 0.0
         self.on_published: Callable[[], None] = lambda: None
 
     async def run_once(self, now_ms: int) -> int:
@@ -151,9 +150,9 @@ class Dispatcher:
         """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
         return entry.key in self._in_hand or entry in self._held
 
-    def release_held(self) -> None:
-        """Something was freed: what is held may be tried at once."""
-        self._held_until = 0.0
+    def release_held(self, slots: Collection[str] | None = None) -> None:
+        """Something was freed: what is held for one of these slots (None: for any) may be tried at once."""
+        self._held.release(slots)
 
     async def _fly(self, entries: Sequence[Entry]) -> None:
         begun = self._clock.monotonic()
@@ -216,6 +215,9 @@ class Dispatcher:
             return [*await self._fire(shots[:middle]), *await self._fire(shots[middle:])]
 
     async def _follow_up(self, fired: Fired) -> None:
+        # Before others hear of what was fired: when that ends, what waits for it must be known to be held.
+        self._held.add(fired.held, self._clock.monotonic())
+        await self._allowances.give_back_of(fired.held)
         try:
             if fired.dispatches:
                 await self._publisher.publish(self._allowances.weighed(fired.dispatches))
@@ -242,17 +244,9 @@ class Dispatcher:
             self._metrics.decisions.labels("FIRED").inc(first_time)
         for outcome, count in fired.decided.items():
             self._metrics.decisions.labels(outcome).inc(count)
-        self._hold(fired.held)
-
-    def _hold(self, held: Sequence[Held]) -> None:
-        if held and not self._held:
-            self._held_until = self._clock.monotonic() + HELD_RETRY_SEC
-        for each in held:
-            self._held[each.entry] = each.reason
 
     async def _try_held_again(self) -> None:
-        if self._held and self._clock.monotonic() >= self._held_until:
-            entries, self._held = list(self._held), {}
+        if entries := self._held.take(self._ownership.partitions, self._clock.monotonic()):
             await self._index.place(entries)
 
     def _raise_what_failed(self) -> None:

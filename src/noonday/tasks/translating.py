@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import fields, replace
 
 from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
-from noonday.model.job import JobSpec, JobType, Overlap, Target, check
+from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, check
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import zone
@@ -97,6 +97,8 @@ def patched(job: JobSpec, patch: TaskPatch, now_ms: int) -> JobSpec:
     fields = {name: getattr(new, name) for name in _OF_A_TASK}
     if "ordered" in said and task.ordered != said["ordered"]:
         fields["overlap"] = new.overlap
+    if "ordering_key" in said and task.ordering_key != said["ordering_key"]:
+        fields["concurrency"] = new.concurrency
     return replace(job, **fields)
 
 
@@ -139,6 +141,7 @@ def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> J
         retry_policy=_policy_of(spec.retry),
         timeout_sec=spec.timeout_seconds,
         overlap=Overlap.BUFFER_ALL if spec.ordered else Overlap.ALLOW,
+        concurrency=None if spec.ordering_key is None else Concurrency(spec.ordering_key, 1, ordered=True),
     )
 
 
@@ -325,8 +328,12 @@ def limits_of(job: JobSpec) -> dict[str, Any]:
         delays_ms=policy.delays_ms if listed else None,
         statuses=_statuses_of(job),
     )
-    is_ordered = job.overlap is Overlap.BUFFER_ALL and not job.one_shot
-    return {"retry": retry, "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC, "ordered": is_ordered}
+    return {
+        "retry": retry,
+        "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC,
+        "ordered": job.overlap is Overlap.BUFFER_ALL and not job.one_shot,
+        "ordering_key": job.line,
+    }
 
 
 def _statuses_of(job: JobSpec) -> tuple[int, ...] | None:
@@ -351,6 +358,8 @@ def _in_task_words(flaw: Flaw, spec: TaskSpec) -> Flaw:
     head, *rest = flaw.pointer.removeprefix("/").split("/")
     if head in ("", "payload"):
         return flaw
+    if head == "concurrency":
+        return replace(flaw, pointer="/ordering_key")
     if head == "schedule":
         head = "interval" if spec.interval is not None else "cron_expression"
     steps = [_WORDS.get(head, head), *(_CAPITAL.sub("_", step).lower() for step in rest)]

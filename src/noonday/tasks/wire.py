@@ -115,6 +115,8 @@ class TaskSpec(_Said, frozen=True, kw_only=True):
     timeout_seconds: float = DEFAULT_TIMEOUT_SEC
     ordered: bool = False
     """One call at a time, in the order of their times, each after all attempts of the one before it. RECURRING only."""
+    ordering_key: str | None = None
+    """The same of all tasks that say the same key: calls of different tasks in order."""
 
 
 class TaskPatch(_Said, frozen=True, kw_only=True):
@@ -132,6 +134,7 @@ class TaskPatch(_Said, frozen=True, kw_only=True):
     retry: TaskRetry | UnsetType = UNSET
     timeout_seconds: float | UnsetType = UNSET
     ordered: bool | UnsetType = UNSET
+    ordering_key: str | UnsetType | None = UNSET
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +291,7 @@ class TaskView(_Answer, frozen=True, kw_only=True):
     retry: TaskRetry
     timeout_seconds: float
     ordered: bool = False
+    ordering_key: str | None = None
     next_execution: datetime | None
     created_at: datetime
     updated_at: datetime

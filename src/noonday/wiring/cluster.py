@@ -36,6 +36,7 @@ from noonday.drivers.redis.tokens import RedisTokens
 from noonday.model.alert import NOTICES_POOL
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
+from noonday.ports.executions import Settled
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
@@ -234,6 +235,12 @@ class Node:
         if self.scheduler:
             self.scheduler.wake()
 
+    def _on_settled(self, settled: Settled) -> None:
+        if self.scheduler and settled.freed:
+            self.scheduler.release_held(settled.freed)
+        elif settled.entries:
+            self._on_placed()
+
     def _make_leases(self, group: str) -> Leases:
         leases = leases_of(self.settings, group, self._servers.redis)
         self._opened.push_async_callback(leases.close)
@@ -251,7 +258,7 @@ class Node:
     def _make_crew(self) -> Crew:
         def recorder(partition: int) -> Any:
             made = recorder_of(partition, self.drivers, self._around)
-            made.on_settled = lambda settled: self._on_placed() if settled.entries or settled.freed else None
+            made.on_settled = self._on_settled
             return made
 
         return Crew(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)

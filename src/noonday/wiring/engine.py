@@ -152,6 +152,6 @@ class Engine:
 
 def _let_others_in(scheduler: SchedulerPart, settled: Settled) -> None:
     if settled.freed:
-        scheduler.release_held()
+        scheduler.release_held(settled.freed)
     elif settled.entries:
         scheduler.wake()

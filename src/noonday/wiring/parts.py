@@ -1,7 +1,7 @@
 """What a process may consist of: intake, scheduler, recorder, worker, each over the drivers it needs and no others."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -250,9 +250,9 @@ class SchedulerPart:
         """Something was placed that may be ready."""
         self.loops["dispatcher"].wake.set()
 
-    def release_held(self) -> None:
+    def release_held(self, slots: Collection[str]) -> None:
         """Something was freed that others wait for."""
-        self.dispatcher.release_held()
+        self.dispatcher.release_held(slots)
         self.wake()
 
     def _on_gained(self, hydrator: Hydrator, partitions: Any) -> None:

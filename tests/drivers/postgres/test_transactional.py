@@ -111,8 +111,11 @@ async def test_a_job_is_there_once_the_transaction_is_committed(
     assert (await crank.fire_one()).payload == wanted.payload
 
 
-async def test_a_job_is_stored_as_a_desk_stores_it(caller: Caller, crank: Crank, store: Store, schema: str) -> None:
-    plain, theirs = (job(spec(concurrency=Concurrency("k", 3), start_deadline_sec=9)) for _ in range(2))
+@pytest.mark.parametrize("key", [Concurrency("k", 3), Concurrency("k", 1, ordered=True)], ids=["key", "line"])
+async def test_a_job_is_stored_as_a_desk_stores_it(
+    caller: Caller, crank: Crank, store: Store, schema: str, key: Concurrency
+) -> None:
+    plain, theirs = (job(spec(concurrency=key, start_deadline_sec=9)) for _ in range(2))
     await crank.add(plain)
     async with caller.transaction():
         await add(caller, schema, theirs)

@@ -43,10 +43,11 @@ _plans = msgspec.json.Decoder(list[tuple[Job, int | None]])
 _zoned = msgspec.json.Decoder(tuple[Job, Fire])
 _careful = msgspec.json.Decoder(
     tuple[
-        list[tuple[str, str, JobId]],
+        list[tuple[str, str, JobId, tuple[str, ...]]],
         list[tuple[str, JobId, int, Limit]],
         list[Execution],
         list[tuple[str, str, int]],
+        list[tuple[str, str, str]],
     ]
 )
 
@@ -273,14 +274,16 @@ class _Fire:
         text = await self._database.value(
             SQL.careful_books, [entry.tenant for entry in fires], [entry.key for entry in fires], again
         )
-        job_of, jobs, open_, used = _careful.decode(text)
+        again_of, jobs, open_, used, heads = _careful.decode(text)
         books = Books(
             open_=open_,
             used=self._used | {(tenant, key): n for tenant, key, n in used},
             caps=self._caps,
             limits={job: limit for _, job, _, limit in jobs},
+            heads={(tenant, line): key for tenant, line, key in heads},
+            kept={x: kept for x, _, _, kept in again_of},
         )
-        volley = Volley(books, {x: (tenant, job) for x, tenant, job in job_of}, self._now_ms)
+        volley = Volley(books, {x: (tenant, job) for x, tenant, job, _ in again_of}, self._now_ms)
         touched = [(tenant, job, n) for tenant, job, n, _ in jobs]
         return volley, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
 

@@ -38,6 +38,7 @@ JOB_COLUMNS = (
 )  # fmt: skip
 FIRE_COLUMNS = (
     "due_ms", "key", "kind", "number", "nominal_ms", "partition", "tenant", "pool", "lane", "staged", "planned", "runs_left",
+    "line",
 )  # fmt: skip
 MANY = 100
 """From so many on, COPY is worth its two more round trips: it costs a third."""

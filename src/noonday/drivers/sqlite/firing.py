@@ -11,6 +11,7 @@ from noonday.drivers.sqlite.ledger import (
     caps_of,
     change_slots,
     executions_of,
+    heads_of,
     limits_of,
     open_executions,
     rows_of,
@@ -221,17 +222,19 @@ class _Fire:
             return Volley(Books(used=self.used, caps=self.caps), {}, self.now_ms)
         fires = {(s.entry.tenant, JobId(s.entry.key)) for s in careful if s.entry.kind == Kind.FIRE}
         again = [s.entry.key for s in careful if s.entry.kind == Kind.DISPATCH]
-        job_of = {
-            x: (tenant, JobId(job)) for x, tenant, job in rows_of(self.conn, SQL.jobs_of_executions, as_json(again))
-        }
+        rows = rows_of(self.conn, SQL.jobs_of_executions, as_json(again))
+        job_of = {x: (tenant, JobId(job)) for x, tenant, job, _ in rows}
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
+        lines = {(tenant, line) for tenant, job in jobs if job in limits and (line := limits[job].line)}
         books = Books(
             open_=open_executions(self.conn, sorted(job for _, job in fires)),
             used=self.used | slots_used(self.conn, slots) if slots else self.used,
             caps=self.caps,
             limits=limits,
+            heads=heads_of(self.conn, lines) if lines else None,
+            kept={x: tuple(names) for x, _, _, names in rows},
         )
         return Volley(books, job_of, self.now_ms)
 

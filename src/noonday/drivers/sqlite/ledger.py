@@ -90,6 +90,11 @@ def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict
     return dict(_limits.decode(answer_of(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))))
 
 
+def heads_of(conn: sqlite3.Connection, lines: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The key of the first fire of each of some lines."""
+    return {(tenant, line): key for tenant, line, key in rows_of(conn, SQL.heads, as_json(sorted(lines)))}
+
+
 def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotKey, int]:
     return {(tenant, key): used for tenant, key, used in rows_of(conn, SQL.slots, as_json(sorted(slots)))}
 

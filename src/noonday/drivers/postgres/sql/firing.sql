@@ -158,23 +158,32 @@ WHERE s.cap IS NOT NULL;
 SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb);
 
 -- name: careful_books
--- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots.
+-- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots, and the
+-- first fire of each line, which must be of the same moment as the slot.
 WITH again AS (
-    SELECT x.id, x.tenant, x.job_id FROM unnest($3::uuid[]) e (id) JOIN executions x ON x.id = e.id
+    SELECT x.id, x.tenant, x.job_id, coalesce(x.slots::jsonb, '[]') AS kept
+    FROM unnest($3::uuid[]) e (id) JOIN executions x ON x.id = e.id
 ), named AS (
     SELECT DISTINCT j.tenant, j.id, j.touched, j.spec::jsonb ->> 'overlap' AS overlap,
-           j.spec::jsonb -> 'concurrency' ->> 'key' AS key, (j.spec::jsonb -> 'concurrency' ->> 'limit')::integer AS most
+           j.spec::jsonb -> 'concurrency' ->> 'key' AS key, (j.spec::jsonb -> 'concurrency' ->> 'limit')::integer AS most,
+           coalesce((j.spec::jsonb -> 'concurrency' ->> 'ordered')::boolean, false) AS ordered
     FROM (SELECT * FROM unnest($1::text[], $2::uuid[]) f (tenant, id) UNION SELECT tenant, job_id FROM again) e
          JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
 )
 SELECT jsonb_build_array(
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(id, tenant, job_id)), '[]') FROM again),
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(tenant, id, touched, jsonb_build_array(overlap, key, most))), '[]') FROM named),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(id, tenant, job_id, kept)), '[]') FROM again),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(tenant, id, touched, jsonb_build_array(overlap, key, most, ordered))), '[]')
+     FROM named),
     (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
      FROM unnest($2::uuid[]) f (id) JOIN executions x ON x.job_id = f.id AND x.state < 2),
     (SELECT coalesce(jsonb_agg(jsonb_build_array(s.tenant, s.key, s.used)), '[]')
-     FROM (SELECT DISTINCT tenant, 'key/' || key AS key FROM named WHERE key IS NOT NULL) n
-          JOIN slots s ON s.tenant = n.tenant AND s.key = n.key)
+     FROM (SELECT DISTINCT tenant, CASE WHEN ordered THEN 'line/' ELSE 'key/' END || key AS key FROM named WHERE key IS NOT NULL) n
+          JOIN slots s ON s.tenant = n.tenant AND s.key = n.key),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(n.tenant, n.key, head.key)), '[]')
+     FROM (SELECT DISTINCT tenant, key FROM named WHERE ordered) n
+          CROSS JOIN LATERAL (SELECT t.key FROM timeline t
+                              WHERE t.tenant = n.tenant AND t.line = n.key AND t.due_ms IS NOT NULL
+                              ORDER BY t.due_ms, t.key LIMIT 1) head)
 )::text;
 
 -- name: pool_timeouts

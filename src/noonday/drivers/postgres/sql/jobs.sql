@@ -1,9 +1,10 @@
 -- name: add_jobs
 -- New jobs, and what they wait for.
 WITH fires AS (
-    INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
+    INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left,
+                          line)
     SELECT * FROM unnest($23::bigint[], $24::uuid[], $25::smallint[], $26::integer[], $27::bigint[], $28::smallint[], $29::text[],
-                         $30::text[], $31::smallint[], $32::smallint[], $33::smallint[], $34::integer[])
+                         $30::text[], $31::smallint[], $32::smallint[], $33::smallint[], $34::integer[], $35::text[])
 )
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
                   deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)

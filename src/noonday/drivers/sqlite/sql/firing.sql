@@ -69,8 +69,8 @@ FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN j
 SELECT json_group_array(json_array(name, settings ->> '$.timeoutSec')) FROM pools WHERE settings ->> '$.timeoutSec' IS NOT NULL;
 
 -- name: jobs_of_executions
--- Which jobs some executions belong to.
-SELECT json_group_array(json_array(x.id, x.tenant, x.job_id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+-- Which jobs some executions belong to, and which slots they have kept.
+SELECT json_group_array(json_array(x.id, x.tenant, x.job_id, json(coalesce(x.slots, '[]')))) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: dispatches
 -- What workers need to run these executions, in the order of the fields of a Dispatch.

@@ -25,15 +25,16 @@ WHERE executions.id = e.value ->> 0;
 
 -- name: put_timeline
 -- Rows of the timeline, new or changed.
-INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left)
+INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left,
+                      line)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6,
-       e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11
+       e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11, e.value ->> 12
 FROM json_each(?1) e
 WHERE true
 ON CONFLICT (key) DO UPDATE
 SET due_ms = excluded.due_ms, kind = excluded.kind, number = excluded.number, nominal_ms = excluded.nominal_ms,
     pool = excluded.pool, lane = excluded.lane, staged = excluded.staged, planned = excluded.planned,
-    runs_left = excluded.runs_left;
+    runs_left = excluded.runs_left, line = excluded.line;
 
 -- name: drop_timeline
 -- Rows that were fired or have nothing to wait for any more.
@@ -100,8 +101,19 @@ FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = 
 -- name: limits_of_jobs
 -- What watched jobs say about overlap and concurrency.
 SELECT json_group_array(json_array(j.id, json_array(j.spec ->> '$.overlap', j.spec ->> '$.concurrency.key',
-                                                    j.spec ->> '$.concurrency.limit')))
+                                                    j.spec ->> '$.concurrency.limit',
+                                                    json(iif(j.spec ->> '$.concurrency.ordered', 'true', 'false')))))
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;
+
+-- name: heads
+-- The first fire of each of some lines.
+SELECT json_group_array(json_array(tenant, line, head))
+FROM (SELECT e.value ->> 0 AS tenant, e.value ->> 1 AS line,
+             (SELECT t.key FROM timeline t INDEXED BY timeline_line
+              WHERE t.tenant = e.value ->> 0 AND t.line = e.value ->> 1 AND t.due_ms IS NOT NULL
+              ORDER BY t.due_ms, t.key LIMIT 1) AS head
+      FROM json_each(?1) e)
+WHERE head IS NOT NULL;
 
 -- name: hand_out
 -- Executions whose dispatch row was taken off the timeline.

@@ -1,0 +1,101 @@
+"""Entries that wait for a slot that others have."""
+
+from collections.abc import Collection, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from noonday.model.firing import Entry, Kind
+from noonday.model.slots import SlotKey, is_of_line
+from noonday.ports.firing import Held
+
+SOON_SEC = 0.5
+LATE_SEC = 2.0
+"""How soon what is held is tried again at first, and at the latest, if nobody says that something was freed."""
+MORE = 2
+"""Besides those that could go: some may be stale."""
+_serial = count()
+
+
+class Holding:
+    """Keeps what is held by what it waits for. Of each slot only about as many are tried again as there can be, the first ones:
+    thousands may wait for it. If none of those came back, they were stale, or not ours any more: twice as many are next."""
+
+    def __init__(self) -> None:
+        self._by_slot: dict[SlotKey, _Waiting] = {}
+        self._entries: set[Entry] = set()
+        self._next_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, entry: Entry) -> bool:
+        return entry in self._entries
+
+    def add(self, held: Sequence[Held], now: float) -> None:
+        for each in held:
+            waiting = self._by_slot.get(each.slot)
+            if waiting is None:
+                waiting = self._by_slot[each.slot] = _Waiting(is_of_line(each.slot[1]), now + SOON_SEC)
+                self._next_at = min(self._next_at, waiting.at)
+            waiting.back += 1
+            waiting.fits = 2 * each.limit + MORE
+            if each.entry not in self._entries:
+                self._entries.add(each.entry)
+                waiting.push(each.entry)
+
+    def release(self, names: Collection[str] | None = None) -> None:
+        """Something was freed: of what waits for it the first are tried at once. `names`: of these slots; None: of all."""
+        for (_, name), waiting in self._by_slot.items():
+            if names is None or name in names:
+                waiting.at, waiting.pause = 0.0, SOON_SEC
+                self._next_at = 0.0
+
+    def take(self, partitions: Collection[int], now: float) -> list[Entry]:
+        """Those to try again now."""
+        if now < self._next_at:
+            return []
+        taken: list[Entry] = []
+        for slot, waiting in list(self._by_slot.items()):
+            if waiting.at > now:
+                continue
+            if waiting.heap:
+                taken += waiting.take(partitions, now)
+            else:
+                del self._by_slot[slot]
+        self._entries.difference_update(taken)
+        self._next_at = min((waiting.at for waiting in self._by_slot.values()), default=0.0)
+        # Whoever has a partition now that is not ours any more knows it from the store.
+        return [entry for entry in taken if entry.partition in partitions]
+
+
+class _Waiting:
+    """What waits for one slot. In a line, executions that exist already go before fires."""
+
+    def __init__(self, is_line: bool, at: float) -> None:
+        self.heap: list[tuple[bool, int, str, int, Entry]] = []
+        """In the order of time; a number of its own tells apart two entries of one key."""
+        self.at = at
+        self.pause = SOON_SEC
+        self.fits = 1
+        self.back = 0
+        """How many were held since the last try."""
+        self._is_line = is_line
+        self._tried = 0
+        self._most = 0
+
+    def push(self, entry: Entry) -> None:
+        is_last = self._is_line and entry.kind == Kind.FIRE
+        heappush(self.heap, (is_last, entry.due_ms, entry.key, next(_serial), entry))
+
+    def take(self, partitions: Collection[int], now: float) -> list[Entry]:
+        """The next ones, and what is not ours any more before them."""
+        went = self.back < self._tried
+        self.pause = SOON_SEC if went or not self._tried else min(2 * self.pause, LATE_SEC)
+        self._most = self.fits if self.back else max(self.fits, 2 * self._most)
+        self.at, self.back, self._tried = now + self.pause, 0, 0
+        taken: list[Entry] = []
+        while self.heap and self._tried < self._most:
+            entry = heappop(self.heap)[-1]
+            taken.append(entry)
+            self._tried += entry.partition in partitions
+        return taken

@@ -1,0 +1,443 @@
+"""Executions of different jobs in order: one at a time, each after the one before it has ended."""
+
+from asyncio import gather
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+
+from noonday.intake import edits
+from noonday.model.execution import OPEN, Outcome, State
+from noonday.model.firing import Kind
+from noonday.model.ids import TenantId
+from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Job, JobSpec, Overlap
+from noonday.model.message import Dispatch
+from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.slots import of_line
+from noonday.ports.archive import Slots
+from noonday.ports.jobs import Change, Fire
+from tests.support.crank import Crank
+from tests.support.factories import (
+    HOUR,
+    MINUTE,
+    NOW_MS,
+    SECOND,
+    TENANT,
+    WORKER,
+    audit,
+    every,
+    failure,
+    instant,
+    job,
+    report,
+    spec,
+)
+
+LINE = Concurrency("customer-42", 1, ordered=True)
+SLOT = of_line(LINE.key)
+RETRIES = RetryPolicy(max_attempts=2, backoff=Backoff.FIXED, initial_delay_ms=MINUTE)
+
+
+def in_line(of: JobSpec | None = None, *, at_ms: int = NOW_MS, line: Concurrency | None = LINE, **said: object) -> Job:
+    wanted = msgspec.structs.replace(of or spec(), concurrency=line, retry_policy=RETRIES)
+    return job(wanted, now_ms=at_ms, **said)
+
+
+async def run(crank: Crank) -> list[str]:
+    """Everything that is due, the last first, each ended before the next is fired. Answers whose they were."""
+    ran = []
+    while dispatches := (await crank.fire((await crank.due())[::-1])).dispatches:
+        await crank.settle(*map(report, dispatches))
+        ran += [dispatch.job_id for dispatch in dispatches]
+    return ran
+
+
+async def fail(crank: Crank, of: Dispatch, **said: object) -> None:
+    await crank.settle(report(of, Outcome.FAILED, failure=failure(**said)))
+
+
+async def used(crank: Crank, slot: str = SLOT) -> int:
+    return (await crank.store.archive.slots([(TENANT, slot)])).get((TENANT, slot), Slots(0, None)).used
+
+
+async def test_jobs_of_one_line_run_in_the_order_of_their_times(crank: Crank) -> None:
+    times = [5, 3, 9, 1, 7]
+    jobs = {at: in_line(at_ms=NOW_MS + at) for at in times}
+    await crank.add(*jobs.values())
+    crank.now_ms = NOW_MS + MINUTE
+    assert await run(crank) == [jobs[at].id for at in sorted(times)]
+
+
+async def test_of_equal_times_the_one_that_was_created_earlier_is_first(crank: Crank) -> None:
+    jobs = [in_line() for _ in range(4)]
+    await crank.add(*reversed(jobs))
+    assert await run(crank) == [one.id for one in jobs]
+
+
+async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Crank) -> None:
+    first, second = in_line(), in_line(at_ms=NOW_MS + 1)
+    await crank.add(first, second)
+    crank.now_ms = NOW_MS + MINUTE
+    (late,) = [entry for entry in await crank.due() if entry.key == second.id]
+    fired = await crank.fire([late])
+    assert fired.dispatches == ()
+    (held,) = fired.held
+    assert (held.entry, held.slot, held.limit) == (late, (TENANT, SLOT), 1)
+    assert "turn" in held.reason
+    assert LINE.key in held.reason
+
+
+async def test_one_whose_time_has_not_come_holds_nobody_up(crank: Crank) -> None:
+    await crank.add(in_line(at_ms=NOW_MS + HOUR))
+    second = in_line()
+    await crank.add(second)
+    assert await run(crank) == [second.id]
+
+
+async def test_lines_of_other_keys_and_tenants_and_plain_keys_are_apart(crank: Crank) -> None:
+    await crank.add(in_line(), in_line())
+    await crank.add(in_line(line=Concurrency("another", 1, ordered=True)))
+    await crank.add(in_line(line=Concurrency(LINE.key, 1)))
+    await crank.add(in_line(tenant=TenantId("other")))
+    assert len((await crank.fire()).dispatches) == 4
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK, Outcome.FORGOTTEN])
+async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, outcome: Outcome) -> None:
+    first, second = in_line(), in_line(at_ms=NOW_MS + 1)
+    await crank.add(first, second)
+    crank.now_ms = NOW_MS + 1
+    dispatch = await crank.fire_one()
+    settled = await crank.settle(report(dispatch, outcome, failure=failure(), snooze_ms=MINUTE))
+    assert settled.freed == ()
+    assert (await crank.look(dispatch)).slots == (SLOT,)
+    fires = [entry for entry in await crank.due() if entry.kind == Kind.FIRE]
+    assert (await crank.fire(fires)).dispatches == ()
+    again = await crank.fire_one(at_ms=NOW_MS + HOUR)
+    assert (again.execution_id, again.number) == (dispatch.execution_id, 2)
+    assert await used(crank) == 1
+    await crank.settle(report(again))
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_one_that_is_given_up_lets_the_next_go(crank: Crank) -> None:
+    await crank.add(in_line(), in_line())
+    await fail(crank, await crank.fire_one(), retryable=False)
+    assert (await crank.fire_one()).number == 1
+    assert await used(crank) == 1
+
+
+async def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    dispatch = await crank.fire_one()
+    await fail(crank, dispatch)
+    await crank.change(first, lambda before: edits.cancel_execution(before, dispatch.execution_id, "enough", audit()))
+    assert await used(crank) == 0
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_to_delete_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await fail(crank, await crank.fire_one())
+    await crank.change(first, lambda before: edits.delete(before, crank.now_ms, audit()))
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_one_that_is_paused_before_its_time_holds_nobody_up(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await crank.change(first, lambda before: edits.pause(before, NOW_MS, audit()))
+    running = await crank.fire_one()
+    assert running.job_id == second.id
+    await crank.change(first, lambda before: edits.resume(before, NOW_MS + 1, audit()))
+    assert (await crank.fire(at_ms=NOW_MS + SECOND)).dispatches == ()
+    await crank.settle(report(running))
+    assert (await crank.fire_one()).job_id == first.id
+
+
+async def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await fail(crank, await crank.fire_one())
+    await crank.change(first, lambda before: edits.pause(before, crank.now_ms, audit()))
+    running = await crank.fire_one()
+    assert running.job_id == second.id
+    await crank.change(first, lambda before: edits.resume(before, crank.now_ms + 1, audit()))
+    assert (await crank.fire(at_ms=NOW_MS + HOUR)).dispatches == ()
+    await crank.settle(report(running))
+    assert [(d.job_id, d.number) for d in (await crank.fire()).dispatches] == [(first.id, 2)]
+    assert await used(crank) == 1
+
+
+async def test_one_that_fails_while_it_is_paused_lets_the_next_go(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.STARTED))
+    await crank.change(first, lambda before: edits.pause(before, crank.now_ms, audit()))
+    assert (await crank.fire()).dispatches == ()
+    await fail(crank, dispatch)
+    assert (await crank.look(dispatch)).slots == ()
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    other = msgspec.structs.replace(first.spec, concurrency=Concurrency("another", 1, ordered=True))
+    await crank.change(first, lambda before: edits.replace(before, other, None, NOW_MS, None))
+    crank.now_ms += SECOND
+    assert {d.job_id for d in (await crank.fire()).dispatches} == {first.id, second.id}
+    assert (await used(crank), await used(crank, of_line("another"))) == (1, 1)
+
+
+@pytest.mark.parametrize("line", [None, Concurrency("another", 1, ordered=True)], ids=["none", "another"])
+async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
+    crank: Crank, line: Concurrency | None
+) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await fail(crank, await crank.fire_one())
+    other = msgspec.structs.replace(first.spec, concurrency=line, run_at=instant(NOW_MS))
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    assert (await crank.fire_one()).job_id == second.id
+    assert [d.job_id for d in (await crank.fire(at_ms=NOW_MS + HOUR)).dispatches] == [first.id]
+    assert await used(crank) == 1
+
+
+async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_line(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await fail(crank, await crank.fire_one())
+    other = msgspec.structs.replace(first.spec, name="new", run_at=instant(NOW_MS))
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    assert (await crank.fire()).dispatches == ()
+    assert await used(crank) == 1
+
+
+async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it_is_handed_out_again(
+    crank: Crank,
+) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.STARTED))
+    other = msgspec.structs.replace(
+        first.spec, concurrency=Concurrency("another", 1, ordered=True), run_at=instant(NOW_MS)
+    )
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    await fail(crank, dispatch)
+    again = await crank.fire(at_ms=NOW_MS + HOUR)
+    assert [d.execution_id for d in again.dispatches] == [dispatch.execution_id]
+    assert (await used(crank), await used(crank, of_line("another"))) == (0, 1)
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_a_recurring_job_takes_its_turns_among_the_others(crank: Crank) -> None:
+    recurring = in_line(every(catch_up=CatchUp(CatchUpPolicy.ALL), end_at=instant(NOW_MS + 2 * MINUTE)))
+    between = [in_line(at_ms=NOW_MS + at * SECOND) for at in (30, 90)]
+    await crank.add(recurring, *between)
+    crank.now_ms = NOW_MS + HOUR
+    assert await run(crank) == [recurring.id, between[0].id, recurring.id, between[1].id, recurring.id]
+
+
+async def test_a_made_up_occurrence_is_in_line_with_its_own_time(crank: Crank) -> None:
+    recurring = in_line(every(catch_up=CatchUp(CatchUpPolicy.LATEST), end_at=instant(NOW_MS + 2 * MINUTE)))
+    between = in_line(at_ms=NOW_MS + 90 * SECOND)
+    await crank.add(recurring, between)
+    crank.now_ms = NOW_MS + HOUR
+    ran = [nominal for _ in range(4) for nominal in await _nominals(crank)]
+    assert ran == [NOW_MS + 90 * SECOND, NOW_MS + 2 * MINUTE]
+
+
+async def _nominals(crank: Crank) -> list[int]:
+    dispatches = (await crank.fire()).dispatches
+    await crank.settle(*map(report, dispatches))
+    return [dispatch.nominal_ms for dispatch in dispatches]
+
+
+async def test_one_that_is_sent_again_does_not_wait_for_the_whole_line(crank: Crank) -> None:
+    jobs = [in_line() for _ in range(4)]
+    await crank.add(*jobs)
+    dead = await crank.fire_one()
+    await fail(crank, dead, retryable=False)
+    running = await crank.fire_one()
+    row = await crank.look(dead)
+    applied = await crank.change(jobs[0], lambda before: edits.retry_dead(before, row, crank.now_ms, None))
+    (new,) = applied.entries
+    assert (await crank.fire()).dispatches == ()
+    await crank.settle(report(running))
+    again = await crank.fire_one()
+    assert again.execution_id == new.key
+    await crank.settle(report(again))
+    assert await run(crank) == [one.id for one in jobs[2:]]
+
+
+async def test_one_that_would_wait_for_its_own_job_keeps_its_place(crank: Crank) -> None:
+    """Else it would be made, and wait among those that exist, while the next of the line overtakes it."""
+    recurring = in_line(every(overlap=Overlap.BUFFER_ALL))
+    other = in_line(at_ms=NOW_MS + 1)
+    await crank.add(recurring, other)
+    triggered = await crank.change(recurring, lambda before: edits.trigger(before, "k", NOW_MS, audit()))
+    fires = [entry for entry in await crank.due() if entry.kind == Kind.FIRE]
+    assert len((await crank.fire(fires)).held) == 1
+    crank.now_ms = NOW_MS + SECOND
+    by_hand = await crank.fire_one()
+    assert by_hand.execution_id == triggered.entries[0].key
+    await crank.settle(report(by_hand))
+    crank.now_ms = NOW_MS + SECOND
+    assert (await run(crank))[:2] == [recurring.id, other.id]
+
+
+async def test_a_fire_that_is_only_decided_against_takes_no_slot(crank: Crank) -> None:
+    expired = in_line(spec(start_deadline_sec=5))
+    second = in_line(at_ms=NOW_MS + 1)
+    await crank.add(expired, second)
+    crank.now_ms = NOW_MS + MINUTE
+    assert [d for _ in range(2) for d in await run(crank)] == [second.id]
+    assert await used(crank) == 0
+
+
+async def test_a_one_shot_leaves_the_line_when_it_is_fired(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await crank.settle(report(await crank.fire_one()))
+    assert await crank.fire_row(first) is None
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_a_fire_that_is_put_back_is_in_line_again(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    await crank.change(first, Change(fire=Fire(NOW_MS, None)))
+    await crank.change(first, Change(fire=Fire(NOW_MS, NOW_MS)))
+    assert await run(crank) == [first.id, second.id]
+
+
+async def test_a_lost_worker_keeps_the_line_for_the_retry(crank: Crank) -> None:
+    first, second = in_line(), in_line()
+    await crank.add(first, second)
+    dispatch = await crank.fire_one()
+    await crank.settle(report(dispatch, Outcome.STARTED))
+    await crank.store.executions.lose_workers([WORKER], crank.now_ms)
+    again = await crank.fire_one(at_ms=NOW_MS + HOUR)
+    assert again.execution_id == dispatch.execution_id
+    await crank.settle(report(again))
+    assert (await crank.fire_one()).job_id == second.id
+
+
+async def test_of_many_who_fire_at_the_same_time_the_first_of_the_line_goes(crank: Crank) -> None:
+    jobs = [in_line() for _ in range(12)]
+    await crank.add(*jobs)
+    ran: list[str] = []
+    out: list[Dispatch] = []
+    for _ in range(40):
+        due = await crank.due()
+        ending = crank.settle(*map(report, out))
+        *fired, _ = await gather(*[crank.fire([each]) for each in reversed(due)], ending)
+        out = [dispatch for each in fired for dispatch in each.dispatches]
+        assert len(out) <= 1
+        ran += [dispatch.job_id for dispatch in out]
+    assert ran == [one.id for one in jobs]
+
+
+class Lives:
+    """Jobs in two lines, people who edit them, and workers to whom anything may happen."""
+
+    LINES = (LINE, Concurrency("b", 1, ordered=True))
+
+    def __init__(self, crank: Crank, seed: int) -> None:
+        self.crank = crank
+        self.random = Random(seed)
+        self.handed_out: dict[str, Dispatch] = {}
+        self.jobs = [self._any(NOW_MS + self.random.randrange(30) * SECOND) for _ in range(10)]
+
+    def _any(self, at_ms: int) -> Job:
+        random = self.random
+        made = spec()
+        if random.random() < 0.3:
+            policy = CatchUp(random.choice(list(CatchUpPolicy)))
+            end_at = instant(NOW_MS + MINUTE)
+            made = every(random.choice([7, 11]), overlap=random.choice(list(Overlap)), catch_up=policy, end_at=end_at)
+        return in_line(made, at_ms=at_ms, line=random.choice(self.LINES))
+
+    async def turn(self) -> None:
+        self.crank.now_ms += self.random.randrange(2 * SECOND)
+        await self.fire()
+        chance = self.random.random()
+        if chance < 0.1:
+            await self.crank.store.executions.lose_workers([WORKER], self.crank.now_ms)
+        elif chance < 0.3:
+            await self.meddle()
+        else:
+            await self.report_some(list(Outcome))
+
+    async def fire(self) -> None:
+        due = await self.crank.due()
+        self.random.shuffle(due)
+        fired = await self.crank.fire(due)
+        for each in fired.dispatches:
+            self.handed_out[each.execution_id] = each
+
+    async def report_some(self, outcomes: list[Outcome], share: float = 0.7) -> None:
+        chosen = [each for each in self.handed_out.values() if self.random.random() < share]
+        now_ms = self.crank.now_ms
+        await self.crank.settle(
+            *[
+                report(
+                    each,
+                    self.random.choice(outcomes),
+                    failure=failure(),
+                    snooze_ms=SECOND,
+                    started_ms=now_ms,
+                    ended_ms=now_ms,
+                )
+                for each in chosen
+            ]
+        )
+
+    async def meddle(self) -> None:
+        one, now_ms = self.random.choice(self.jobs), self.crank.now_ms
+        row = await self.crank.store.archive.find_job(TENANT, one.id)
+        assert row is not None
+        if row.job.state.name == "PAUSED":
+            await self.crank.change(one, lambda before: edits.resume(before, now_ms, audit()), now_ms - HOUR)
+        elif self.random.random() < 0.5:
+            moved = msgspec.structs.replace(row.job.spec, concurrency=self.random.choice(self.LINES))
+            await self.crank.change(one, lambda before: edits.replace(before, moved, None, now_ms, None), now_ms - HOUR)
+        elif row.fire and row.fire.due_ms is not None:
+            await self.crank.change(one, lambda before: edits.pause(before, now_ms, audit()), now_ms - HOUR)
+
+    async def check(self) -> None:
+        found = [each for one in self.jobs for each in await self.crank.all_of(one)]
+        held = Counter(name for each in found if each.state in OPEN for name in each.slots)
+        for line in self.LINES:
+            assert held[of_line(line.key)] == await used(self.crank, of_line(line.key))
+            assert held[of_line(line.key)] <= 1
+        for each in found:
+            if each.fired_ms is not None and each.state in OPEN:
+                assert len(each.slots) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_one_of_a_line_is_out_at_a_time_and_everything_ends(crank: Crank, seed: int) -> None:
+    lives = Lives(crank, seed)
+    await crank.add(*lives.jobs)
+    for _ in range(60):
+        await lives.turn()
+        await lives.check()
+    for one in lives.jobs:
+        await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()), NOW_MS)
+    for _ in range(300):
+        await lives.fire()
+        await lives.check()
+        await lives.report_some([Outcome.SUCCEEDED], 1.0)
+        crank.now_ms += SECOND
+        if not await crank.timeline():
+            break
+    assert await crank.timeline() == []
+    states = {each.state for one in lives.jobs for each in await crank.all_of(one)}
+    assert states <= {State.SUCCEEDED, State.CANCELLED, State.EXPIRED, State.DEAD}

@@ -1,0 +1,112 @@
+"""Of what is held only so much is tried again as could go."""
+
+import msgspec
+
+from noonday.model.firing import Entry, Kind
+from noonday.model.ids import PARTITIONS
+from noonday.model.slots import SlotKey, of_key, of_line
+from noonday.ports.firing import Held
+from noonday.scheduler.holding import LATE_SEC, MORE, SOON_SEC, Holding
+from tests.support.factories import NOW_MS, TENANT, entry
+
+KEY: SlotKey = (TENANT, of_key("k"))
+LINE: SlotKey = (TENANT, of_line("k"))
+ALL = range(PARTITIONS)
+
+
+def held(*entries: Entry, slot: SlotKey = KEY, limit: int = 1) -> list[Held]:
+    return [Held(each, "full", slot, limit) for each in entries]
+
+
+def entries(count: int) -> list[Entry]:
+    return [entry(due_ms=NOW_MS + n) for n in range(count)]
+
+
+def test_nothing_is_tried_again_at_once() -> None:
+    holding = Holding()
+    holding.add(held(*entries(3)), 0)
+    assert holding.take(ALL, SOON_SEC / 2) == []
+    assert len(holding.take(ALL, SOON_SEC)) == 3
+    assert len(holding) == 0
+
+
+def test_the_first_are_tried_again_and_the_rest_stay() -> None:
+    holding, waiting = Holding(), entries(1_000)
+    holding.add(held(*reversed(waiting), limit=3), 0)
+    assert holding.take(ALL, SOON_SEC) == waiting[: 6 + MORE]
+    assert waiting[0] not in holding
+    assert all(each in holding for each in waiting[6 + MORE :])
+
+
+def test_one_that_is_held_twice_is_tried_once() -> None:
+    holding, (one,) = Holding(), entries(1)
+    holding.add(held(one, one), 0)
+    assert holding.take(ALL, SOON_SEC) == [one]
+
+
+def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
+    holding = Holding()
+    theirs, ours = entries(2), entries(2)
+    holding.add(held(*theirs), 0)
+    holding.add(held(*ours, slot=LINE), 0)
+    holding.release([LINE[1]])
+    assert holding.take(ALL, 0) == ours
+    holding.release()
+    assert holding.take(ALL, 0) == theirs
+
+
+def test_if_nothing_comes_back_twice_as_many_are_next() -> None:
+    """Those that were tried were stale, or wait in the index for something else."""
+    holding, waiting = Holding(), entries(1_000)
+    holding.add(held(*waiting), 0)
+    sizes = [len(holding.take(ALL, at * SOON_SEC)) for at in range(1, 5)]
+    assert sizes == [4, 8, 16, 32]
+
+
+def test_what_comes_back_each_time_is_tried_less_often() -> None:
+    holding, waiting = Holding(), entries(100)
+    holding.add(held(*waiting), 0)
+    times = []
+    for tick in range(100):
+        if taken := holding.take(ALL, tick / 10):
+            assert taken == waiting[:4]
+            times.append(tick / 10)
+            holding.add(held(*taken), tick / 10)
+    assert times == [SOON_SEC, 1.0, 2.0, 4.0, 6.0, 8.0]
+    assert times[-1] - times[-2] == LATE_SEC
+
+
+def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
+    holding, waiting = Holding(), entries(100)
+    holding.add(held(*waiting), 0)
+    now = SOON_SEC
+    for n in range(10):
+        taken = holding.take(ALL, now)
+        assert taken == waiting[n : n + 4]
+        holding.add(held(*taken[1:]), now)
+        now += SOON_SEC
+
+
+def test_what_is_not_ours_any_more_does_not_stand_in_the_way() -> None:
+    holding, waiting = Holding(), entries(50)
+    holding.add(held(*waiting), 0)
+    ours = waiting[-1].partition
+    assert holding.take({ours}, SOON_SEC) == [each for each in waiting if each.partition == ours][:4]
+    assert waiting[0] not in holding
+
+
+def test_two_entries_of_one_key_may_differ_in_anything() -> None:
+    holding, (one,) = Holding(), entries(1)
+    moved = msgspec.structs.replace(one, pool="another")
+    holding.add(held(one, moved), 0)
+    assert holding.take(ALL, SOON_SEC) == [one, moved]
+
+
+def test_in_a_line_what_exists_already_goes_before_fires() -> None:
+    holding, fires = Holding(), entries(50)
+    again = entry(due_ms=NOW_MS + 1_000, kind=Kind.DISPATCH)
+    holding.add(held(*fires, again, slot=LINE), 0)
+    assert holding.take(ALL, SOON_SEC) == [again, *fires[:3]]
+    plain = Holding()
+    plain.add(held(*fires, again), 0)
+    assert plain.take(ALL, SOON_SEC) == fires[:4]
