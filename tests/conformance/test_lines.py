@@ -208,6 +208,21 @@ async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
     assert await used(crank) == 1
 
 
+async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_for_it(crank: Crank) -> None:
+    recurring = in_line(every(60))
+    await crank.add(recurring)
+    dispatch = await crank.fire_one()
+    await fail(crank, dispatch)
+    other = msgspec.structs.replace(recurring.spec, concurrency=None, overlap=Overlap.CANCEL_OTHER)
+    await crank.change(recurring, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    crank.now_ms = NOW_MS + MINUTE
+    following = [shot for shot in await crank.due() if shot.kind == Kind.FIRE]
+    fired = await crank.fire(following)
+    waits = await crank.fire()
+    (run,) = (*fired.dispatches, *waits.dispatches)
+    assert run.nominal_ms == NOW_MS + MINUTE
+
+
 async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_line(crank: Crank) -> None:
     first, second = in_line(), in_line()
     await crank.add(first, second)

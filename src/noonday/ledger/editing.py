@@ -65,7 +65,8 @@ class Edit:
         stays = (of_line(line),) if line and self.job.state is not JobState.PAUSED else ()
         for row in self.before.open:
             if row.fired_ms is None and row.slots and row.slots != stays:
-                now = self._rows[row.id] = msgspec.structs.replace(row, slots=())
+                watch = row.watch | watch_of(self.job.spec)
+                now = self._rows[row.id] = msgspec.structs.replace(row, slots=(), watch=watch)
                 self.ledger.settle(row, now, "")
 
     def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
