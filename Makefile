@@ -30,6 +30,7 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m compileall -qq src
 	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n)
