@@ -344,7 +344,9 @@ class Cluster:
         """What the handlers wrote down, in order."""
         if not self.log.exists():
             return []
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        # The last one may be half written: somebody is writing.
+        whole, _, _ = self.log.read_text().rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if what in (None, line["what"]) and (job is None or job["jobId"] == line["job"])]
 
     async def started(self, job: Job, times: int = 1) -> dict[str, Any]:
