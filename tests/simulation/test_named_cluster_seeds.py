@@ -824,3 +824,45 @@ def test_events_partitions_added() -> None:
     simulation = play(story)
     assert_ran_once(simulation, 16)
     assert lost(simulation) == 0
+
+
+@pytest.mark.parametrize("away_sec", [2.0, 3.6, 5.5])
+def test_store_away_between_ticks(away_sec: float) -> None:
+    """The store is away for a moment, again and again, while workers run: a batch that is tried often has its ticks once."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 8, do="sleep", sec=60)
+        await all_told(simulation, 8)
+        for _ in range(5):
+            await simulation.away("store", away_sec)
+            await asyncio.sleep(4.5)
+        assert lost(simulation) == 0
+
+    simulation = play(story)
+    assert_ran_once(simulation, 8)
+    assert lost(simulation) == 0
+
+
+def test_tick_answers_lost() -> None:
+    """The log has each tick of the recorders, and the answer is lost: what is sent again is the same tick."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        def cut(process: Process, verb: str, done: bool) -> bool:
+            if done and verb == "report" and process.name.startswith("recorder"):
+                wire = (process.name, "kafka")
+                simulation.network.cuts.add(wire)
+                simulation.world.loop.call_later(0.01, simulation.network.cuts.discard, wire)
+            return False
+
+        await create_some(simulation, 8, do="sleep", sec=60)
+        await all_told(simulation, 8)
+        simulation.network.watchers.append(cut)
+        await asyncio.sleep(40)
+        simulation.network.watchers.remove(cut)
+        ticks = [entry for log in simulation.broker.log for entry in log if isinstance(entry, Tick)]
+        assert max(Counter((tick.recorder, tick.number) for tick in ticks).values()) > 6
+        assert lost(simulation) == 0
+
+    simulation = play(story)
+    assert_ran_once(simulation, 8)
+    assert lost(simulation) == 0

@@ -20,28 +20,30 @@ class Figures(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Recent:
-    """What one recorder has read lately."""
+    """What one recorder has read lately. A value: `with_ended` returns another one, which is kept if the batch is committed."""
 
-    def __init__(self) -> None:
-        self._seconds: dict[int, tuple[int, Counter[int]]] = {}
+    def __init__(self, seconds: dict[int, tuple[int, Counter[int]]] | None = None) -> None:
+        self._seconds = seconds or {}
 
-    def note(self, latenesses: Iterable[int | None], now_ms: int) -> None:
+    def with_ended(self, latenesses: Iterable[int | None], now_ms: int) -> "Recent":
         """Runs that ended: by how many ms each began too late, None if it did not begin."""
-        second = now_ms // 1000
-        ended, late = self._seconds.get(second, (0, Counter()))
+        second, oldest = now_ms // 1000, _oldest(now_ms)
+        ended, former = self._seconds.get(second, (0, Counter()))
+        late = former.copy()
         for each in latenesses:
             ended += 1
             if each is not None:
                 late[_class_of(each)] += 1
-        self._seconds[second] = (ended, late)
+        kept = {at: each for at, each in self._seconds.items() if at >= oldest}
+        return Recent(kept | {second: (ended, late)})
 
     def figures(self, now_ms: int) -> Figures:
-        oldest = now_ms // 1000 - WINDOW_SEC + 1
-        self._seconds = {second: each for second, each in self._seconds.items() if second >= oldest}
+        oldest = _oldest(now_ms)
+        lately = [each for second, each in self._seconds.items() if second >= oldest]
         late: Counter[int] = Counter()
-        for _, each in self._seconds.values():
+        for _, each in lately:
             late.update(each)
-        return Figures(now_ms, sum(ended for ended, _ in self._seconds.values()), dict(late))
+        return Figures(now_ms, sum(ended for ended, _ in lately), dict(late))
 
 
 def overview_of(all_figures: Sequence[Figures], now_ms: int) -> dict[str, object]:
@@ -63,6 +65,11 @@ def rate_per_sec(all_figures: Sequence[Figures], now_ms: int) -> float:
 def _fresh(all_figures: Sequence[Figures], now_ms: int) -> list[Figures]:
     """What was said longer ago than a window says nothing any more."""
     return [figures for figures in all_figures if figures.at_ms > now_ms - WINDOW_SEC * 1000]
+
+
+def _oldest(now_ms: int) -> int:
+    """The first second of the window."""
+    return now_ms // 1000 - WINDOW_SEC + 1
 
 
 def _percentile(late: Counter[int], percent: int) -> int | None:

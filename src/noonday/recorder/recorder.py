@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
+import uuid_utils
 
 from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import InstanceId, WorkerId
+from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
 from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
 from noonday.model.recent import Recent
 from noonday.ports.bus import Bus, LogBatch
@@ -26,7 +28,6 @@ from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.recorder")
 TICK_SEC = 5.0
-TICKS_TO_JUDGE = 6
 BATCH = 5_000
 FEW = 100
 LINGER_SEC = 0.01
@@ -54,7 +55,6 @@ class Recorder:
         tracing: Tracing,
         hint_ahead_ms: int,
     ) -> None:
-        self._instance = instance
         self._partition = partition
         self._executions = executions
         self._health = HealthKeeper(endpoints, clock)
@@ -66,12 +66,12 @@ class Recorder:
         self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
         self._place: Place | None = None
-        self._ticks = 0
-        """Ticks of our own that we have read."""
-        self._silent_since: dict[WorkerId, int] = {}
-        """For each worker how many of our ticks we had read when it last spoke."""
-        self._last_words: dict[WorkerId, deque[tuple[float, list[Report]]]] = {}
-        """What was read of each worker lately, and when."""
+        # Whoever has a partition again counts anew: ticks of an earlier time, read late, must not count with those of now.
+        self._author = InstanceId(f"{instance}/{uuid_utils.uuid4().hex[:8]}")
+        self._ticks_acked = 0
+        self._liveness = Liveness(self._author)
+        self._last_words: dict[WorkerId, deque[tuple[int, float, list[Report]]]] = {}
+        """What was read of each worker lately: (offset of the batch, when it was first read, reports)."""
         self._judged_at = 0
         self._recent = Recent()
         self._under_way: asyncio.Future[None] | None = None
@@ -134,24 +134,29 @@ class Recorder:
                 self._under_way.exception()
 
     async def tick_forever(self) -> None:
-        """Each tick 5 s after the former was acknowledged. A tick carries the store's time."""
-        number = 0
+        """Each tick 5 s after the former was acknowledged. A tick carries the store's time.
+
+        A tick whose acknowledgement is lost is sent again under its number: the log may have it twice, and it counts once.
+        """
         while True:
-            number += 1
-            await self._bus.report(self._partition, [Tick(self._instance, number, self._clock.now_ms())])
+            await self._bus.report(self._partition, [Tick(self._author, self._ticks_acked + 1, self._clock.now_ms())])
+            self._ticks_acked += 1
             await self._clock.sleep(TICK_SEC)
 
-    async def _apply(self, batch: LogBatch) -> None:
+    async def _apply(self, batch: LogBatch, settle: Sequence[LogEntry] | None = None) -> None:
+        """Settle a batch, or what stands in for its entries. Whatever is counted is counted once the store has committed it."""
         assert self._place is not None
-        reports, signs, tick_ms = self._sort(batch.entries)
+        reports, signs, tick_ms = _sort(batch.entries if settle is None else settle)
+        heard = self._liveness.read(batch.entries)
+        recent = self._with_ended(reports)
         now = Place(
             self._partition,
             self._place.era,
             batch.next_offset,
             tick_ms or self._place.tick_ms,
-            self._figures(reports),
+            msgspec.json.encode(recent.figures(self._clock.now_ms())).decode(),
         )
-        self._remember(reports)
+        self._remember(batch.offset, reports)
         spans = self._tracing.settling(reports)
         try:
             if any(report.account is not None for report in reports):
@@ -165,19 +170,22 @@ class Recorder:
             await self._isolate(batch, error)
             return
         self._place = now
+        self._liveness.note(heard)
+        self._recent = recent
         self._tracing.settled(spans, settled.refused)
-        await self._follow_up(settled)
-        await self._health.note(reports)
+        try:
+            await self._follow_up(settled)
+        finally:
+            await self._health.note(reports)
 
-    def _figures(self, reports: Sequence[Report]) -> str:
-        now_ms = self._clock.now_ms()
+    def _with_ended(self, reports: Sequence[Report]) -> Recent:
         ends = (report for report in reports if report.outcome != Outcome.STARTED)
-        self._recent.note((report.late_ms if report.started_ms else None for report in ends), now_ms)
-        return msgspec.json.encode(self._recent.figures(now_ms)).decode()
+        late = (report.late_ms if report.started_ms else None for report in ends)
+        return self._recent.with_ended(late, self._clock.now_ms())
 
-    def _remember(self, reports: Sequence[Report]) -> None:
+    def _remember(self, offset: int, reports: Sequence[Report]) -> None:
         """Whoever gets these dispatches again need not run them. Their worker says so before its next report, unless it died:
-        then we do. Where no claim lapses, nobody has to know."""
+        then we do, also while the store is away. Where no claim lapses, nobody has to know."""
         if not reports or self._signals.lapse_sec == math.inf:
             return
         now = self._clock.monotonic()
@@ -186,18 +194,20 @@ class Recorder:
             by_worker.setdefault(report.worker_id, []).append(report)
         for worker, said in by_worker.items():
             last = self._last_words.setdefault(worker, deque())
-            while last and last[0][0] < now - SILENT_SEC:
+            while last and last[0][1] < now - SILENT_SEC:
                 last.popleft()
-            last.append((now, said))
+            # A batch that is read again, because the store did not take it, is not remembered twice.
+            read_at = last.pop()[1] if last and last[-1][0] == offset else now
+            last.append((offset, read_at, said))
 
     async def _tell_for_the_silent(self) -> None:
         now = self._clock.monotonic()
-        silent = [worker for worker, last in self._last_words.items() if last[-1][0] < now - SILENT_SEC]
+        silent = [worker for worker, last in self._last_words.items() if last[-1][1] < now - SILENT_SEC]
         if silent:
             names = [
                 (report.execution_id, report.dispatch)
                 for worker in silent
-                for _, said in self._last_words[worker]
+                for _, _, said in self._last_words[worker]
                 for report in said
             ]
             await self._signals.told(names)
@@ -213,7 +223,6 @@ class Recorder:
             return
         culprit = batch.entries[0]
         log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error))
-        self._metrics.refused.labels("unreadable").inc()
         await self._bus.bury(culprit, repr(error))
         harmless: tuple[LogEntry, ...] = ()
         if isinstance(culprit, Report):
@@ -231,48 +240,34 @@ class Recorder:
                     payload_bytes=culprit.payload_bytes,
                 ),
             )
-        await self._apply(LogBatch(batch.offset, batch.next_offset, harmless))
-
-    def _sort(self, entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:
-        reports: list[Report] = []
-        signs: list[Hello | Beat | Bye] = []
-        tick_ms = 0
-        for entry in entries:
-            if isinstance(entry, Report):
-                reports.append(entry)
-            elif isinstance(entry, Tick):
-                tick_ms = entry.store_ms
-                self._ticks += entry.recorder == self._instance
-                continue
-            else:
-                signs.append(entry)
-            self._silent_since[entry.worker_id] = self._ticks
-        return reports, signs, tick_ms
+        await self._apply(batch, harmless)
+        self._metrics.refused.labels("unreadable").inc()
 
     async def _judge(self) -> None:
         """Whom to judge we learn from the store: whoever is taken for alive or has RUNNING rows, also those never heard of."""
-        if self._ticks < TICKS_TO_JUDGE or self._judged_at == self._ticks:
+        ticks = self._liveness.ticks
+        if ticks < TICKS_TO_JUDGE or self._judged_at == ticks:
             return
-        self._judged_at = self._ticks
-        known = await self._executions.workers_to_judge(self._partition)
-        lost = [worker for worker in known if self._ticks - self._silent_since.get(worker, 0) >= TICKS_TO_JUDGE]
+        lost = self._liveness.silent(await self._executions.workers_to_judge(self._partition))
         if lost:
+            settled = await self._executions.lose_workers(lost, self._clock.now_ms())
             log.warning("workers are lost", workers=lost)
             self._metrics.workers_lost.inc(len(lost))
-            await self._follow_up(await self._executions.lose_workers(lost, self._clock.now_ms()))
-        for worker, ticks in list(self._silent_since.items()):
-            if self._ticks - ticks > 10 * TICKS_TO_JUDGE:
-                del self._silent_since[worker]
+            await self._follow_up(settled)
+        self._judged_at = ticks
 
     async def _follow_up(self, settled: Settled) -> None:
-        latest = self._clock.now_ms() + self._hint_ahead_ms
-        await self._index.hint([entry for entry in settled.entries if entry.due_ms <= latest])
         for state, count in settled.by_state.items():
             self._metrics.executions.labels(state).inc(count)
         self._metrics.count_usage(settled.usage)
-        if settled.refused:
-            await self._tell_to_stop(settled.refused)
-        self.on_settled(settled)
+        latest = self._clock.now_ms() + self._hint_ahead_ms
+        try:
+            await self._index.hint([entry for entry in settled.entries if entry.due_ms <= latest])
+        finally:
+            # Also if the index is away: this batch does not come again, and what was freed in it is free.
+            if settled.refused:
+                await self._tell_to_stop(settled.refused)
+            self.on_settled(settled)
 
     async def _tell_to_stop(self, refused: Sequence[Report]) -> None:
         """Reports that a fence refused: if such a run still goes on, it goes on in vain."""
@@ -281,3 +276,18 @@ class Recorder:
             for report in refused:
                 if report.outcome == Outcome.STARTED:
                     await self._signals.raise_flags(report.pool, [(report.execution_id, report.dispatch, STALE)])
+
+
+def _sort(entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:
+    """Reports, signs of life, and the store's time in the last tick (0 if there is none)."""
+    reports: list[Report] = []
+    signs: list[Hello | Beat | Bye] = []
+    tick_ms = 0
+    for entry in entries:
+        if isinstance(entry, Report):
+            reports.append(entry)
+        elif isinstance(entry, Tick):
+            tick_ms = entry.store_ms
+        else:
+            signs.append(entry)
+    return reports, signs, tick_ms
