@@ -17,7 +17,7 @@ from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk, Limits
+from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
@@ -25,6 +25,7 @@ from noonday.mail.smtp import MailServer, SmtpChannel
 from noonday.model.caller import Caller
 from noonday.model.errors import Unauthorized
 from noonday.model.ids import JobId, TenantId
+from noonday.model.limits import Sizes
 from noonday.model.notice import ChannelType
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
@@ -128,7 +129,7 @@ class Backstage:
             clock=clock,
             keyring=keyring,
             viewer=viewer,
-            limits=Limits(),
+            limits=Sizes(),
             hint_ahead_ms=0,
             tracing=Tracing(None),
         )

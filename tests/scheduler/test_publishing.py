@@ -1,17 +1,21 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.model.endpoint import EndpointLimits, EndpointSettings
-from noonday.model.message import Dispatch
+from noonday.model.execution import Outcome, State
+from noonday.model.message import Dispatch, Report
+from noonday.ports.bus import Oversized
 from noonday.ports.endpoints import Secret, SecretKind
 from noonday.runtime.tracing import Tracing
-from noonday.scheduler.publishing import KNOWN_SEC, Publisher
+from noonday.scheduler.publishing import KNOWN_SEC, REPORTS_PARTITION, Publisher
 from tests.support.clock import ManualClock
-from tests.support.factories import NOW_MS, POOL, TENANT, WORKER, audit, dispatch
+from tests.support.crank import Crank
+from tests.support.factories import NOW_MS, POOL, TENANT, WORKER, audit, dispatch, job
 
 THERE = "https://a.example:443"
 
@@ -70,3 +74,42 @@ async def test_limits_travel_with_calls_to_whom_they_are_of(store: Store) -> Non
     published.clock.advance(KNOWN_SEC)
     (taken_later,) = await published.of(dispatch("c", endpoint=THERE))
     assert taken_later.limits is None
+
+
+class NarrowBus(MemoryBus):
+    """Takes no dispatch with a payload of more than ten bytes."""
+
+    async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
+        large = [each for each in dispatches if len(each.payload or b"") > 10]
+        await super().publish([each for each in dispatches if each not in large])
+        return [Oversized(each, len(each.payload or b""), 10) for each in large]
+
+
+async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(store: Store) -> None:
+    clock = ManualClock()
+    bus = NarrowBus(clock)
+    await bus.join(WORKER, {POOL: 100})
+    publisher = Publisher(bus, store.endpoints, Tracing(None), clock)
+    await publisher.publish([dispatch("a"), dispatch("b", payload=bytes(11)), dispatch("c")])
+    assert [each.execution_id for each in await bus.take(WORKER, {POOL: 100}, 0)] == ["a", "c"]
+    (told,) = (await bus.read(REPORTS_PARTITION, 0, 10, 0)).entries
+    assert isinstance(told, Report)
+    assert (told.execution_id, told.dispatch, told.outcome) == ("b", 1, Outcome.FAILED)
+    assert told.failure is not None
+    assert not told.failure.retryable
+    assert "11 bytes, more than a message of the bus may have (10)" in told.failure.message
+
+
+async def test_that_report_makes_the_execution_a_dead_letter(store: Store) -> None:
+    crank = Crank(store)  # type: ignore[arg-type]
+    await crank.own()
+    one = job()
+    await crank.add(one)
+    fired = await crank.fire_one()
+    bus = NarrowBus(ManualClock())
+    publisher = Publisher(bus, store.endpoints, Tracing(None), ManualClock())
+    await publisher.publish([msgspec.structs.replace(fired, payload=bytes(11))])
+    (told,) = (await bus.read(REPORTS_PARTITION, 0, 10, 0)).entries
+    assert isinstance(told, Report)
+    await crank.settle(told)
+    assert (await crank.look(fired)).state is State.DEAD

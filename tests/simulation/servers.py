@@ -21,7 +21,7 @@ from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Report, Token
 from noonday.ports.breakers import Breakers, Told
-from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.leases import Leases
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 from tests.simulation.embedded import Disk
@@ -201,8 +201,9 @@ class SimBus(Bus):
     async def _call(self, work: Callable[[], T]) -> T:
         return await self._network.call(self._process, self._clock, KAFKA, work, BusUnavailable)
 
-    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+    async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
         await self._call(lambda: self._broker.publish(dispatches))
+        return ()
 
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
         waited = 0.0
@@ -275,12 +276,13 @@ class SimBus(Bus):
         self._position.clear()
         self._open.clear()
 
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         await self._call(lambda: self._broker.log[partition].extend(entries))
         for entry in entries:
             if isinstance(entry, Report):
                 name = (entry.execution_id, entry.dispatch, str(self._process))
                 self._history.acks.setdefault(name, self._broker.world.now_ms())
+        return ()
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         waited = 0.0

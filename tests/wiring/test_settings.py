@@ -375,3 +375,16 @@ def test_the_password_of_the_mail_server_is_never_shown() -> None:
     shown = load({**MAIL, "email.username": "noonday", "email.password": "sesame"})
     assert "sesame" not in repr(shown)
     assert DOCS["email.password"].secret
+
+
+# Sizes
+
+
+def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_what_would_be_needed() -> None:
+    said = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
+    assert "kafka.message_bytes is 1048576, but a dispatch within the limits that are set may take 2131" in said
+    assert "lower limits.payload_bytes or limits.progress_bytes" in said
+
+
+def test_without_kafka_nothing_has_to_fit_into_a_message() -> None:
+    assert load({"limits.payload_bytes": 2_000_000}).limits.payload_bytes == 2_000_000

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from noonday.cli.checks import Finding, Level, Patient
 from noonday.cli.instants import length
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
+from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.errors import BusUnavailable
 from noonday.wiring.cluster import kafka_options
 
@@ -131,16 +131,17 @@ def _log_settings(settings: Mapping[str, str], copies: int, kafka: _Kafka) -> It
     log = kafka.names.log
     yield _retention(log, settings)
     largest = int(settings["max.message.bytes"])
-    if largest < MESSAGE_BYTES:
-        fix = _alter(log, f"max.message.bytes={MESSAGE_BYTES + 148_576}")
-        yield Finding(Level.FAIL, "messages", f"{log} takes {largest} bytes at most; {MESSAGE_BYTES} are needed", fix)
+    needed = kafka.options.message_bytes
+    if largest < needed:
+        fix = _alter(log, f"max.message.bytes={needed}")
+        yield Finding(Level.FAIL, "messages", f"{log} takes {largest} bytes at most; {needed} are needed", fix)
     else:
         yield Finding(Level.OK, "messages", f"{log} takes {largest} bytes")
-    needed = int(settings["min.insync.replicas"])
-    if copies >= 3 and needed < 2:
+    in_step = int(settings["min.insync.replicas"])
+    if copies >= 3 and in_step < 2:
         detail = f"{log} is acknowledged when one broker has it: what that broker lost with its disk is lost"
         yield Finding(Level.WARN, "in step", detail, _alter(log, "min.insync.replicas=2"))
-    elif copies > 1 and needed >= copies:
+    elif copies > 1 and in_step >= copies:
         detail = f"{log} needs all of its {copies} copies: no broker may be away"
         yield Finding(Level.WARN, "in step", detail, _alter(log, f"min.insync.replicas={copies - 1}"))
 

@@ -33,6 +33,7 @@ from noonday.model.execution import State
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of, with_default_spread
+from noonday.model.limits import Sizes
 from noonday.model.retry import flaws_of
 from noonday.model.tenancy import flaws_of_pool, flaws_of_pool_name, flaws_of_tenant
 from noonday.model.view import (
@@ -61,11 +62,6 @@ BULK = 1000
 _encode_payload = msgspec.json.Encoder().encode
 
 
-class Limits(msgspec.Struct, frozen=True):
-    payload_bytes: int = 262_144
-    batch_jobs: int = 10_000
-
-
 class Desk:
     def __init__(
         self,
@@ -79,7 +75,7 @@ class Desk:
         clock: Clock,
         keyring: Keyring,
         viewer: Viewer,
-        limits: Limits,
+        limits: Sizes,
         hint_ahead_ms: int,
         tracing: Tracing,
         new_id: Callable[[], JobId] = new_job_id,

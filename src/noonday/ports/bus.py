@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, LogEntry
+
+T = TypeVar("T", bound=Dispatch | LogEntry)
 
 
 class LogBatch(msgspec.Struct, frozen=True):
@@ -17,12 +20,21 @@ class LogBatch(msgspec.Struct, frozen=True):
     entries: tuple[LogEntry, ...]
 
 
+class Oversized(NamedTuple, Generic[T]):
+    """An entry that is larger than one message. It was not sent, and never can be."""
+
+    entry: T
+    size_bytes: int
+    limit_bytes: int
+
+
 class Bus(ABC):
     """At least once, in order per partition of the log. What `publish` or `report` returned for is acknowledged."""
 
     @abstractmethod
-    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
-        """Hand dispatches to the topics of their pools; returns when all are acknowledged."""
+    async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
+        """Hand dispatches to the topics of their pools; returns when all are acknowledged, but for those that are larger than
+        one message, which it returns. Raises BusUnavailable: none, some or all may arrive."""
 
     @abstractmethod
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
@@ -44,8 +56,9 @@ class Bus(ABC):
     async def leave(self, worker: WorkerId) -> None: ...
 
     @abstractmethod
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
-        """Append to a partition of the log; returns when acknowledged."""
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
+        """Append to a partition of the log; returns when all are acknowledged, but for those that are larger than one message,
+        which it returns. Raises BusUnavailable: none, some or all may arrive."""
 
     @abstractmethod
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:

@@ -115,8 +115,8 @@ class Firing(ABC):
         """The bus has acknowledged all dispatches of these batches."""
 
     @abstractmethod
-    async def unsealed(self, before_ms: int, limit: int) -> list[Batch]:
-        """Batches fired before that are not sealed, oldest first."""
+    async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
+        """Batches fired before that instant that are not sealed, by id, from the first one after `after` on."""
 
     @abstractmethod
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from noonday.model.fence import REVOKED_FOR_MS
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
 from noonday.ports.signals import Signals
 
-ON_ITS_WAY_MS = 360_000
-"""Workers start nothing that was fired more than five minutes ago."""
 AGAIN_SEC = 10.0
 """How soon a flag that could not be set when it was wished is set after all."""
 
@@ -36,7 +35,7 @@ class FlagKeeper:
         for pool in pools:
             lost = not await self._signals.has_era(pool)
             if lost or self._clock.monotonic() - self._set_at.get(pool, -math.inf) >= AGAIN_SEC:
-                if wishes := await self._executions.wishes(pool, now_ms - ON_ITS_WAY_MS):
+                if wishes := await self._executions.wishes(pool, now_ms - REVOKED_FOR_MS):
                     await self._signals.raise_flags(pool, wishes)
                 self._set_at[pool] = self._clock.monotonic()
             if lost:

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 
+import structlog
+
+from noonday.model.errors import NoondayError
+from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing, Mark
@@ -9,10 +13,9 @@ from noonday.ports.hot_index import HotIndex
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 
+log = structlog.get_logger("noonday.sweeper")
 PAGE = 5_000
 BATCHES = 20
-NET_MS = 360_000
-"""Workers start nothing that was fired more than five minutes ago; a minute later the net may have it."""
 CAST_EVERY_MS = 15_000
 """A net looks at everything that is open."""
 JUMP_MS = 60_000
@@ -42,14 +45,22 @@ class Sweeper:
         self._grace_ms = grace_ms
         self._ownership = ownership
         self._mark: Mark | None = None
+        self._last_batch = 0
         self._tick_ms: int | None = None
         self._steady_since_ms = 0
         self._cast_ms = 0
 
     async def run_once(self, now_ms: int) -> int:
-        found = await self._sweep_overdue(now_ms)
-        found += await self._adopt_unsealed(now_ms)
-        found += await self._cast_net(now_ms)
+        """One round of each duty. A duty that fails keeps no other from its turn; the first failure is raised at the end."""
+        found = 0
+        failure: NoondayError | None = None
+        for duty in (self._sweep_overdue, self._adopt_unsealed, self._cast_net):
+            try:
+                found += await duty(now_ms)
+            except NoondayError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return found if self._mark is not None else 0
 
     async def _sweep_overdue(self, now_ms: int) -> int:
@@ -64,19 +75,30 @@ class Sweeper:
 
         A batch belongs to the instance that fired it, as long as that is a member.
         """
-        batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES)
-        batches = [batch for batch in batches if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms)]
+        batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES, self._last_batch)
+        # Round and round: batches that are not ours to adopt, or that fail, must not hide those behind them.
+        self._last_batch = batches[-1].id if len(batches) == BATCHES else 0
+        adopted = 0
+        failure: NoondayError | None = None
         for batch in batches:
-            await self._publisher.publish(await self._firing.dispatches_of(batch))
-            await self._firing.seal([batch.id])
-        return len(batches)
+            if self._ownership.may_adopt(batch.owner, now_ms - batch.fired_ms):
+                try:
+                    await self._publisher.publish(await self._firing.dispatches_of(batch))
+                    await self._firing.seal([batch.id])
+                    adopted += 1
+                except NoondayError as error:
+                    log.warning("batch not adopted", batch=batch.id, error=error.detail)
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        return adopted
 
     async def _cast_net(self, now_ms: int) -> int:
         """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
         tick_ms = await self._executions.oldest_tick_ms()
         if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._cast_ms + CAST_EVERY_MS:
             return 0
-        entries = await self._firing.cast_net(tick_ms - NET_MS, PAGE, now_ms)
+        entries = await self._firing.cast_net(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms)
         if len(entries) < PAGE:
             self._cast_ms = tick_ms
         await self._index.place(entries)
@@ -88,4 +110,4 @@ class Sweeper:
         if self._tick_ms is not None and tick_ms - self._tick_ms > JUMP_MS:
             self._steady_since_ms = tick_ms
         self._tick_ms = tick_ms
-        return tick_ms - self._steady_since_ms >= NET_MS
+        return tick_ms - self._steady_since_ms >= ORPHANED_AFTER_MS

@@ -454,6 +454,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         ca_file=kafka.ca_file,
         pool_partitions=kafka.pool_partitions,
         log_partitions=kafka.log_partitions,
+        message_bytes=kafka.message_bytes,
         replication=kafka.replication,
     )
 

@@ -91,7 +91,7 @@ def _api(node: Node, settings: Settings) -> ASGIApp:
         TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
         _Health(node),
         on_answer=node.metrics.count_answer,
-        limits=api_limits(settings.limits),
+        limits=api_limits(settings.sizes),
         now_ms=now_ms,
         preferences=node.intake.preferences,
         alerts=node.intake.alerts,

@@ -19,7 +19,7 @@ from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk, Limits
+from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
@@ -148,7 +148,6 @@ class IntakePart:
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
-        limits = around.settings.limits
         viewer = Viewer(drivers.keyring, around.settings.logs_url_template)
         waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
         self.reading = Reading(archive=drivers.archive, clock=drivers.clock, viewer=viewer, waiting=waiting, live=live)
@@ -162,7 +161,7 @@ class IntakePart:
             clock=drivers.clock,
             keyring=drivers.keyring,
             viewer=viewer,
-            limits=Limits(limits.payload_bytes, limits.batch_jobs),
+            limits=around.settings.sizes,
             hint_ahead_ms=around.hint_ahead_ms,
             tracing=around.tracing,
             new_id=new_id,

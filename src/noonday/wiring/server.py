@@ -20,6 +20,7 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.model.errors import NoondayError
 from noonday.model.ids import InstanceId
+from noonday.model.limits import Sizes
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.demo import demo
 from noonday.sdk.registry import Registry
@@ -37,7 +38,7 @@ from noonday.wiring.listening import (
     stop_signals,
     url_of,
 )
-from noonday.wiring.settings import AuthSettings, LimitSettings, Settings
+from noonday.wiring.settings import AuthSettings, Settings
 
 log = structlog.get_logger("noonday.server")
 
@@ -172,18 +173,15 @@ def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
         TokenAuthenticator(auth, lambda: now_ms() / 1000),
         EngineHealth(engine),
         on_answer=engine.metrics.count_answer,
-        limits=api_limits(settings.limits),
+        limits=api_limits(settings.sizes),
         now_ms=now_ms,
         preferences=engine.preferences,
         alerts=engine.alerts,
     )
 
 
-def api_limits(limits: LimitSettings) -> ApiLimits:
-    usual = ApiLimits()
-    # A payload of the allowed size may come escaped (\\u00e9), and has a job around it.
-    body_bytes = max(usual.body_bytes, 4 * limits.payload_bytes)
-    return ApiLimits(body_bytes, max(usual.batch_bytes, body_bytes), limits.batch_jobs)
+def api_limits(sizes: Sizes) -> ApiLimits:
+    return ApiLimits(sizes.body_bytes, sizes.batch_body_bytes, sizes.batch_jobs)
 
 
 class EngineHealth:

@@ -19,6 +19,7 @@ from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, 
 
 from noonday.mail.addresses import flaw_of_sender
 from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
+from noonday.model.limits import MESSAGE_BYTES, Sizes
 from noonday.webhooks.addresses import Networks
 
 PREFIX = "NOONDAY_"
@@ -228,6 +229,9 @@ class LimitSettings(Role, frozen=True, kw_only=True):
     """What one request or one result may hold."""
 
     payload_bytes: Annotated[int, Meta(ge=1, le=67_108_864, description="Largest payload of a job.")] = 262_144
+    progress_bytes: Annotated[
+        int, Meta(ge=1, le=67_108_864, description="Largest progress that a handler may hand over with a heartbeat.")
+    ] = 65_536
     result_bytes: Annotated[int, Meta(ge=1, le=67_108_864, description="Largest result of a handler.")] = 65_536
     batch_jobs: Annotated[int, Meta(ge=1, le=1_000_000, description="Most jobs in one batch request.")] = 10_000
     idempotency_hours: Annotated[
@@ -307,6 +311,15 @@ class KafkaSettings(Role, frozen=True, kw_only=True):
     ] = "SCRAM-SHA-512"
     tls: Annotated[bool, Meta(description="Whether brokers are spoken to over TLS.")] = False
     ca_file: Annotated[str | None, Meta(description="Who signed the brokers' certificates. Implies tls.")] = None
+    message_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=134_217_728,
+            description="Largest message that the brokers accept (their `message.max.bytes`). "
+            "A payload and a progress of the largest allowed sizes must fit into one.",
+        ),
+    ] = MESSAGE_BYTES
     pool_partitions: Annotated[
         int,
         Meta(ge=1, le=1_000, description="Partitions of the topics of a pool that is new: most workers that share it."),
@@ -385,6 +398,17 @@ class Settings(Role, frozen=True, kw_only=True):
     etcd: EtcdSettings = field(default_factory=EtcdSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
 
+    @property
+    def sizes(self) -> Sizes:
+        limits = self.limits
+        return Sizes(
+            limits.payload_bytes,
+            limits.progress_bytes,
+            limits.result_bytes,
+            limits.batch_jobs,
+            self.kafka.message_bytes,
+        )
+
     def check(self) -> None:
         """Raise BadSettings if values that are valid alone do not go together."""
         _refuse(
@@ -393,6 +417,7 @@ class Settings(Role, frozen=True, kw_only=True):
                 *_flaws_of_exposure(self),
                 *_flaws_of_template(self),
                 *_flaws_of_reach(self),
+                *_flaws_of_sizes(self),
                 *_flaws_of_networks(self.webhooks),
                 *_flaws_of_email(self.email),
             ]
@@ -688,6 +713,24 @@ def _flaws_of_reach(settings: Settings) -> Iterator[Flaw]:
             "or a job stored while the hydrator walks is found late"
         )
         yield Flaw("/scheduler/hint_ahead_sec", detail, hint)
+
+
+def _flaws_of_sizes(settings: Settings) -> Iterator[Flaw]:
+    """Without Kafka nothing has to fit into a message."""
+    if settings.kafka.servers is None:
+        return
+    for kind, needed in settings.sizes.misfits():
+        detail = (
+            f"kafka.message_bytes is {settings.kafka.message_bytes}, but a {kind} within the limits that are set may take "
+            f"{needed}: lower {_LIMITS_OF[kind]}, or raise kafka.message_bytes and the brokers' message.max.bytes to {needed}"
+        )
+        yield Flaw("/kafka/message_bytes", detail, settings.kafka.message_bytes, f"at least {needed}")
+
+
+_LIMITS_OF = {
+    "dispatch": "limits.payload_bytes or limits.progress_bytes",
+    "report": "limits.result_bytes or limits.progress_bytes",
+}
 
 
 def _refuse(flaws: list[Flaw]) -> None:

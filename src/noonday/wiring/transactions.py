@@ -5,7 +5,7 @@ from typing import Any
 
 from noonday.drivers.postgres.transactional import CallersConnection, CallersJobs, CallersRegistry
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk, Limits
+from noonday.intake.desk import Desk
 from noonday.intake.views import Viewer
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
@@ -30,7 +30,7 @@ class Transactions:
         self._clock = SystemClock()
         self._keyring = keyring_of(settings)
         self._viewer = Viewer(self._keyring, settings.logs_url_template)
-        self._limits = Limits(settings.limits.payload_bytes, settings.limits.batch_jobs)
+        self._limits = settings.sizes
         self._tracing = tracing_of(settings)
 
     async def create(self, caller: Caller, connection: Any, spec: JobSpec) -> JobView:

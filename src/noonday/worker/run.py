@@ -11,7 +11,9 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
+from noonday.model.fence import START_WITHIN_MS
 from noonday.model.ids import WorkerId
+from noonday.model.limits import FAILURE_CHARS, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
@@ -22,10 +24,6 @@ from noonday.worker.handler import Handler, Mode
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
 HEARTBEAT = "HEARTBEAT_TIMED_OUT"
-TOO_OLD_MS = 300_000
-"""Fired longer ago than this by the store's stamp: the net may have handed it out again, so it does not start."""
-_TEXT = 8_000
-_TRACEBACK = 16_000
 
 
 class Run:
@@ -174,7 +172,7 @@ class Run:
         return self.started_ms > 0 and (self.outcome is Outcome.SUCCEEDED or failed_there)
 
     def is_too_old(self, now_ms: int) -> bool:
-        return now_ms - self.dispatch.fired_ms > TOO_OLD_MS
+        return now_ms - self.dispatch.fired_ms > START_WITHIN_MS
 
     def turn_away(self, reason: str) -> None:
         """It was asked not to start."""
@@ -223,8 +221,8 @@ def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return Failure(
         type=type(error).__name__,
-        message=clean(_text_of(error), _TEXT),
-        traceback=clean("".join(lines)[-_TRACEBACK:], _TRACEBACK),
+        message=clean(_text_of(error), FAILURE_CHARS),
+        traceback=clean("".join(lines)[-TRACEBACK_CHARS:], TRACEBACK_CHARS),
         retryable=retryable and not isinstance(error, DoNotRetry | BadKey),
     )
 

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from noonday.drivers.redis.connection import Connection
-from noonday.drivers.redis.signals import LAPSE_MS, TOLD_MS, RedisSignals
+from noonday.drivers.redis.signals import RedisSignals
 from noonday.model.errors import SignalsUnavailable, Unavailable
+from noonday.model.fence import ACKED_FOR_MS, CLAIMS_KEPT_MS
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.message import Token
 from tests.support.factories import NOW_MS, POOL, WORKER, dispatch
@@ -38,7 +39,7 @@ async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_
     names = await keys(connection, f"{prefix}:{{c:*")
     assert names
     for name in names:
-        assert TOLD_MS < await ask(connection, "PTTL", name) <= TOLD_MS + LAPSE_MS
+        assert ACKED_FOR_MS < await ask(connection, "PTTL", name) <= CLAIMS_KEPT_MS
 
 
 async def test_flags_live_for_a_day_at_least_and_two_at_most(

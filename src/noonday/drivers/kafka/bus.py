@@ -1,9 +1,11 @@
 """The bus on Kafka."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -11,7 +13,7 @@ import structlog
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
 from noonday.drivers.kafka.credit import Meter
-from noonday.drivers.kafka.letter import Letter, Post
+from noonday.drivers.kafka.letter import Letter, Pack, Post
 from noonday.drivers.kafka.log import Log
 from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
@@ -19,13 +21,14 @@ from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.sender import Sender
 from noonday.drivers.kafka.thread import ClientThread, first_of
 from noonday.drivers.kafka.topics import Topics
-from noonday.model.errors import BusUnavailable
+from noonday.model.errors import BusUnavailable, PayloadTooLarge
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, LogEntry
-from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.clock import Clock
 
 log = structlog.get_logger("noonday.kafka")
+T = TypeVar("T", bound=Dispatch | LogEntry)
 
 
 class KafkaBus(Bus):
@@ -35,7 +38,7 @@ class KafkaBus(Bus):
         self._options = options
         self._clock = clock
         self._names = Names(options.prefix)
-        self._post = Post(Signer(keyring))
+        self._post = Post(Signer(keyring), options.pack_bytes)
         self._topics = Topics(options, self._names)
         self._meter = Meter(options, self._names, self._topics, clock)
         self._log = Log(options, self._names, self._post, self._topics, clock)
@@ -53,7 +56,13 @@ class KafkaBus(Bus):
         self._post.on_refused = tell
 
     async def start(self) -> None:
-        """Begin to measure the pools. Without it, the first question about credit does."""
+        """Begin to measure the pools. Without it, the first question about credit does.
+
+        Raises BadSettings if a topic accepts less than our largest message. A broker that is away cannot be asked: then a
+        dispatch or report that is too large fails alone when its time comes.
+        """
+        with contextlib.suppress(BusUnavailable):
+            await self._topics.refuse_small_messages()
         self._meter.start_once()
         await self._working_sender()
 
@@ -66,15 +75,15 @@ class KafkaBus(Bus):
         await self._stop(self._meter, *senders, *self._log.readers, *members)
         self._topics.close()
 
-    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+    async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
         lanes = _by_lane(dispatches)
         for pool in {pool for pool, _ in lanes}:
             await self._topics.ensure_pool(pool)
-        letters = [letter for (pool, lane), some in lanes.items() for letter in self._packs(pool, lane, some)]
+        packs = [pack for (pool, lane), some in lanes.items() for pack in self._packs(pool, lane, some)]
         for (pool, _), some in lanes.items():
             self._meter.publishing(pool, len(some))
         try:
-            await self._send(letters)
+            return await self._deliver(packs, lambda dispatch: self._packs(dispatch.pool, dispatch.lane, [dispatch]))
         finally:
             for (pool, _), some in lanes.items():
                 self._meter.published(pool, len(some))
@@ -128,9 +137,11 @@ class KafkaBus(Bus):
         if here is not None:
             await self._stop(*here.members)
 
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         await self._topics.ensure_log()
-        await self._send(self._post.entries(self._names.log, partition, entries))
+        log = self._names.log
+        packs = self._post.entries(log, partition, entries)
+        return await self._deliver(packs, lambda entry: self._post.entries(log, partition, [entry]))
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         return await self._log.read(partition, offset, limit, wait_sec)
@@ -146,7 +157,7 @@ class KafkaBus(Bus):
     async def era(self, partition: int) -> str:
         return await self._log.era(partition)
 
-    def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Letter]:
+    def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Pack[Dispatch]]:
         topic = self._names.topics_of(pool)[lane]
         share = self._topics.partitions_of(topic)
         turns = self._turns.get((topic, share))
@@ -156,7 +167,27 @@ class KafkaBus(Bus):
             self._turns[topic, share] = turns
         return self._post.packs(topic, dispatches, turns, share)
 
+    async def _deliver(
+        self, packs: Sequence[Pack[T]], pack_alone: Callable[[T], Sequence[Pack[T]]]
+    ) -> Sequence[Oversized[T]]:
+        """Send messages. Those that are refused for their size are sent again entry by entry, so that an entry that is too
+        large by itself is the only one that stays behind."""
+        limit = self._options.pack_bytes
+        fitting = [pack for pack in packs if len(pack.letter.value) <= limit]
+        oversized = [_oversized(pack, limit) for pack in packs if len(pack.letter.value) > limit]
+        try:
+            await self._send([pack.letter for pack in fitting])
+        except PayloadTooLarge:
+            # The brokers accept less than we were told. Doubles of what arrived are dropped by whoever reads them.
+            if len(fitting) == 1 and len(fitting[0].values) == 1:
+                return [*oversized, _oversized(fitting[0], limit)]
+            for pack in fitting:
+                for value in pack.values:
+                    oversized += await self._deliver(pack_alone(value), pack_alone)
+        return oversized
+
     async def _send(self, letters: Sequence[Letter]) -> None:
+        """Raises PayloadTooLarge if the broker refuses one for its size; the others may have arrived."""
         if not letters:
             return
         sender = await self._working_sender()
@@ -223,6 +254,10 @@ class _Worker:
             member = self._members.get(pool)
             if member is not None:
                 member.done(some)
+
+
+def _oversized(pack: Pack[T], limit: int) -> Oversized[T]:
+    return Oversized(pack.values[0], len(pack.letter.value), limit)
 
 
 def _by_lane(dispatches: Sequence[Dispatch]) -> dict[tuple[str, int], list[Dispatch]]:

@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 from confluent_kafka import Message
 
 from noonday.crypto.signature import Signer
-from noonday.drivers.kafka.options import MESSAGE_BYTES
 from noonday.model.message import Dispatch, LogEntry
 
 log = structlog.get_logger("noonday.kafka")
@@ -35,30 +34,44 @@ class Letter(NamedTuple):
     headers: Headers
 
 
+class Pack(NamedTuple, Generic[T]):
+    """A message and the values in it."""
+
+    values: Sequence[T]
+    letter: Letter
+
+
 class Post:
     """Writes letters and opens messages. Counts the messages that it did not believe."""
 
-    def __init__(self, signer: Signer) -> None:
+    def __init__(self, signer: Signer, pack_bytes: int) -> None:
+        """`pack_bytes`: the largest value of a message. Only a single entry that is larger by itself exceeds it."""
         self._signer = signer
+        self._pack_bytes = pack_bytes
         self._lock = threading.Lock()
         self.refused = 0
         self.on_refused: Callable[[str], None] = lambda topic: None
         """Called in any thread, with the topic."""
 
-    def packs(self, topic: str, dispatches: Sequence[Dispatch], partitions: Iterator[int], share: int) -> list[Letter]:
+    def packs(
+        self, topic: str, dispatches: Sequence[Dispatch], partitions: Iterator[int], share: int
+    ) -> list[Pack[Dispatch]]:
         """In packs that are small enough to be shared by `share` partitions, which take turns."""
         size = max(1, min(LARGEST_PACK, len(dispatches) // (2 * share)))
-        letters: list[Letter] = []
+        packs: list[Pack[Dispatch]] = []
         for at in range(0, len(dispatches), size):
-            for pack, value in _encoded(dispatches[at : at + size]):
+            for pack, value in _encoded(dispatches[at : at + size], self._pack_bytes):
                 headers: Headers = [(COUNT, b"%d" % len(pack))]
                 if len(pack) == 1 and pack[0].trace:
                     headers.append((TRACE, pack[0].trace.encode()))
-                letters.append(self._sign(topic, next(partitions), value, pack[0].execution_id, headers))
-        return letters
+                packs.append(Pack(pack, self._sign(topic, next(partitions), value, pack[0].execution_id, headers)))
+        return packs
 
-    def entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[Letter]:
-        return [self._sign(topic, partition, value, None, []) for _, value in _encoded(entries)]
+    def entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[Pack[LogEntry]]:
+        return [
+            Pack(part, self._sign(topic, partition, value, None, []))
+            for part, value in _encoded(entries, self._pack_bytes)
+        ]
 
     def plain(self, topic: str, value: bytes) -> Letter:
         return self._sign(topic, 0, value, None, [])
@@ -114,12 +127,12 @@ def _signature_of(message: Message) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def _encoded(values: Sequence[T]) -> Iterator[tuple[Sequence[T], bytes]]:
-    """In as many parts as it takes to keep each below what a broker takes."""
+def _encoded(values: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], bytes]]:
+    """In as many parts as it takes to keep each within the limit, as far as single values are."""
     encoded = _encode(values)
-    if len(encoded) <= MESSAGE_BYTES or len(values) == 1:
+    if len(encoded) <= limit or len(values) == 1:
         yield values, encoded
         return
     middle = len(values) // 2
-    yield from _encoded(values[:middle])
-    yield from _encoded(values[middle:])
+    yield from _encoded(values[:middle], limit)
+    yield from _encoded(values[middle:], limit)

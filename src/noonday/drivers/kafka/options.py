@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from noonday.model.errors import BadSettings
+from noonday.model.limits import MESSAGE_BYTES, Sizes
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-
-MESSAGE_BYTES = 900_000
-"""A message is kept under this: brokers refuse what has more than 1 MiB unless they are told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,8 @@ class KafkaOptions:
     """Of each lane of a pool that is new: no more workers of a pool than this share its work."""
     log_partitions: int = 16
     """Of a log that is new: no more recorders than this share it."""
+    message_bytes: int = MESSAGE_BYTES
+    """Largest message that the brokers accept. Topics that are new are made with it."""
     replication: int | None = None
     """Of topics that are new. None: as many as there are brokers, three at most."""
     send_within_sec: float = 30.0
@@ -49,6 +49,11 @@ class KafkaOptions:
     def protocol(self) -> str:
         encrypted = self.tls or self.ca_file is not None
         return ("SASL_" if self.username is not None else "") + ("SSL" if encrypted else "PLAINTEXT")
+
+    @property
+    def pack_bytes(self) -> int:
+        """Largest value of a message."""
+        return Sizes(message_bytes=self.message_bytes).pack_bytes
 
     @property
     def end_within_sec(self) -> float:
@@ -85,6 +90,7 @@ class KafkaOptions:
             "acks": "all",
             "linger.ms": 2,
             "compression.type": "lz4",
+            "message.max.bytes": self.message_bytes,
             "message.timeout.ms": _ms(self.send_within_sec),
             "request.timeout.ms": _ms(min(self.send_within_sec, 2 * self.answer_within_sec)),
         }

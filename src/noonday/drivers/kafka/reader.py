@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from noonday.drivers.kafka.letter import Post
-from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
+from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, pace
 from noonday.model.message import LogEntry
 from noonday.ports.bus import LogBatch
@@ -119,7 +119,7 @@ class LogReader(ClientThread):
         self._astray = False
         """The client is not where it should be."""
         self._most = _MOST
-        self._mean_bytes = float(MESSAGE_BYTES)
+        self._mean_bytes = float(options.message_bytes)
         self._drained = threading.Event()
         self._asked_at = pace.monotonic()
 

@@ -29,7 +29,7 @@ async def read_back(
     Lane by lane and partition by partition in the order of publication, not in that order over all. What was published twice
     comes twice. Raises BusUnavailable.
     """
-    post = Post(Signer(keyring))
+    post = Post(Signer(keyring), options.pack_bytes)
     # One thread for all calls: a consumer answers one at a time.
     with ThreadPoolExecutor(1, "noonday-kafka-replay") as thread:
         past = _Past(options, Names(options.prefix).topics_of(pool), from_ms, to_ms)

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.options import MESSAGE_BYTES, KafkaOptions
+from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import pace
 from noonday.model.errors import BadSettings, BusUnavailable
 
@@ -56,6 +57,21 @@ class Topics:
     def partitions_of(self, topic: str) -> int:
         """How many it had when it was last looked at; it must have been ensured."""
         return self._partitions[topic]
+
+    async def refuse_small_messages(self) -> None:
+        """Raise BadSettings if one of our topics accepts less than our largest message. Needs no topic to be there."""
+        ours = await self._our_topics()
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in ours]
+        if not resources:
+            return
+        asked = self._admin.describe_configs(resources, request_timeout=self._within)
+        for resource, future in asked.items():
+            limit = int((await self._ask(future))["max.message.bytes"].value)
+            if limit < self._options.message_bytes:
+                raise BadSettings(
+                    f"kafka.message_bytes is {self._options.message_bytes}, but topic {resource.name} accepts at most "
+                    f"{limit} bytes a message: raise max.message.bytes of the topic, or lower kafka.message_bytes"
+                )
 
     async def ensure_pool(self, pool: str) -> None:
         await self._ensure(self._names.topics_of(pool), self._options.pool_partitions, _POOL_KEPT_MS)
@@ -158,12 +174,21 @@ class Topics:
             "retention.ms": str(kept_ms),
             # Small segments: what is past its time can only go by whole ones.
             "segment.ms": str(max(60 * _MINUTE_MS, kept_ms // 8)),
-            "max.message.bytes": str(MESSAGE_BYTES + 148_576),
+            "max.message.bytes": str(self._options.message_bytes),
         }
         new = [NewTopic(topic, partitions, copies, config=settings) for topic in topics]
         asked = self._admin.create_topics(new, operation_timeout=self._within, request_timeout=self._within)
         for future in asked.values():
             await self._ask_or_none(future, KafkaError.TOPIC_ALREADY_EXISTS)
+
+    async def _our_topics(self) -> list[str]:
+        ask = partial(self._admin.list_topics, timeout=self._within)
+        with ThreadPoolExecutor(1, "noonday-kafka-topics") as thread:
+            try:
+                listed = await asyncio.get_running_loop().run_in_executor(thread, ask)
+            except KafkaException as error:
+                raise unavailable(error.args[0]) from error
+        return [topic for topic in listed.topics if topic.startswith(f"{self._options.prefix}.")]
 
     async def _count_brokers(self) -> int:
         cluster = await self._ask(self._admin.describe_cluster(request_timeout=self._within))

@@ -11,7 +11,7 @@ import uuid_utils
 
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch, LogEntry
-from noonday.ports.bus import Bus, LogBatch
+from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.clock import Clock
 
 _SLICE_SEC = 0.1
@@ -79,11 +79,12 @@ class MemoryBus(Bus):
         self._takers = _Waiters()
         self._readers = _Waiters()
 
-    async def publish(self, dispatches: Sequence[Dispatch]) -> None:
+    async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
         with self._lock:
             for dispatch in dispatches:
                 self._topic(dispatch.pool).waiting.append(dispatch)
             self._takers.wake()
+        return ()
 
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
         with self._lock:
@@ -120,10 +121,11 @@ class MemoryBus(Bus):
         with self._lock:
             self._workers.pop(worker, None)
 
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         with self._lock:
             self._log.extend(entries)
             self._readers.wake()
+        return ()
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         """Reading from an offset on says that everything before it has been applied: it is dropped."""

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from noonday.model.fence import CLAIMS_KEPT_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
-_KEEP_MS = 300_000
 _MOST = 100_000
 """So many flags, and so many bars, of a pool are kept."""
 
@@ -78,10 +78,10 @@ class MemorySignals(Signals):
         return Token(dispatch.number, now_ms)
 
     def _prune(self, now_ms: int) -> None:
-        if now_ms - self._pruned_ms < _KEEP_MS:
+        if now_ms - self._pruned_ms < CLAIMS_KEPT_MS:
             return
         self._pruned_ms = now_ms
-        self._claims = {name: at for name, at in self._claims.items() if now_ms - at < _KEEP_MS}
+        self._claims = {name: at for name, at in self._claims.items() if now_ms - at < CLAIMS_KEPT_MS}
 
 
 def _found(flags: Mapping[Named, str], names: Sequence[Named]) -> dict[ExecutionId, str]:

@@ -100,8 +100,8 @@ class PostgresFiring(Firing):
     async def seal(self, batches: Sequence[int]) -> None:
         await self._database.value(SQL.seal, list(batches))
 
-    async def unsealed(self, before_ms: int, limit: int) -> list[Batch]:
-        rows = await self._database.fetch(SQL.unsealed, before_ms, limit)
+    async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
+        rows = await self._database.fetch(SQL.unsealed, before_ms, limit, after)
         return [Batch(*row) for row in rows]
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:

@@ -5,13 +5,12 @@ from typing import Any
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import SignalsUnavailable
+from noonday.model.fence import ACKED_FOR_MS, CLAIM_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
 _CLAIM, _TOLD, _FLAG, _LOOK = Script("claim"), Script("told"), Script("flag"), Script("look")
-LAPSE_MS = 30_000
-TOLD_MS = 300_000
 _AT_ONCE = 1_000
 """How many names one command inside a script takes."""
 _FEW = 64
@@ -25,11 +24,11 @@ class RedisSignals(Signals):
     """Of each dispatch one field of a hash: claimed, and when that lapses, or told. The hash dies when nothing in it changed for
     longer than either counts."""
 
-    def __init__(self, connection: Connection, prefix: str = "noonday", lapse_ms: int = LAPSE_MS) -> None:
+    def __init__(self, connection: Connection, prefix: str = "noonday", lapse_ms: int = CLAIM_MS) -> None:
         self._connection = connection
         self._prefix = prefix
         self._lapse_ms = lapse_ms
-        self._keep_ms = TOLD_MS + lapse_ms
+        self._keep_ms = ACKED_FOR_MS + lapse_ms
 
     @property
     def lapse_sec(self) -> float:

@@ -87,8 +87,8 @@ class SqliteFiring(Firing):
     async def seal(self, batches: Sequence[int]) -> None:
         await self._database.write(lambda conn: conn.execute(SQL.seal, (as_json(list(batches)),)))
 
-    async def unsealed(self, before_ms: int, limit: int) -> list[Batch]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.unsealed, before_ms, limit))
+    async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.unsealed, before_ms, limit, after))
         return [Batch(*row) for row in rows]
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:

@@ -211,8 +211,8 @@ ORDER BY m.n;
 DELETE FROM batches WHERE id = ANY ($1::bigint[]);
 
 -- name: unsealed
--- Batches that were fired and never acknowledged.
-SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 ORDER BY id LIMIT $2;
+-- Batches that were fired and never acknowledged, after an id.
+SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 AND id > $3 ORDER BY id LIMIT $2;
 
 -- name: adrift
 -- Handed out long ago, and no worker ever said a word about it.

@@ -96,9 +96,9 @@ INSERT INTO batches (owner, fired_ms, members) VALUES (?1, ?2, ?3);
 DELETE FROM batches WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: unsealed
--- Batches that were fired and never acknowledged.
+-- Batches that were fired and never acknowledged, after an id.
 SELECT json_group_array(json_array(id, owner, fired_ms))
-FROM (SELECT * FROM batches WHERE fired_ms < ?1 ORDER BY id LIMIT ?2);
+FROM (SELECT * FROM batches WHERE fired_ms < ?1 AND id > ?3 ORDER BY id LIMIT ?2);
 
 -- name: batch_members
 -- What a batch consists of: [execution, due] of each.

@@ -1,0 +1,11 @@
+from noonday.model import fence
+
+
+def test_what_protects_a_dispatch_is_remembered_as_long_as_it_can_start() -> None:
+    assert fence.ACKED_FOR_MS >= fence.START_WITHIN_MS
+    assert fence.CLAIMS_KEPT_MS >= fence.ACKED_FOR_MS + fence.CLAIM_MS
+    assert fence.REVOKED_FOR_MS >= fence.START_WITHIN_MS
+
+
+def test_orphan_recovery_leaves_time_for_a_start_at_the_last_moment_to_be_reported() -> None:
+    assert fence.ORPHANED_AFTER_MS >= fence.START_WITHIN_MS + 2 * fence.CLAIM_MS
