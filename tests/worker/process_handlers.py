@@ -158,6 +158,13 @@ def wait_for_file(ctx: Context, path: str) -> int:
     return os.getpid()
 
 
+def wait_until_told(ctx: Context) -> None:
+    """Until the file exists that the job has its name from."""
+    Path(f"{ctx.job_name}.entered").touch()
+    while not os.path.exists(str(ctx.job_name)):
+        time.sleep(0.002)
+
+
 def leave_a_thread_that_beats(ctx: Context, path: str) -> None:
     def beat_once_it_is_there() -> None:
         while not os.path.exists(path):

@@ -177,6 +177,24 @@ async def test_a_run_that_waits_for_a_process_can_be_cancelled(patient_host: Pro
     assert await perform(patient_host, handlers.add, [2]) == 2
 
 
+async def test_a_process_that_does_not_reach_its_handler_is_killed() -> None:
+    host = ProcessHost(1, handlers.RESOLVER, enter_within_sec=0.001)
+    with pytest.raises(ProcessDied, match=r"had not entered its handler after 0\.001 s"):
+        await perform(host, handlers.pid)
+    host.close()
+
+
+async def test_it_is_told_when_a_handler_is_entered() -> None:
+    entered: list[Run] = []
+    host = ProcessHost(1, handlers.RESOLVER, on_entered=entered.append)
+    run = new_run(handlers.pid, _KEYRING)
+    await result_of(host, run)
+    with pytest.raises(RemoteError):
+        await result_of(host, new_run(handlers.add, _KEYRING, payload="no numbers"))
+    assert entered[0] is run
+    host.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 async def test_a_process_killed_by_a_signal_is_named(host: ProcessHost, number: signal.Signals) -> None:
     with pytest.raises(ProcessDied, match=f"killed by {number.name}"):

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from io import FileIO
 from queue import SimpleQueue
 from types import FrameType
@@ -27,7 +27,7 @@ import msgspec
 from noonday.model.execution import Outcome
 from noonday.worker.context import Cancelled, Context, _Done
 from noonday.worker.handler import Handler, Mode
-from noonday.worker.process import HEAD_BYTES, Call, Cancel, Ended, Place, Said, packed
+from noonday.worker.process import HEAD_BYTES, Call, Cancel, Ended, Entered, Place, Said, packed
 from noonday.worker.run import Run, decode_json
 
 
@@ -43,7 +43,7 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
     threading.Thread(target=_listen, args=(channel, calls), name="noonday-listen", daemon=True).start()
     while True:
         call, context = calls.get()
-        ended = _perform(call, context)
+        ended = _perform(call, context, partial(channel.send, Entered()))
         context.fall_silent()
         _flush()
         channel.send(ended)
@@ -58,7 +58,7 @@ class _Channel:
         self._socket.setblocking(True)  # a default timeout of the worker's program would have said otherwise
         self._sending = threading.Lock()
 
-    def send(self, message: Said | Ended) -> None:
+    def send(self, message: Entered | Said | Ended) -> None:
         with self._sending:
             self._socket.sendall(packed(message))
 
@@ -107,12 +107,14 @@ def _listen(channel: _Channel, calls: "SimpleQueue[tuple[Call, _ProcessContext]]
         _die()
 
 
-def _perform(call: Call, context: Context) -> Ended:
+def _perform(call: Call, context: Context, tell_entered: Callable[[], None]) -> Ended:
     run = Run(call.dispatch, call.token, None)
     gave_up = False
     try:
         run.handler = _handler_of(call)
-        value = contextvars.copy_context().run(run.handler.call, *_arguments(call, run.handler, context))
+        arguments = _arguments(call, run.handler, context)
+        tell_entered()
+        value = contextvars.copy_context().run(run.handler.call, *arguments)
     except BaseException as error:
         gave_up = isinstance(error, asyncio.CancelledError | Cancelled)
         run.fail(error)

@@ -47,7 +47,9 @@ class Host:
         self._free = dict(concurrency)
         self._waiting: dict[str, deque[Run]] = {pool: deque() for pool in concurrency}
         self._threads = Threads(threads) if threads else None
-        self._processes = ProcessHost(processes, cancel_grace_sec=cancel_grace_sec) if processes else None
+        self._processes = (
+            ProcessHost(processes, cancel_grace_sec=cancel_grace_sec, on_entered=self._enter) if processes else None
+        )
         self._result_limit = result_limit
         self._on_ended = on_ended
         self.stepping: tuple[Run, float] | None = None
@@ -113,15 +115,17 @@ class Host:
                 yield_at = self._clock.monotonic() + _SLICE_SEC
 
     def _begin(self, run: Run) -> "Coroutine[Any, Any, Any] | _Suspended | None":
-        """Enter the handler. Answers what is left to wait for, or None if the run has ended."""
-        run.started_ms = self._clock.now_ms()
-        run.begun_at = run.beat_at = self._clock.monotonic()
-        run.span = self._tracing.begin(run.dispatch)
+        """Enter the handler, or send it to where it is entered. Answers what is left to wait for, or None if the run has
+        ended."""
         handler = run.handler
         assert handler is not None
+        if handler.mode is Mode.ASYNC:
+            self._enter(run)
+        run.span = self._tracing.begin(run.dispatch)
         try:
             arguments = run.open_payload(self._keyring)
         except Exception as error:
+            self._enter(run)
             run.outcome, run.failure = Outcome.FAILED, failure_of(error, retryable=False)
             return None
         if handler.mode is Mode.THREAD:
@@ -129,6 +133,10 @@ class Host:
         if handler.mode is Mode.PROCESS:
             return self._in_process(run)
         return self._first_step(run, handler.call, arguments)
+
+    def _enter(self, run: Run) -> None:
+        """Start the clock of a run. Called on the loop or in the thread of the handler."""
+        run.enter(self._clock.now_ms(), self._clock.monotonic())
 
     def _first_step(self, run: Run, call: Callable[..., Any], arguments: tuple[Any, ...]) -> "_Suspended | None":
         variables = self._variables(run)
@@ -164,6 +172,8 @@ class Host:
             value = await waits
         except BaseException as error:
             run.fail(error)
+            if run.outcome is Outcome.FAILED and not run.started_ms:
+                self._enter(run)  # the way to the handler failed, its import for example: an attempt like any other
         else:
             run.succeed(value, self._result_limit)
         finally:
@@ -173,7 +183,7 @@ class Host:
         assert run.handler is not None
         if self._threads is None:
             raise RuntimeError("this worker has no threads for plain functions: raise worker.threads")
-        call = self._threads.call(self._variables(run).run, run.handler.call, *arguments)
+        call = self._threads.call(self._enter_and_call, run, self._variables(run), arguments)
         # A thread cannot be cancelled: its end is awaited, whatever was asked of it.
         while True:
             try:
@@ -183,6 +193,12 @@ class Host:
                     call.future.cancel()
                 if call.future.done():
                     raise
+
+    def _enter_and_call(self, run: Run, variables: contextvars.Context, arguments: tuple[Any, ...]) -> Any:
+        """In the thread of the handler."""
+        assert run.handler is not None
+        self._enter(run)
+        return variables.run(run.handler.call, *arguments)
 
     async def _in_process(self, run: Run) -> Any:
         if self._processes is None:

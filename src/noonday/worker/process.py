@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from io import FileIO
 from multiprocessing.spawn import get_executable
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 HEAD_BYTES = 4
 _CHUNK = 65_536
 _REAP_SEC = 0.005
+ENTER_WITHIN_SEC = 45.0
+"""How long a process may take to start and to import a handler before it is killed. Less than the minute by which orphan
+recovery waits longer than workers start what was handed out."""
 
 
 class RemoteError(RetryLater):
@@ -57,15 +61,24 @@ class ProcessHost:
 
     `resolver` names (`module:function`) what a child asks for a handler's `(decode, encode)`, given its function: they
     are closures, and cannot be sent. A handler that goes on for `cancel_grace_sec` after it was asked to end is killed,
-    with every process it has started.
+    with every process it has started. `on_entered` is called on the loop when the handler of a run is entered; a process
+    that does not come so far within `enter_within_sec` is killed.
     """
 
     def __init__(
-        self, limit: int, resolver: str = "noonday.sdk.payload:codec_of", *, cancel_grace_sec: float = 10.0
+        self,
+        limit: int,
+        resolver: str = "noonday.sdk.payload:codec_of",
+        *,
+        cancel_grace_sec: float = 10.0,
+        enter_within_sec: float = ENTER_WITHIN_SEC,
+        on_entered: Callable[["Run"], None] = lambda run: None,
     ) -> None:
         self._free = asyncio.Semaphore(limit)
         self._resolver = resolver
         self._grace_sec = cancel_grace_sec
+        self._enter_within_sec = enter_within_sec
+        self._on_entered = on_entered
         self._children: set[_Child] = set()
         self._idle: list[_Child] = []
         self._closed = False
@@ -83,7 +96,9 @@ class ProcessHost:
         async with self._free:
             child = self._take()
             try:
-                ended = await child.perform(call, run, self._grace_sec)
+                ended = await child.perform(
+                    call, run, self._grace_sec, partial(self._on_entered, run), self._enter_within_sec
+                )
             finally:
                 self._give_back(child)
         return _conclude(run, ended)
@@ -159,6 +174,10 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     reason: str
 
 
+class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
+    """From a child: the handler is imported, its payload is read, and it is called now."""
+
+
 class Said(msgspec.Struct, frozen=True, array_like=True, tag="said"):
     """From a child: a heartbeat, with progress or without."""
 
@@ -179,13 +198,13 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Whether it raised because it was cancelled."""
 
 
-def packed(message: Call | Cancel | Said | Ended) -> bytes:
+def packed(message: Call | Cancel | Entered | Said | Ended) -> bytes:
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Said | Ended).decode
+_decode = msgspec.msgpack.Decoder(Entered | Said | Ended).decode
 
 
 class _Child:
@@ -199,20 +218,34 @@ class _Child:
         self._incoming = bytearray()
         self._outgoing = bytearray()
         self._context: Context | None = None
+        self._on_entered: Callable[[], None] = _do_nothing
+        self._entering: asyncio.TimerHandle | None = None
+        self._is_too_slow = False
         self._ended: asyncio.Future[Ended | None] = loop.create_future()
         self._gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel.fileno(), self._read)
         _connected.add(self)
 
-    async def perform(self, call: Call, run: "Run", grace_sec: float) -> Ended:
+    async def perform(
+        self, call: Call, run: "Run", grace_sec: float, on_entered: Callable[[], None], enter_within_sec: float
+    ) -> Ended:
         self._context = run.context
+        self._on_entered = on_entered
         self._ended = self._loop.create_future()
+        self._entering = self._loop.call_later(enter_within_sec, self._give_up)
         self._send(call)
         try:
             await asyncio.wait([self._ended])
         except asyncio.CancelledError:
             await self._wind_up(run.stop or "CANCELLED", grace_sec)
+        finally:
+            self._entering.cancel()
         ended = self._ended.result()
+        if ended is None and self._is_too_slow:
+            raise ProcessDied(
+                f"the process had not entered its handler after {enter_within_sec:g} s and was killed: it took too long to "
+                "start, or to import the handler's module"
+            )
         if ended is None:
             raise ProcessDied(_death(self._process.returncode))
         return ended
@@ -280,8 +313,16 @@ class _Child:
         for body in _taken(self._incoming):
             self._hear(_decode(body))
 
-    def _hear(self, message: Said | Ended) -> None:
-        if isinstance(message, Ended):
+    def _give_up(self) -> None:
+        self._is_too_slow = True
+        self.kill()
+
+    def _hear(self, message: Entered | Said | Ended) -> None:
+        if isinstance(message, Entered):
+            if self._entering is not None:
+                self._entering.cancel()
+            self._on_entered()
+        elif isinstance(message, Ended):
             if not self._ended.done():
                 self._ended.set_result(message)
         elif self._context is not None:
@@ -321,6 +362,10 @@ class _Child:
             self._on_gone(self)
             if not self._ended.done():
                 self._ended.set_result(None)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 _connected: WeakSet[_Child] = WeakSet()

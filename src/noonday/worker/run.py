@@ -107,6 +107,17 @@ class Run:
         return (self.context, handler.decode(text))
 
     @property
+    def mode(self) -> Mode:
+        """Where it runs. A run without a handler is turned away on the way to the loop."""
+        return self.handler.mode if self.handler is not None else Mode.ASYNC
+
+    def enter(self, now_ms: int, now: float) -> None:
+        """Note that the handler is entered: its timeout and its heartbeat count from here. Safe in any thread."""
+        self.started_ms = now_ms
+        self.beat_at = now
+        self.begun_at = now  # last, because the control loop tells by it whether the run has begun
+
+    @property
     def is_completed(self) -> bool:
         """Whether the handler has recorded its end itself: no wish can change it any more."""
         return self.context is not None and self.context._completed

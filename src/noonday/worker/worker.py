@@ -5,10 +5,11 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
+from math import ceil
 
 import structlog
 
@@ -51,6 +52,8 @@ FULL_SEC = 0.005
 PARKED_SEC = 1.0
 """How often what is parked is tried again."""
 DEFAULT_TIMEOUT_SEC = 3600.0
+Lane = tuple[str, Mode]
+"""A pool, and where its handlers run."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Worker:
         self._keyring = keyring
         self._metrics = metrics
         self._tracing = tracing
-        self._options = options
+        self._options = replace(options, concurrency=_runnable(options, self._handlers))
         self._loop = asyncio.get_running_loop()
         self._carrier = self._make_carrier(handlers_loop)
         self._host = self._make_host(handlers_loop)
@@ -113,7 +116,11 @@ class Worker:
         """What runs under our present name record their own end with."""
         self._partition = 0
         self._waiting: list[tuple[int, int, Run]] = []
-        self._ready = {pool: Ready() for pool in options.concurrency}
+        self._ready = {(pool, mode): Ready() for pool in options.concurrency for mode in Mode}
+        self._order = list(self._ready)
+        """Lanes, the one that was served longest ago first."""
+        self._under_way = dict.fromkeys(Mode, 0)
+        """Handed to the hosts and not yet reported, by mode."""
         self._held = dict.fromkeys(options.concurrency, 0)
         """Taken and not yet reported, by pool."""
         self._active: dict[ExecutionId, Run] = {}
@@ -321,13 +328,11 @@ class Worker:
         now_ms = self._clock.now_ms()
         while self._waiting and self._waiting[0][0] <= now_ms:
             run = heappop(self._waiting)[2]
-            self._ready[run.dispatch.pool].append(run)
-        blocked = False
-        for pool, ready in self._ready.items():
-            while ready and self._turn(pool) > 0:
-                if not await self._start_some(pool, min(len(ready), self._turn(pool))):
-                    blocked = True
-                    break
+            self._ready[run.dispatch.pool, run.mode].append(run)
+        blocked: set[Lane] = set()
+        while lane := self._next_lane(blocked):
+            if not await self._start_some(lane, self._turn(lane)):
+                blocked.add(lane)
         if blocked:
             return 0.05
         if self._waiting:
@@ -335,16 +340,35 @@ class Worker:
             return min(0.5, max(0.0005, (self._waiting[0][0] - self._clock.now_ms()) / 1000))
         return 0.5
 
-    def _turn(self, pool: str) -> int:
-        """How many may be started now: free slots, and what the handlers' loop gets through in a moment."""
-        pace = self._pace[pool]
-        # A pool with two hosts is counted here alone: each of them would let in as many.
-        ahead = 0 if pool in self._shared_pools else int(pace.per_second(self._clock.monotonic()) * TURN_SEC)
-        return self._options.concurrency[pool] + ahead - pace.under_way
+    def _next_lane(self, blocked: Collection[Lane]) -> Lane | None:
+        """The lane to serve next. It goes to the end of the order: pools that share threads or processes take turns."""
+        for at, lane in enumerate(self._order):
+            if self._ready[lane] and lane not in blocked and self._turn(lane) > 0:
+                del self._order[at]
+                self._order.append(lane)
+                return lane
+        return None
 
-    async def _start_some(self, pool: str, count: int) -> bool:
+    def _turn(self, lane: Lane) -> int:
+        """How many of a lane may be started now: free slots of its pool, and what the handlers' loop gets through in a
+        moment; of handlers that need a thread or a process, no more than this lane's share of those that are free."""
+        pool, mode = lane
+        pace = self._pace[pool]
+        if mode is Mode.ASYNC:
+            # A pool with two hosts is counted here alone: each of them would let in as many.
+            ahead = 0 if pool in self._shared_pools else int(pace.per_second(self._clock.monotonic()) * TURN_SEC)
+            return self._options.concurrency[pool] + ahead - pace.under_way
+        slots = self._options.concurrency[pool] - pace.under_way
+        limit = _limit_of(mode, self._options)
+        if limit is None:
+            return slots
+        lanes = sum(1 for other, ready in self._ready.items() if ready and other[1] is mode)
+        return min(slots, ceil((limit - self._under_way[mode]) / max(1, lanes)))
+
+    async def _start_some(self, lane: Lane, count: int) -> bool:
         """The last look, then the start, of all that start now. False: nothing may start at present."""
-        runs = await self._without_held(self._ready[pool].take(count))
+        pool, ready = lane[0], self._ready[lane]
+        runs = await self._without_held(ready.take(count))
         try:
             runs = await self._without_throttled(runs)
             flags = await self._signals.look(pool, [run.dispatch for run in runs])
@@ -352,16 +376,17 @@ class Worker:
             self._lost_signals()
             flags = None
         if flags is None:
-            self._ready[pool].put_back(runs)
+            ready.put_back(runs)
             return False
         now_ms = self._clock.now_ms()
         runs = self._with_fresh_claims(runs)
         starting, twins = self._apart_from_twins([run for run in runs if self._passes(run, flags, now_ms)])
         self._pace[pool].under_way += len(starting)
+        self._under_way[lane[1]] += len(starting)
         for run in starting:
             run.timeout_sec = self._timeout_of(run)
         self._hand_to_hosts(starting)
-        self._ready[pool].extend(twins)
+        ready.extend(twins)
         return not twins
 
     async def _without_held(self, runs: list[Run]) -> list[Run]:
@@ -512,6 +537,7 @@ class Worker:
             if self._active.get(run.dispatch.execution_id) is run:
                 del self._active[run.dispatch.execution_id]
                 self._pace[pool].ended(now)
+                self._under_way[run.mode] -= 1
             if run.started_ms:
                 late_ms = run.started_ms - run.dispatch.due_ms
                 self._metrics.lateness.observe(late_ms / 1000)
@@ -714,6 +740,22 @@ class Worker:
             result_limit=self._options.result_limit,
             on_ended=self._on_ended,
         )
+
+
+def _limit_of(mode: Mode, options: WorkerOptions) -> int | None:
+    """How many runs of a mode there can be at once in the whole worker. None: any number, or the host says why there is none."""
+    return {Mode.ASYNC: None, Mode.THREAD: options.threads, Mode.PROCESS: options.processes or None}[mode]
+
+
+def _runnable(options: WorkerOptions, handlers: Mapping[tuple[str, str], Handler]) -> dict[str, int]:
+    """For each pool how many of its handlers can run at once: its concurrency, or fewer if all of them need threads or
+    processes and there are fewer of those."""
+    runnable = {}
+    for pool, concurrency in options.concurrency.items():
+        limits = [_limit_of(mode, options) for mode in {each.mode for (of, _), each in handlers.items() if of == pool}]
+        bounded = [limit for limit in limits if limit is not None]
+        runnable[pool] = min(concurrency, sum(bounded)) if bounded and len(bounded) == len(limits) else concurrency
+    return runnable
 
 
 class _Pace:
