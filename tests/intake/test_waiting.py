@@ -274,6 +274,14 @@ async def test_what_nothing_else_holds_waits_for_its_turn(shop: Shop) -> None:
     assert view.reason == "it has to wait for its turn in pool 'web'; 2 tenants take turns there"
 
 
+async def test_overdue_entry_that_nothing_blocks_points_at_the_scheduler(shop: Shop) -> None:
+    (one,) = await shop.create(1)
+    shop.clock.move_to(shop.clock.now_ms() + 42_000)
+    view = await shop.ask(one)
+    assert (view.held_by, view.position) == (By.TURN, 0)
+    assert view.reason == "no limit blocks it and it is 42 s late: check /readyz of the schedulers"
+
+
 async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop) -> None:
     await shop.create(4)
     await shop.turn.run_due()

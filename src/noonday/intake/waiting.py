@@ -26,6 +26,8 @@ MOST = 10_000
 """Rows that are looked at to find a position; behind more than that it is 'at least'."""
 RUNS = 20
 """How many of a job's latest executions say how long it runs."""
+OVERDUE_MS = 30_000
+"""An entry that is first in its pool, that no limit blocks and that is this late points at its scheduler."""
 UNCOUNTED_MS = 0
 """Pools are asked for as of then, because to count what is due in them costs more the more is due."""
 
@@ -164,6 +166,10 @@ class Waiting:
         turns = await self._turns(waiter, ahead)
         rate = rate_per_sec(await self._archive.figures(), self._clock.now_ms())
         if not _is_full(pool):
+            late_ms = self._clock.now_ms() - waiter.mark[0]
+            if not turns.before and late_ms > OVERDUE_MS:
+                reason = f"no limit blocks it and it is {late_ms // 1000} s late: check /readyz of the schedulers"
+                return self._hold(By.TURN, reason, ahead, None)
             reason = f"it has to wait for its turn in pool {waiter.pool!r}{turns.told}"
             return self._hold(By.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
         full = f"{pool.running} of {pool.capacity} running and {pool.queued} handed out before it"

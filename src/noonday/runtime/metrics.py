@@ -77,6 +77,14 @@ class Metrics:
             buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 2000, 5000),
             registry=registry,
         )
+        self.in_flight_entries = Gauge(
+            "noonday_in_flight_entries", "Entries that are claimed and not yet fired.", registry=registry
+        )
+        self.blocked_entries = Gauge(
+            "noonday_blocked_entries",
+            "Entries kept back because their concurrency or ordering key has no free slot.",
+            registry=registry,
+        )
         self.clock_offset = Gauge(
             "noonday_clock_offset_seconds",
             "How far the clock of this process is ahead of the one that all go by.",

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from noonday.model.errors import TokensUnavailable
-from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
 from noonday.model.message import Dispatch
 from noonday.model.rate import Rate
@@ -21,6 +20,7 @@ from noonday.ports.clock import Clock
 from noonday.ports.firing import Held
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.tokens import Ask, Tokens
+from noonday.scheduler.in_flight import InFlight
 
 OVERLAP_MS = 60_000
 """Settings are read again from so long before the newest that was seen: what was written later may say an earlier time."""
@@ -32,11 +32,13 @@ LOOK_AGAIN_MS = 20
 class Allowances:
     """Follows the settings of tenants and pools; before a claim, sees how much each of them may take of it."""
 
-    def __init__(self, archive: Archive, tokens: Tokens, index: HotIndex, clock: Clock) -> None:
+    def __init__(self, archive: Archive, tokens: Tokens, index: HotIndex, clock: Clock, in_flight: InFlight) -> None:
         self._archive = archive
         self._tokens = tokens
         self._index = index
         self._clock = clock
+        self._in_flight = in_flight
+        """What the store has not counted yet."""
         self._pauses: frozenset[tuple[str, str]] = frozenset()
         self._weights: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}
@@ -49,8 +51,6 @@ class Allowances:
         self._capped_pools: frozenset[str] = frozenset()
         self._seen_ms: int | None = None
         """The newest that was seen; None before the first look."""
-        self._in_flight: Counter[tuple[str, str]] = Counter()
-        """What is claimed and not fired yet, by (pool, tenant)."""
         self._full: dict[str, int] = {}
         """Pools that have reached their cap, and when to look again."""
         self.blocked: dict[Within, int] = {}
@@ -138,7 +138,7 @@ class Allowances:
             return {}
         found = await self._archive.slots([*keys, *pools])
         on_its_way: Counter[SlotKey] = Counter()
-        for (pool, tenant), count in self._in_flight.items():
+        for (pool, tenant), count in self._in_flight.by_pool_and_tenant().items():
             for key in capped_by(tenant, pool):
                 on_its_way[key] += count
         return {key: slots.cap - slots.used - on_its_way[key] for key, slots in found.items() if slots.cap is not None}
@@ -186,17 +186,6 @@ class Allowances:
             for dispatch in dispatches
             for weight in (self._weights.get(dispatch.tenant),)
         ]
-
-    def took(self, entries: Sequence[Entry]) -> None:
-        """These are claimed, and count from now on."""
-        if self._capped or self._capped_pools:
-            self._in_flight.update((entry.pool, entry.tenant) for entry in entries)
-
-    def fired(self, entries: Sequence[Entry]) -> None:
-        """The store has counted these, or they are as they were."""
-        if self._in_flight:
-            self._in_flight.subtract((entry.pool, entry.tenant) for entry in entries)
-            self._in_flight = +self._in_flight
 
     async def _take(self, wanted: Mapping[str, int], now_ms: int) -> dict[Within, int]:
         if not wanted:

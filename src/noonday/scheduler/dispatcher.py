@@ -18,6 +18,7 @@ from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.holding import Holding
+from noonday.scheduler.in_flight import ClaimedBatch, InFlight
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 
@@ -31,6 +32,8 @@ NO_CREDIT_SEC = 0.005
 """How soon a pool that was full is looked at again."""
 PATIENCE_MS = 25
 """A commit costs the same for one entry as for many, and staged ones are handed out well ahead of their instant."""
+STUCK_SEC = 30.0
+"""A batch in flight for longer than this is a reason not to rely on the process: statements time out well before."""
 SEAL_SEC = 0.5
 """Batches are sealed together, now and then: an unsealed one is at worst published again, and dropped by the workers."""
 
@@ -59,6 +62,7 @@ class Dispatcher:
         *,
         ownership: Ownership,
         allowances: Allowances,
+        in_flight: InFlight,
         firing: Firing,
         index: HotIndex,
         bus: Bus,
@@ -81,11 +85,12 @@ class Dispatcher:
         self._stride = Stride(batch)
         self._hint_ahead_ms = hint_ahead_ms
         self._flights: set[asyncio.Task[None]] = set()
-        self._in_hand: set[str] = set()
-        """Keys of entries that are claimed and not yet fired."""
+        self._in_flight = in_flight
         self._in_trouble = False
         """The store did not take the last batch: it is in the index again."""
         self._held = Holding()
+        metrics.in_flight_entries.set_function(lambda: len(in_flight))
+        metrics.blocked_entries.set_function(lambda: len(self._held))
         self._to_seal: list[int] = []
         self._sealed_at = 0.0
         self.on_published: Callable[[], None] = lambda: None
@@ -100,16 +105,14 @@ class Dispatcher:
         credit, shares = await self._allowances.for_claim(await self._bus.credit(), most)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
         claimed = await self._index.claim(now_ms, partitions, credit, most, shares)
-        await self._allowances.give_back(shares)
         if claimed:
             self._metrics.due.inc(len(claimed))
-            self._in_hand.update(entry.key for entry in claimed)
-            self._allowances.took(claimed)
-            flight = asyncio.create_task(self._fly(claimed))
+            flight = asyncio.create_task(self._fly(self._in_flight.add(claimed, self._clock.monotonic())))
             self._flights.add(flight)
-            if self._in_trouble:
-                # One at a time now: the loop has to know what becomes of it, to wait longer and to say why.
-                await asyncio.shield(flight)
+        await self._allowances.give_back(shares)
+        if claimed and self._in_trouble:
+            # One at a time now: the loop has to know what becomes of it, to wait longer and to say why.
+            await asyncio.shield(flight)
         return len(claimed)
 
     async def next_wait(self) -> float:
@@ -148,36 +151,38 @@ class Dispatcher:
 
     def has_in_hand(self, entry: Entry) -> bool:
         """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
-        return entry.key in self._in_hand or entry in self._held
+        return entry in self._in_flight or entry in self._held
+
+    def reasons_not_ready(self) -> list[str]:
+        """Why the batches in flight are not to be relied on."""
+        age_sec = self._in_flight.oldest_sec(self._clock.monotonic())
+        if age_sec <= STUCK_SEC:
+            return []
+        return [f"dispatcher: a batch is in flight for {age_sec:.1f} s ({len(self._in_flight)} entries in all batches)"]
 
     def release_held(self, slots: Collection[str] | None = None) -> None:
         """Something was freed: what is held for one of these slots (None: for any) may be tried at once."""
         self._held.release(slots)
 
-    async def _fly(self, entries: Sequence[Entry]) -> None:
-        begun = self._clock.monotonic()
+    async def _fly(self, batch: ClaimedBatch) -> None:
+        entries = batch.entries
         try:
             shots = await self._plan(entries)
             volleys = await self._fire(shots)
-            self._stride.note(len(entries), self._clock.monotonic() - begun)
-            self._let_go(entries)
+            self._stride.note(len(entries), self._clock.monotonic() - batch.claimed_at)
+            self._in_flight.remove(batch)
             for fired in volleys:
                 await self._follow_up(fired)
         except StoreUnavailable:
             # Not fired, as far as we know. What was fired and not published is in an unsealed batch.
             self._in_trouble = True
+            self._in_flight.remove(batch)
             await self._index.hint(entries)
             raise
         else:
             self._in_trouble = False
         finally:
-            self._let_go(entries)
-
-    def _let_go(self, entries: Sequence[Entry]) -> None:
-        """The store has taken these, or they are as they were."""
-        if entries[0].key in self._in_hand:
-            self._allowances.fired(entries)
-            self._in_hand.difference_update(entry.key for entry in entries)
+            self._in_flight.remove(batch)
 
     async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:
         wanted = [entry for entry in entries if entry.planned]
@@ -226,7 +231,7 @@ class Dispatcher:
         finally:
             # Also if the bus is away: what comes next is not of this batch, which stays unsealed.
             latest = self._clock.now_ms() + self._hint_ahead_ms
-            await self._index.hint([entry for entry in fired.entries if entry.due_ms <= latest])
+            await self._index.hint([e for e in fired.entries if e.due_ms <= latest and e not in self._in_flight])
         with contextlib.suppress(SignalsUnavailable):
             # The wish is in the store, and the keeper of the flags looks there again.
             for pool, execution, dispatch, reason in fired.flags:

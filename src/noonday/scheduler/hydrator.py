@@ -1,8 +1,9 @@
 """Fills the hot index from the store, ahead of time."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
 from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
@@ -27,7 +28,16 @@ class Hydrator:
     on, until they have caught up with the rest.
     """
 
-    def __init__(self, firing: Firing, index: HotIndex, owned: Callable[[], Collection[int]], ahead_ms: int) -> None:
+    def __init__(
+        self,
+        firing: Firing,
+        index: HotIndex,
+        owned: Callable[[], Collection[int]],
+        ahead_ms: int,
+        has_in_hand: Callable[[Entry], bool],
+    ) -> None:
+        """`has_in_hand` knows what this owner has taken from the index and not yet fired: it is not placed again."""
+        self._has_in_hand = has_in_hand
         self._firing = firing
         self._index = index
         self._owned = owned
@@ -53,7 +63,7 @@ class Hydrator:
         entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, PAGE)
         last = (entries[-1].due_ms, entries[-1].key) if len(entries) == PAGE else None
         self._index.take_in(tenant, last)
-        await self._index.place(entries)
+        await self._place(entries)
         return len(entries)
 
     def walk_again(self, partitions: Collection[int]) -> None:
@@ -69,12 +79,15 @@ class Hydrator:
 
     async def _step(self, walk: _Walk, until_ms: int) -> int:
         entries = await self._firing.walk(walk.eras.keys(), walk.mark, until_ms, PAGE)
-        await self._index.place(entries)
+        await self._place(entries)
         walk.at_the_end = len(entries) < PAGE
         # Progress counts only where the era is still the one the step began with.
         if entries and await self._index.eras(walk.eras.keys()) == walk.eras:
             walk.mark = (entries[-1].due_ms, entries[-1].key)
         return len(entries)
+
+    async def _place(self, entries: Sequence[Entry]) -> None:
+        await self._index.place([entry for entry in entries if not self._has_in_hand(entry)])
 
     def _join_those_at_the_end(self) -> None:
         """From the mark that is furthest behind: placing twice is harmless."""

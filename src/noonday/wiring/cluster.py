@@ -143,7 +143,8 @@ class Node:
         if self.failed.done():
             return [f"a loop has ended: {self.failed.exception()!r}"]
         crew = self.crew.loops if self.crew else []
-        return _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *crew])
+        reasons = _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *crew])
+        return reasons + (self.scheduler.dispatcher.reasons_not_ready() if self.scheduler else [])
 
     def metrics_text(self) -> bytes:
         return self.metrics.text()

@@ -125,7 +125,7 @@ class Engine:
         if not self._tasks:
             return ["not started"]
         reasons = [] if self.ownership.partitions else ["it owns no partition: another process has taken over"]
-        return reasons + reasons_not_ready(self.loops.values())
+        return reasons + reasons_not_ready(self.loops.values()) + self.dispatcher.reasons_not_ready()
 
     def live(self) -> dict[str, Any]:
         """What only the running engine knows."""

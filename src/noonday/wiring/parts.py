@@ -50,6 +50,7 @@ from noonday.runtime.tracing import Tracing
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
 from noonday.scheduler.hydrator import Hydrator
+from noonday.scheduler.in_flight import InFlight
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.sweeper import Sweeper
@@ -206,11 +207,13 @@ class SchedulerPart:
         self.ownership = Ownership(
             around.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
         )
-        allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock)
+        in_flight = InFlight()
+        allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock, in_flight)
         publisher = Publisher(drivers.bus, drivers.endpoints, around.tracing, clock)
         self.dispatcher = Dispatcher(
             ownership=self.ownership,
             allowances=allowances,
+            in_flight=in_flight,
             firing=drivers.firing,
             index=drivers.index,
             bus=drivers.bus,
@@ -222,7 +225,11 @@ class SchedulerPart:
             hint_ahead_ms=around.hint_ahead_ms,
         )
         hydrator = Hydrator(
-            drivers.firing, drivers.index, lambda: self.ownership.partitions, scheduler.hydrate_ahead_sec * 1000
+            drivers.firing,
+            drivers.index,
+            lambda: self.ownership.partitions,
+            scheduler.hydrate_ahead_sec * 1000,
+            self.dispatcher.has_in_hand,
         )
         sweeper = Sweeper(
             firing=drivers.firing,

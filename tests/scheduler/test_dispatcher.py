@@ -1,0 +1,227 @@
+"""Batches in flight: they overlap, name the same entry twice, fail, and leave nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.memory.leases import LocalLeases
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.store import Store, open_store
+from noonday.model.errors import StoreUnavailable
+from noonday.model.ids import PARTITIONS, InstanceId
+from noonday.model.job import Target
+from noonday.model.view import PoolSettings
+from noonday.ports.firing import Fired, Owner, Shot
+from noonday.runtime.metrics import Metrics
+from noonday.runtime.tracing import Tracing
+from noonday.scheduler.dispatcher import STUCK_SEC
+from noonday.wiring.embedded import drivers_on
+from noonday.wiring.parts import SchedulerPart, Surroundings
+from noonday.wiring.settings import Settings
+from tests.support.clock import ManualClock
+from tests.support.crank import Crank
+from tests.support.factories import HANDLER, POOL, WORKER, audit, job, report, spec
+
+
+class GatedFiring:
+    """A store whose fires wait until the test lets them pass, or fail."""
+
+    def __init__(self, store: Store) -> None:
+        self._firing = store.firing
+        self.gates: list[asyncio.Future[None]] = []
+        self.is_open = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._firing, name)
+
+    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+        if not self.is_open:
+            gate = asyncio.get_running_loop().create_future()
+            self.gates.append(gate)
+            await gate
+        return await self._firing.fire(owner, firings, now_ms)
+
+    def open(self) -> None:
+        self.is_open = True
+        for gate in self.gates:
+            if not gate.done():
+                gate.set_result(None)
+        self.gates.clear()
+
+
+class Scheduler:
+    """A scheduler on a store in memory, turned by hand."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = ManualClock()
+        self.crank = Crank(store)
+        self.firing = GatedFiring(store)
+        settings = Settings(data=MEMORY)
+        drivers = drivers_on(store, LocalLeases(None, self.clock), Keyring.generate(), self.clock, settings)
+        self.drivers = replace(drivers, firing=self.firing)  # type: ignore[arg-type]
+        self.metrics = Metrics()
+        around = Surroundings(InstanceId("i-1"), settings, self.metrics, Tracing(None))
+        self.part = SchedulerPart(self.drivers, around)
+        self.dispatcher = self.part.dispatcher
+
+    async def start(self) -> None:
+        await self.part.ownership.join()
+        await self.drivers.bus.join(WORKER, {POOL: 1_000, "elsewhere": 1_000})
+
+    async def turn(self, name: str) -> int:
+        return await self.part.loops[name].service.run_once(self.clock.now_ms())
+
+    async def claim(self) -> int:
+        """Claim a batch, and let it come as far as the store."""
+        claimed = await self.turn("dispatcher")
+        await self.settle_down()
+        return claimed
+
+    async def settle_down(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def add_jobs(self, count: int, pool: str = POOL) -> None:
+        await self.crank.add(*[job(spec(target=Target(pool, HANDLER))) for _ in range(count)])
+
+    async def cap(self, pool: str, most: int | None) -> None:
+        await self.store.archive.put_pool(pool, PoolSettings(max_running=most), audit())
+        await self.turn("tenants")
+
+    async def place_again(self) -> None:
+        """Place whatever is on the timeline, as a hint that comes late does."""
+        await self.drivers.index.place(await self.crank.timeline())
+
+    async def in_hand(self) -> list[str]:
+        return [entry.key for entry in await self.crank.timeline() if self.dispatcher.has_in_hand(entry)]
+
+    async def run_all(self) -> int:
+        """Fire and finish everything in pool `etl`. Returns the number of dispatches."""
+        self.firing.open()
+        await self.dispatcher.land()
+        ran = 0
+        for _ in range(200):
+            self.clock.advance(3)
+            await self.turn("tenants")
+            await self.turn("sweeper")
+            await self.turn("dispatcher")
+            await self.dispatcher.land()
+            taken = await self.drivers.bus.take(WORKER, {POOL: 1_000}, 0)
+            if taken:
+                ran += len(taken)
+                await self.crank.settle(*[report(dispatch) for dispatch in taken])
+                self.dispatcher.release_held()
+            elif not await self.crank.timeline():
+                return ran
+        raise AssertionError(f"the scheduler stands still with {len(await self.crank.timeline())} entries due")
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[Scheduler]:
+    store = open_store(MEMORY, FileOptions(), lead_ms=0)
+    scheduler = Scheduler(store)
+    await scheduler.start()
+    yield scheduler
+    scheduler.firing.open()
+    await scheduler.dispatcher.land()
+    await store.close()
+
+
+async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(scheduler: Scheduler) -> None:
+    await scheduler.cap("elsewhere", 1)
+    await scheduler.add_jobs(3)
+    await scheduler.place_again()
+    assert await scheduler.claim() == 3
+    await scheduler.add_jobs(3)
+    await scheduler.place_again()
+    assert await scheduler.claim() == 6
+    first, second = scheduler.firing.gates
+    first.set_result(None)
+    await scheduler.settle_down()
+    second.set_result(None)
+    scheduler.firing.open()
+    await scheduler.dispatcher.land()
+    assert scheduler.metrics.registry.get_sample_value("noonday_in_flight_entries") == 0
+    await scheduler.cap(POOL, 2)
+    await scheduler.add_jobs(4)
+    assert await scheduler.in_hand() == []
+    assert await scheduler.run_all() == 10
+
+
+async def test_hydrator_places_nothing_that_is_in_flight(scheduler: Scheduler) -> None:
+    await scheduler.add_jobs(3)
+    await scheduler.turn("hydrator")
+    assert await scheduler.claim() == 3
+    scheduler.part.ownership.on_gained(range(PARTITIONS))
+    await scheduler.turn("hydrator")
+    assert await scheduler.claim() == 0
+
+
+async def test_refused_entry_waits_for_the_batch_that_has_it(scheduler: Scheduler) -> None:
+    """Not a busy loop: what another batch in flight names is not hinted again."""
+    await scheduler.add_jobs(1)
+    await scheduler.place_again()
+    await scheduler.claim()
+    await scheduler.place_again()
+    await scheduler.claim()
+    first, second = scheduler.firing.gates
+    second.set_result(None)
+    await scheduler.settle_down()
+    assert await scheduler.claim() == 0
+    first.set_result(None)
+
+
+async def test_long_flight_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> None:
+    await scheduler.add_jobs(1)
+    await scheduler.place_again()
+    await scheduler.claim()
+    assert scheduler.dispatcher.reasons_not_ready() == []
+    scheduler.clock.advance(STUCK_SEC + 1)
+    assert scheduler.dispatcher.reasons_not_ready() == [
+        "dispatcher: a batch is in flight for 31.0 s (1 entries in all batches)"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_overlapping_batches_leak_nothing_whatever_happens(scheduler: Scheduler, seed: int) -> None:
+    """Three batches overlap, entries are placed again, fires fail in any order; then the pool gets a cap and all jobs run."""
+    random, added = Random(seed), 0
+    await scheduler.cap("elsewhere", 1)
+    flights, claiming = 0, None
+    for _ in range(30):
+        step = random.randrange(6)
+        if step == 0:
+            await scheduler.add_jobs(count := random.randrange(1, 5))
+            added += count
+        elif step == 1:
+            await scheduler.place_again()
+        elif step == 2:
+            scheduler.part.ownership.on_gained(range(PARTITIONS))
+            await scheduler.turn("hydrator")
+        elif step in (3, 4) and flights < 2 and (claiming is None or claiming.done()):
+            # After a failure the dispatcher waits for each batch.
+            claiming = asyncio.create_task(scheduler.turn("dispatcher"))
+            before = len(scheduler.firing.gates)
+            await scheduler.settle_down()
+            flights += len(scheduler.firing.gates) - before
+        elif scheduler.firing.gates:
+            gate = scheduler.firing.gates.pop(random.randrange(len(scheduler.firing.gates)))
+            if random.random() < 0.3:
+                gate.set_exception(StoreUnavailable("the store is away"))
+            else:
+                gate.set_result(None)
+            await scheduler.settle_down()
+            flights -= 1
+    scheduler.firing.open()
+    if claiming is not None:
+        await asyncio.gather(claiming, return_exceptions=True)
+    await scheduler.cap(POOL, 2)
+    await scheduler.add_jobs(3)
+    assert await scheduler.run_all() == added + 3
+    assert scheduler.metrics.registry.get_sample_value("noonday_in_flight_entries") == 0
