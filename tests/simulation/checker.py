@@ -12,13 +12,12 @@ from itertools import combinations, pairwise
 
 import msgspec
 
-from noonday.model.execution import FINAL, MOVES, Cause, State, is_path
-from noonday.model.firing import Decided
-from noonday.model.ids import JobId, execution_id
-from noonday.model.job import JobSpec, JobState, rule_of
+from noonday.model.execution import MOVES, Cause, State, is_path
 from noonday.model.slots import is_of_line, of_key, of_line, slot_key
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
+from tests.simulation.plans import check_plans
+from tests.simulation.rows import SqliteRows
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
@@ -119,7 +118,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[s
     problems = list(history.problems)
     problems += check_commit(conn)
     problems += _durable(conn, history)
-    problems += _tiling(conn, history, now_ms)
+    problems += check_plans(SqliteRows(conn), history, now_ms, calm=not history.deaths)
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _one_run(history)
@@ -135,7 +134,8 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems = list(history.problems)
     problems += check_commit(conn)
     problems += _durable(conn, history)
-    problems += _tiling(conn, history, world.now_ms())
+    calm = not (history.cuts or history.flushes or world.fault_log)
+    problems += check_plans(SqliteRows(conn), history, world.now_ms(), calm=calm)
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _named_runs(history, world)
@@ -184,66 +184,12 @@ def _was_harmed(before: Effect, after: Effect, history: History, world: World, *
 
 def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I1: what was promised has happened, or there is a decision."""
-    deleted = {answer.target for answer in history.answers if answer.action == "delete"}
-    asked_to_delete = deleted | {a.target for a in history.answers if a.action == "delete?"}
     for answer in history.answered("create"):
-        row = conn.execute("SELECT spec, anchor_ms, state FROM jobs WHERE id = ?", (answer.target,)).fetchone()
-        if row is None:
+        if conn.execute("SELECT 1 FROM jobs WHERE id = ?", (answer.target,)).fetchone() is None:
             yield f"I1: job {answer.target} was acknowledged at {answer.at_ms} and does not exist"
-            continue
-        spec = msgspec.json.decode(row[0], type=JobSpec)
-        if spec.one_shot and row[2] == JobState.ACTIVE and answer.target not in asked_to_delete:
-            yield from _one_shot_done(conn, answer.target, row[1])
     stuck = "SELECT id, state, fired_ms, buffered, cancel FROM executions WHERE state < 2"
     for id_, state, fired, buffered, cancel in conn.execute(stuck):
         yield f"I1: execution {id_} is still {State(state).name} (fired {fired}, buffered {buffered}, cancel {cancel})"
-
-
-def _one_shot_done(conn: sqlite3.Connection, job: str, anchor_ms: int) -> Iterator[str]:
-    wanted = execution_id(JobId(job), anchor_ms)
-    row = conn.execute("SELECT state FROM executions WHERE id = ?", (wanted,)).fetchone()
-    decided = conn.execute("SELECT 1 FROM decisions WHERE job_id = ? AND from_ms = ?", (job, anchor_ms)).fetchone()
-    if row is None and decided is None:
-        yield f"I1: one-shot {job} due at {anchor_ms} has neither an execution nor a decision"
-    if row is not None and State(row[0]) not in FINAL:
-        yield f"I1: one-shot {job} rests in {State(row[0]).name}"
-
-
-def _tiling(conn: sqlite3.Connection, history: History, now_ms: int) -> Iterator[str]:
-    """I2: each planned time of a job that was never edited or paused lies in exactly one execution or decision."""
-    changed = {a.target for a in history.answers if a.action.rstrip("?") in ("replace", "pause", "resume", "delete")}
-    for job, spec_text, anchor, created in conn.execute("SELECT id, spec, anchor_ms, created_ms FROM jobs"):
-        spec = msgspec.json.decode(spec_text, type=JobSpec)
-        fires = Counter(
-            ms for (ms,) in conn.execute("SELECT nominal_ms FROM executions WHERE job_id = ? AND cause = 0", (job,))
-        )
-        ranges = conn.execute(
-            "SELECT from_ms, to_ms, count, outcome FROM decisions WHERE job_id = ?", (job,)
-        ).fetchall()
-        for time, count in fires.items():
-            inside = [r for r in ranges if r[0] <= time <= r[1] and r[3] != Decided.EDITED]
-            if count > 1 or (inside and job not in changed):
-                yield f"I2: {time} of job {job} was fired {count} times and decided by {inside}"
-        if spec.one_shot or job in changed:
-            continue
-        yield from _complete(conn, job, spec, anchor, created, fires, ranges)
-
-
-def _complete(conn, job, spec, anchor, created, fires, ranges) -> Iterator[str]:  # type: ignore[no-untyped-def]
-    fire = conn.execute("SELECT nominal_ms, due_ms FROM timeline WHERE key = ?", (job,)).fetchone()
-    rule = rule_of(spec, anchor)
-    until = (fire[0] if fire else 0) - 1
-    time = rule.next_after(created)
-    while time is not None and time <= until:
-        decided = sum(r[0] <= time <= r[1] for r in ranges)
-        if fires.get(time, 0) + decided != 1:
-            found = f"{fires.get(time, 0)} executions and {decided} decisions"
-            yield f"I2: {time} of job {job} ({spec.schedule or spec.every_sec}) has {found}"
-        time = rule.next_after(time)
-    for from_ms, to_ms, count, outcome in ranges:
-        if outcome != Decided.ERROR and rule.count(from_ms - 1, to_ms) != count:
-            planned = rule.count(from_ms - 1, to_ms)
-            yield f"I2: decision [{from_ms}, {to_ms}] of job {job} says {count}, the plan says {planned}"
 
 
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:

@@ -18,7 +18,16 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, Request, Work, commit_group, connect
 from noonday.drivers.sqlite.store import prepare, store_on
 from noonday.model.caller import Caller
-from noonday.model.errors import DoNotRetry, NoondayError, StoreUnavailable
+from noonday.model.errors import (
+    Conflict,
+    DoNotRetry,
+    InvalidInput,
+    NoondayError,
+    NotFound,
+    PayloadTooLarge,
+    QuotaExceeded,
+    StoreUnavailable,
+)
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch
@@ -35,6 +44,8 @@ from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 
 T = TypeVar("T")
+_REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
+"""Errors that say that nothing was changed."""
 USER = Caller(TenantId("default"), "user", frozenset({"admin"}))
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
 
@@ -253,9 +264,15 @@ class Simulation:
     # -- the user ------------------------------------------------------------------------------------------------------
 
     async def ask(
-        self, action: str, target: str, request: Callable[[Engine], Awaitable[T]], value: Any = None
+        self,
+        action: str,
+        target: str,
+        request: Callable[[Engine], Awaitable[T]],
+        value: Any = None,
+        spec: JobSpec | None = None,
     ) -> T | None:
-        """Make a request of the process, if it is up. One that is not answered may have happened, or not."""
+        """Make a request of the process, if it is up. One that is not answered may have happened, or not; one that is refused
+        has not."""
         engine, process = self.engine, self.process
         if engine is None or process is None or not process.alive:
             return None
@@ -271,16 +288,23 @@ class Simulation:
         process.spawn(call())
         while not outcome and process.alive:
             await asyncio.sleep(0.001)
+        if outcome and isinstance(outcome[0], _REFUSALS):
+            return None
+        at_ms = self.world.now_ms()
         if outcome and not isinstance(outcome[0], Exception):
-            answer = outcome[0]
-            name = answer.job_id if isinstance(answer, JobView) and action == "create" else target
-            self.history.answers.append(Answer(action, name, self.world.now_ms(), value, asked_ms))
-            return answer  # type: ignore[no-any-return]
-        self.history.answers.append(Answer(f"{action}?", target, self.world.now_ms(), value, asked_ms))
+            shown = outcome[0]
+            name = shown.job_id if isinstance(shown, JobView) and action == "create" else target
+            self.history.answers.append(Answer(action, name, at_ms, value, asked_ms, spec, shown))
+            return shown  # type: ignore[no-any-return]
+        self.history.answers.append(Answer(f"{action}?", target, at_ms, value, asked_ms, spec))
         return None
 
     async def create(self, spec: JobSpec) -> JobView | None:
-        return await self.ask("create", "", lambda engine: engine.desk.create(USER, spec))
+        return await self.ask("create", "", lambda engine: engine.desk.create(USER, spec), spec=spec)
+
+    async def replace(self, job: str, spec: JobSpec) -> JobView | None:
+        value = spec.payload["v"]
+        return await self.ask("replace", job, lambda engine: engine.desk.replace(USER, job, spec), value, spec)
 
     def spec(self, **fields: Any) -> JobSpec:
         return JobSpec(**{"target": Target("p", "act"), "payload": {"v": 1}, "retry_policy": QUICK, **fields})
@@ -329,7 +353,7 @@ class Simulation:
             payload = {**(job.payload or {}), "v": self.world.now_ms()}
             spec = msgspec.convert(msgspec.to_builtins(self.any_spec()), JobSpec) if random.random() < 0.5 else None
             wanted = msgspec.structs.replace(spec or _as_spec(job, self.instant()), payload=payload)
-            await self.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, wanted), payload["v"])
+            await self.replace(job.job_id, wanted)
         elif action == "cancel":
             await self._cancel_something(job)
         else:

@@ -1,7 +1,9 @@
-"""What happened, as the checker needs it: answers to users, effects of handlers, last looks, deaths."""
+"""What happened, as the checker needs it: answers to users, effects of handlers, pre-start checks, deaths."""
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from noonday.model.job import JobSpec
 
 
 @dataclass
@@ -20,13 +22,26 @@ class Effect:
 
 @dataclass(frozen=True)
 class Answer:
-    """A request that was answered; one that was not may have happened, or not."""
+    """A request that was answered. One whose action ends with `?` was not: it may have happened, or not."""
 
     action: str
     target: str
     at_ms: int
     value: Any = None
     asked_ms: int = 0
+    spec: JobSpec | None = None
+    """The definition that was asked for."""
+    shown: Any = None
+    """What the user was shown."""
+
+    @property
+    def wish(self) -> str:
+        """The action, answered or not."""
+        return self.action.rstrip("?")
+
+    @property
+    def is_certain(self) -> bool:
+        return not self.action.endswith("?")
 
 
 @dataclass
@@ -48,3 +63,7 @@ class History:
 
     def answered(self, *actions: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.action in actions]
+
+    def asked(self, *wishes: str) -> list[Answer]:
+        """Answers and requests without one."""
+        return [answer for answer in self.answers if answer.wish in wishes]

@@ -570,7 +570,7 @@ def test_edit_api_dies(before_ms: int) -> None:
         dead = simulation.at("raise_flags", "api", lambda process: process.kill())
         await asyncio.sleep((due_ms - before_ms - simulation.world.now_ms()) / 1000)
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
-        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+        await simulation.replace(job.job_id, spec)
         assert dead
         await asyncio.sleep(20)
 

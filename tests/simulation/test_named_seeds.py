@@ -143,7 +143,7 @@ def test_edit_in_the_staged_moment(before_ms: int) -> None:
         due_ms = round(job.next_fire_at.timestamp() * 1000)
         await asyncio.sleep((due_ms - before_ms - simulation.world.now_ms()) / 1000)
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
-        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+        await simulation.replace(job.job_id, spec)
 
     simulation = play(story, seed=before_ms)
     assert states(simulation) == ["SUCCEEDED"]
@@ -154,12 +154,31 @@ def test_edit_same_next() -> None:
     async def story(simulation: Simulation) -> None:
         job = await created(simulation, simulation.spec(type=JobType.CRON, schedule="0 * * * * *", max_runs=2))
         spec = simulation.spec(type=JobType.CRON, schedule="0,30 * * * * *", max_runs=2)
-        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 1)
+        await simulation.replace(job.job_id, spec)
         await asyncio.sleep(2 * 60)
 
     simulation = play(story)
     rows = simulation.disk.conn.execute("SELECT nominal_ms FROM executions ORDER BY id").fetchall()
     assert rows[1][0] - rows[0][0] == 30_000
+
+
+@pytest.mark.parametrize("every", ["*/2 * * * * *", "* * * * * *"])
+def test_edit_while_overdue(every: str) -> None:
+    """Several times of a plan wait for a key when a plan that has only some of them takes its place."""
+    line = Concurrency("line", 1, ordered=True)
+
+    async def story(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 60, concurrency=line, max_runs=40))
+        await until(lambda: one(simulation, "SELECT count(*) FROM executions")[0] == 3)
+        await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 7}, concurrency=line))
+        await asyncio.sleep(6.2)
+        end = simulation.instant() + timedelta(seconds=5)
+        spec = simulation.spec(type=JobType.CRON, schedule=every, end_at=end, max_runs=40)
+        await simulation.replace(job.job_id, spec)
+
+    simulation = play(story)
+    edited = one(simulation, "SELECT sum(count) FROM decisions WHERE outcome = 'EDITED'")[0]
+    assert bool(edited) == (every == "*/2 * * * * *")
 
 
 def test_skip_every_second() -> None:
@@ -250,7 +269,7 @@ def test_edit_finished_one_shot() -> None:
         await until(lambda: simulation.history.effects)
         later = simulation.instant() + timedelta(seconds=60)
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=later, payload={"v": 2})
-        await simulation.ask("replace", job.job_id, lambda e: e.desk.replace(USER, job.job_id, spec), 2)
+        await simulation.replace(job.job_id, spec)
 
     simulation = play(story)
     assert states(simulation) == ["SUCCEEDED", "SUCCEEDED"]

@@ -1,0 +1,516 @@
+"""Completeness: recomputes the plan of every job from the answers its users were given, and compares it with the store.
+
+The oracle shares no rule with the engine but the cron evaluator, which has tests of its own. It folds the requests of a job
+(create, replace, pause, resume, delete) into the statuses the job may have had at each instant: a request takes effect at some
+instant between asking and answer, and one without an answer may not have taken effect at all. An occurrence that every possible
+status has in its plan must have exactly one execution or decision. An execution or decision must be one that some possible
+status allows.
+"""
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from noonday.model.execution import ASKED_BACK_REASONS, Cause, State
+from noonday.model.ids import stable_fraction
+from noonday.model.job import CatchUpPolicy, JobSpec, JobState, JobType, Overlap
+from noonday.model.schedule import CronRule
+from tests.simulation.history import Answer, History
+from tests.simulation.rows import Rows, StoredDecision, StoredExecution, StoredJob
+
+LEAD_MS = 250
+"""An occurrence may be dispatched this long before its instant."""
+MISFIRE_MS = 10_000
+"""An occurrence that is later than this is missed, and the catch-up policy decides."""
+SAME_MS = 50
+"""Between an instant that a process notes and the commit that carries it, if nothing stands in the way."""
+DISTURBED_MS = 60_000
+"""The longest that the faults of a run keep a decision from its commit, or a commit from being heard of."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a job said from some instant on. `from_ms` and `until_ms` bound that instant."""
+
+    job: str
+    spec: JobSpec
+    from_ms: int
+    until_ms: int
+    shown_ms: int | None = None
+    """For a one-shot without spread: the time its user was shown."""
+
+    @cached_property
+    def spread_ms(self) -> int:
+        share = stable_fraction(f"spread/{self.job}")
+        return int(self.spec.spread_sec * 1000 * share) if self.spec.spread_sec else 0
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """The first and the last instant a one-shot can be planned for."""
+        if self.spec.type is JobType.ONE_TIME and self.spec.run_at is not None:
+            at_ms = round(self.spec.run_at.timestamp() * 1000)
+            return at_ms, at_ms
+        if self.shown_ms is not None:
+            return self.shown_ms - self.spread_ms, self.shown_ms - self.spread_ms
+        delay_ms = round((self.spec.delay_sec or 0) * 1000)
+        # Of two edits in one millisecond the second takes effect in the next.
+        return self.from_ms + delay_ms, self.until_ms + delay_ms + 5
+
+    def has(self, at_ms: int) -> bool:
+        if self.spec.one_shot:
+            first, last = self.window
+            return first <= at_ms <= last
+        return next(self.times(at_ms, at_ms), None) is not None
+
+    def times(self, from_ms: int, until_ms: int) -> Iterator[int]:
+        """The occurrences of a recurring definition from `from_ms` to `until_ms`, both included."""
+        if self.spec.start_at is not None:
+            from_ms = max(from_ms, round(self.spec.start_at.timestamp() * 1000))
+        if self.spec.end_at is not None:
+            until_ms = min(until_ms, round(self.spec.end_at.timestamp() * 1000))
+        time = self._next(from_ms - 1)
+        while time is not None and time <= until_ms:
+            yield time
+            time = self._next(time)
+
+    def _next(self, after_ms: int) -> int | None:
+        spec = self.spec
+        if spec.type is JobType.CRON:
+            assert spec.schedule is not None
+            return CronRule(spec.schedule, spec.timezone or "UTC", spec.dst.gap, spec.dst.repeat).next_after(after_ms)
+        assert spec.every_sec is not None
+        every, phase = round(spec.every_sec * 1000), round(spec.phase_sec * 1000)
+        return phase + ((after_ms - phase) // every + 1) * every
+
+
+class Status(NamedTuple):
+    """What may hold for a job at an instant. `definition` is its place among the job's definitions; None: it does not exist."""
+
+    definition: int | None = None
+    paused: bool = False
+    deleted: bool = False
+
+
+class Step(NamedTuple):
+    """A request, and the instants between which it took effect, if it did."""
+
+    wish: str
+    from_ms: int
+    until_ms: int
+    certain: bool
+    definition: int | None = None
+
+    def after(self, status: Status) -> Status:
+        if self.wish == "create":
+            return Status(self.definition)
+        if status.definition is None or status.deleted:
+            return status
+        if self.wish == "replace":
+            return status._replace(definition=self.definition)
+        if self.wish == "delete":
+            return status._replace(deleted=True)
+        return status._replace(paused=self.wish == "pause")
+
+
+@dataclass
+class Plan:
+    """The plan of one job, and what the store has of it."""
+
+    job: str
+    definitions: list[Definition]
+    steps: list[Step]
+    executions: Sequence[StoredExecution]
+    decisions: Sequence[StoredDecision]
+    stored: StoredJob | None
+    now_ms: int
+    calm: bool
+    """Whether nothing disturbed the run."""
+    _known: dict[int, frozenset[Status]] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[str]:
+        yield from self._missing()
+        yield from self._besides()
+        for decision in self.decisions:
+            yield from self._allowed(decision)
+        yield from self._too_many()
+
+    # -- statuses ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        return sorted({edge for step in self.steps for edge in (step.from_ms, step.until_ms + 1)})
+
+    def at(self, at_ms: int) -> frozenset[Status]:
+        """What may have held at an instant."""
+        place = bisect_right(self._edges, at_ms)
+        if place not in self._known:
+            self._known[place] = self._fold(at_ms)
+        return self._known[place]
+
+    def between(self, from_ms: int, until_ms: int) -> frozenset[Status]:
+        """What may have held at some instant of a span."""
+        inside = self._edges[bisect_left(self._edges, from_ms) : bisect_right(self._edges, until_ms)]
+        return frozenset().union(*(self.at(at_ms) for at_ms in (from_ms, *inside, until_ms)))
+
+    def _fold(self, at_ms: int) -> frozenset[Status]:
+        statuses = frozenset({Status()})
+        for group in _at_once([step for step in self.steps if step.from_ms <= at_ms]):
+            if len(group) == 1 and group[0].certain and group[0].until_ms < at_ms:
+                statuses = frozenset(group[0].after(status) for status in statuses)
+                continue
+            # In any order, each or not.
+            grown: frozenset[Status] = frozenset()
+            while grown != statuses:
+                grown = statuses
+                statuses |= {step.after(status) for step in group for status in statuses}
+        return statuses
+
+    def _of(self, status: Status) -> Definition | None:
+        return None if status.definition is None or status.deleted else self.definitions[status.definition]
+
+    # -- nothing is missing --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fired(self) -> Counter[int]:
+        return Counter(e.nominal_ms for e in self.executions if e.cause == Cause.SCHEDULE)
+
+    @cached_property
+    def _nominals(self) -> list[int]:
+        return sorted(self._fired.elements())
+
+    @cached_property
+    def _is_edited(self) -> bool:
+        return any(step.wish == "replace" for step in self.steps)
+
+    def _missing(self) -> Iterator[str]:
+        for number, definition in enumerate(self.definitions):
+            if definition.spec.one_shot:
+                yield from self._missing_one_shot(number, definition)
+                continue
+            last_ms = min(
+                (
+                    s.until_ms
+                    for s in self.steps
+                    if s.wish == "replace" and s.from_ms > definition.until_ms and s.certain
+                ),
+                default=sys.maxsize,
+            )
+            for time in definition.times(definition.from_ms, min(self.now_ms, last_ms)):
+                yield from self._missing_time(time)
+
+    def _missing_time(self, time: int) -> Iterator[str]:
+        fired = self._fired[time]
+        decided = [d for d in self.decisions if d.from_ms <= time <= d.to_ms]
+        if fired > 1:
+            yield f"I2: {time} of job {self.job} was fired {fired} times"
+        # An edit may decide on a range in which a time was dispatched ahead of its instant.
+        counted = [d for d in decided if not (self._is_edited and fired)]
+        if fired + len(counted) > 1:
+            yield f"I2: {time} of job {self.job} was fired {fired} times and decided by {decided}"
+        if fired or decided:
+            return
+        statuses = self.at(time)
+        if all(self._demands(status, time) for status in statuses) and not self._rests_since(time):
+            yield (
+                f"completeness: {time} of job {self.job} has neither an execution nor a decision; "
+                f"in force: {self._words(statuses)}"
+            )
+
+    def _demands(self, status: Status, time: int) -> bool:
+        definition = self._of(status)
+        if definition is None or not definition.has(time):
+            return False
+        most = definition.spec.max_runs
+        return most is None or bisect_left(self._nominals, time) < most
+
+    def _rests_since(self, time: int) -> bool:
+        """Whether the job is paused at the end, and may have been since before a time."""
+        if self.stored is None or self.stored.state != JobState.PAUSED:
+            return False
+        last_ms = max((s.from_ms for s in self.steps if s.wish == "pause"), default=0)
+        return any(status.paused for status in self.between(last_ms, self.now_ms)) and time >= last_ms - MISFIRE_MS
+
+    def _missing_one_shot(self, number: int, definition: Definition) -> Iterator[str]:
+        first_ms, last_ms = definition.window
+        found = any(first_ms <= time <= last_ms for time in self._fired) or any(
+            d.from_ms <= last_ms and d.to_ms >= first_ms for d in self.decisions
+        )
+        at_ms = max(last_ms, definition.until_ms) + 1
+        if found or at_ms > self.now_ms or self._rests_since(at_ms):
+            return
+        if all(status.definition == number and not status.deleted for status in self.at(at_ms)):
+            yield f"completeness: one-shot {self.job} due from {first_ms} to {last_ms} has neither an execution nor a decision"
+
+    # -- nothing is there besides --------------------------------------------------------------------------------------
+
+    def _besides(self) -> Iterator[str]:
+        for execution in self.executions:
+            if execution.cause != Cause.SCHEDULE:
+                continue
+            time, made_ms = execution.nominal_ms, execution.created_ms
+            statuses = self.between(made_ms - SAME_MS, made_ms + SAME_MS)
+            if not any((d := self._of(status)) and d.has(time) for status in statuses):
+                yield (
+                    f"completeness: execution {execution.id} of {time}, made at {made_ms}, is in no plan; "
+                    f"in force: {self._words(statuses)}"
+                )
+            elif all(status.paused for status in statuses):
+                yield f"completeness: execution {execution.id} was made at {made_ms} while its job was paused"
+            elif self._comes_too_early(execution):
+                yield f"completeness: execution {execution.id} of {time} is of a time before its job"
+            else:
+                yield from self._should_be_missed(execution, statuses)
+
+    def _comes_too_early(self, execution: StoredExecution) -> bool:
+        """Whether no definition was in force at the time of an occurrence."""
+        one_shot = any(d.spec.one_shot and d.has(execution.nominal_ms) for d in self.definitions)
+        return not one_shot and execution.nominal_ms < self.steps[0].from_ms
+
+    def _should_be_missed(self, execution: StoredExecution, statuses: frozenset[Status]) -> Iterator[str]:
+        """The catch-up policy and the start deadline hold for what was fired, too."""
+        definitions = [d for status in statuses if (d := self._of(status)) and d.has(execution.nominal_ms)]
+        slack_ms = 1_000 if self.calm else DISTURBED_MS
+        late_ms = execution.created_ms - execution.nominal_ms - slack_ms
+        if all(_is_given_up(d, late_ms - d.spread_ms) for d in definitions):
+            yield (
+                f"completeness: execution {execution.id} was made {execution.created_ms - execution.nominal_ms} ms late, "
+                f"which {[d.spec.catch_up for d in definitions]} does not make up for"
+            )
+
+    # -- decisions are allowed -----------------------------------------------------------------------------------------
+
+    def _allowed(self, decision: StoredDecision) -> Iterator[str]:
+        decided_ms = decision.decided_ms
+        statuses = self.between(decided_ms - SAME_MS, decided_ms + SAME_MS)
+        meant = [d for status in statuses if (d := self._of(status)) and d.has(decision.from_ms)]
+        why = self._flaw(decision, statuses, meant)
+        if why:
+            yield f"completeness: decision {decision} is not allowed: {why}; in force: {self._words(statuses)}"
+        counts = {sum(1 for _ in d.times(decision.from_ms, decision.to_ms)) for d in meant if not d.spec.one_shot}
+        counts |= {1 for d in meant if d.spec.one_shot}
+        if len(self.definitions) == 1 and counts and decision.count not in counts:
+            yield f"I2: decision {decision} counts {decision.count}, the plan says {sorted(counts)}"
+
+    def _flaw(self, decision: StoredDecision, statuses: frozenset[Status], meant: Sequence[Definition]) -> str | None:
+        outcome = decision.outcome
+        if outcome in ("EDITED", "CANCELLED"):
+            wish = "replace" if outcome == "EDITED" else "delete"
+            return None if self._was_asked(wish, decision.decided_ms) else f"nobody asked to {wish} it then"
+        if outcome == "PAUSED":
+            if not any(status.paused for status in statuses):
+                return "it was not paused"
+            keeps = all(d.spec.one_shot or d.spec.catch_up.while_paused for d in meant)
+            return "its definition keeps what passes while it is paused" if meant and keeps else None
+        if outcome == "ERROR":
+            return "nothing of it is wrong"
+        if not meant:
+            return "no plan has it"
+        check = {"MISSED": self._missed, "EXPIRED": self._expired, "SKIPPED": self._skipped}[outcome]
+        flaws = [check(decision, definition) for definition in meant]
+        return None if None in flaws else flaws[0]
+
+    def _was_asked(self, wish: str, at_ms: int) -> bool:
+        return any(s.wish == wish and s.from_ms - SAME_MS <= at_ms <= s.until_ms + SAME_MS for s in self.steps)
+
+    def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
+        due_now = decision.decided_ms - definition.spread_ms
+        if due_now - decision.from_ms <= MISFIRE_MS:
+            return f"it was {due_now - decision.from_ms} ms late"
+        catch_up = definition.spec.catch_up
+        if due_now - decision.to_ms > catch_up.window_sec * 1000:
+            return None
+        if catch_up.policy is CatchUpPolicy.ALL:
+            return "all are to be made up for"
+        if catch_up.policy is CatchUpPolicy.NONE:
+            return None if due_now - decision.to_ms > MISFIRE_MS else f"{decision.to_ms} is not late"
+        later = next(definition.times(decision.to_ms + 1, due_now), None)
+        return None if later is not None else f"{decision.to_ms} is the latest"
+
+    def _expired(self, decision: StoredDecision, definition: Definition) -> str | None:
+        deadline = definition.spec.start_deadline_sec
+        if deadline is None:
+            return "there is no start deadline"
+        late_ms = decision.decided_ms - definition.spread_ms - decision.to_ms
+        return None if late_ms > deadline * 1000 else f"it was {late_ms} ms late"
+
+    def _skipped(self, decision: StoredDecision, definition: Definition) -> str | None:
+        if definition.spec.overlap is Overlap.ALLOW:
+            return "overlap is allowed"
+        slack_ms = 2_000 if self.calm else DISTURBED_MS
+        for other in self.executions:
+            over_ms = sys.maxsize if other.finished_ms is None else other.finished_ms + slack_ms
+            if other.created_ms <= decision.decided_ms + SAME_MS and over_ms >= decision.decided_ms:
+                return None
+        return "no execution was open"
+
+    # -- maxRuns -------------------------------------------------------------------------------------------------------
+
+    def _too_many(self) -> Iterator[str]:
+        """Executions of the last definition, if it is known to be the last."""
+        last = len(self.definitions) - 1
+        most = self.definitions[last].spec.max_runs
+        if most is None or any(status.definition != last for status in self.at(self.now_ms)):
+            return
+        since_ms = self.definitions[last].until_ms
+        runs = [
+            e
+            for e in self.executions
+            if e.cause == Cause.SCHEDULE and e.nominal_ms > since_ms and not _was_taken_back(e)
+        ]
+        if len(runs) > most:
+            yield f"completeness: job {self.job} has {len(runs)} executions, and maxRuns is {most}"
+
+    def _words(self, statuses: frozenset[Status]) -> list[str]:
+        return sorted(
+            "nothing"
+            if s.definition is None
+            else f"definition {s.definition}{' paused' * s.paused}{' deleted' * s.deleted}"
+            for s in statuses
+        )
+
+
+def check_plans(rows: Rows, history: History, now_ms: int, *, calm: bool) -> Iterator[str]:
+    """Completeness of every job whose requests are known."""
+    for plan in _plans(rows, history, now_ms, calm):
+        yield from plan.problems()
+    yield from _asked_for(rows, history)
+
+
+def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Plan]:
+    by_job: dict[str, list[Answer]] = defaultdict(list)
+    for answer in history.asked("create", "replace", "pause", "resume", "delete"):
+        if answer.target:
+            by_job[answer.target].append(answer)
+    unanswered = [a for a in history.answers if a.action == "create?" and a.spec is not None]
+    for job in {**dict.fromkeys(by_job), **rows.jobs}:
+        stored = rows.jobs.get(job)
+        made = _creation(by_job[job], stored, unanswered)
+        if made is None:
+            continue
+        requests = [made, *sorted((a for a in by_job[job] if a.wish != "create"), key=lambda a: a.asked_ms)]
+        if any(a.wish == "replace" and a.spec is None for a in requests):
+            continue  # what it was replaced by was not noted
+        yield _plan_of(job, requests, rows, stored, now_ms, calm)
+
+
+def _creation(answers: Sequence[Answer], stored: StoredJob | None, unanswered: Sequence[Answer]) -> Answer | None:
+    """The request that made a job. One without an answer is known by what it asked for."""
+    made = next((a for a in answers if a.action == "create"), None)
+    if made is not None and made.spec is not None:
+        return made
+    if stored is None:
+        return None
+    if made is not None:
+        # What was asked for was not noted: the store is believed, if nobody has replaced it.
+        is_first = stored.revision == 1 and not stored.spec.one_shot
+        return (
+            Answer("create", stored.id, stored.created_ms, None, stored.created_ms, stored.spec) if is_first else None
+        )
+    for answer in unanswered:
+        assert answer.spec is not None
+        same_time = answer.asked_ms <= stored.created_ms <= answer.at_ms
+        if same_time and msgspec.structs.replace(answer.spec, payload=None) == stored.spec:
+            return Answer("create", stored.id, answer.at_ms, None, answer.asked_ms, answer.spec)
+    return None
+
+
+def _plan_of(
+    job: str, requests: Sequence[Answer], rows: Rows, stored: StoredJob | None, now_ms: int, calm: bool
+) -> Plan:
+    definitions: list[Definition] = []
+    steps = []
+    for answer in requests:
+        number = None
+        if answer.spec is not None:
+            number = len(definitions)
+            definitions.append(Definition(job, answer.spec, answer.asked_ms, answer.at_ms, _shown_ms(answer)))
+        steps.append(Step(answer.wish, answer.asked_ms, answer.at_ms, answer.is_certain, number))
+    return Plan(
+        job,
+        definitions,
+        steps,
+        rows.executions_of.get(job, ()),
+        rows.decisions.get(job, ()),
+        stored,
+        now_ms,
+        calm,
+    )
+
+
+def _shown_ms(answer: Answer) -> int | None:
+    shown = getattr(answer.shown, "next_fire_at", None)
+    return None if shown is None else round(shown.timestamp() * 1000)
+
+
+def _at_once(steps: Sequence[Step]) -> list[list[Step]]:
+    """Requests in the order in which they were made; those that were under way at the same time together."""
+    groups: list[list[Step]] = []
+    for step in sorted(steps, key=lambda step: (step.from_ms, step.until_ms)):
+        if groups and step.from_ms < max(other.until_ms for other in groups[-1]):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _is_given_up(definition: Definition, late_ms: int) -> bool:
+    """Whether an occurrence that is so late is not made up for, whatever else is due."""
+    spec = definition.spec
+    if spec.start_deadline_sec is not None and late_ms > spec.start_deadline_sec * 1000:
+        return True
+    if spec.one_shot or late_ms <= MISFIRE_MS:
+        return False
+    return spec.catch_up.policy is CatchUpPolicy.NONE or late_ms > spec.catch_up.window_sec * 1000
+
+
+def _was_taken_back(execution: StoredExecution) -> bool:
+    """Whether an edit or a pause ended it before it started."""
+    return execution.state is State.CANCELLED and execution.cancel in ASKED_BACK_REASONS
+
+
+def _asked_for(rows: Rows, history: History) -> Iterator[str]:
+    """Triggers, backfills and retries of dead letters: each that was answered has its executions, and each of these was asked
+    for."""
+    for answer in history.answered("trigger", "retry"):
+        execution = getattr(answer.shown, "execution_id", None)
+        if execution is not None and execution not in rows.executions:
+            yield f"completeness: {answer.wish} of {answer.target} was answered with {execution}, which does not exist"
+    for answer in history.answered("backfill"):
+        yield from _backfilled(rows, answer)
+    if not any(answer.spec for answer in history.answers):
+        return  # requests were not noted in full
+    for execution in rows.executions.values():
+        if execution.cause != Cause.SCHEDULE and not any(_made(answer, execution) for answer in history.answers):
+            yield f"completeness: nobody asked for execution {execution.id} ({Cause(execution.cause).name})"
+
+
+def _backfilled(rows: Rows, answer: Answer) -> Iterator[str]:
+    from_ms, to_ms = answer.value
+    assert answer.spec is not None
+    planned = set(Definition(answer.target, answer.spec, from_ms, to_ms).times(from_ms, to_ms))
+    found = {e.nominal_ms for e in rows.executions_of.get(answer.target, ()) if e.cause == Cause.BACKFILL}
+    if planned - found:
+        yield f"completeness: backfill of {answer.target} was answered, and {sorted(planned - found)} have no execution"
+
+
+_WISHES: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
+
+
+def _made(answer: Answer, execution: StoredExecution) -> bool:
+    """Whether a request may have made an execution."""
+    if answer.wish != _WISHES[execution.cause]:
+        return False
+    if not answer.asked_ms - SAME_MS <= execution.created_ms <= answer.at_ms + SAME_MS:
+        return False
+    if execution.cause == Cause.RETRY_OF:
+        return answer.target == execution.retry_of
+    if execution.cause == Cause.BACKFILL:
+        return answer.target == execution.job and answer.value[0] <= execution.nominal_ms <= answer.value[1]
+    shown = getattr(answer.shown, "execution_id", None)
+    return answer.target == execution.job and shown in (None, execution.id)

@@ -1,0 +1,131 @@
+"""The rows a run left in its store, by name, as the checker reads them. Another store implements `Rows` to be checked alike."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from noonday.model.execution import State
+from noonday.model.job import JobSpec
+
+
+class StoredJob(NamedTuple):
+    id: str
+    tenant: str
+    state: int
+    revision: int
+    spec: JobSpec
+    """Without its payload."""
+    anchor_ms: int
+    created_ms: int
+
+
+class Move(NamedTuple):
+    """One transition of an execution."""
+
+    state: State
+    at_ms: int
+    worker: str | None = None
+    reason: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExecution:
+    id: str
+    job: str
+    tenant: str
+    nominal_ms: int
+    due_ms: int
+    state: State
+    attempt: int
+    dispatch: int
+    revision: int
+    cause: int
+    created_ms: int
+    finished_ms: int | None
+    cancel: str | None
+    retry_of: str | None
+    moves: tuple[Move, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state < State.FAILED
+
+
+class StoredDecision(NamedTuple):
+    job: str
+    from_ms: int
+    to_ms: int
+    count: int
+    outcome: str
+    decided_ms: int
+
+
+class Rows(Protocol):
+    """Everything that is left at the end of a run, rows that retention removed included."""
+
+    @property
+    def jobs(self) -> Mapping[str, StoredJob]: ...
+    @property
+    def executions(self) -> Mapping[str, StoredExecution]: ...
+    @property
+    def decisions(self) -> Mapping[str, Sequence[StoredDecision]]: ...
+    @property
+    def executions_of(self) -> Mapping[str, Sequence[StoredExecution]]: ...
+
+
+class SqliteRows:
+    """Rows of a SQLite store, or of a copy of another store in the tables of one."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self._conn = conn
+        names = "SELECT name FROM sqlite_master UNION SELECT name FROM sqlite_temp_master"
+        self._tables = {name for (name,) in conn.execute(names)}
+
+    def _rows(self, columns: str, table: str) -> list[tuple]:  # type: ignore[type-arg]
+        found = self._conn.execute(f"SELECT {columns} FROM {table}").fetchall()
+        if f"pruned_{table}" in self._tables:
+            found += self._conn.execute(f"SELECT {columns} FROM pruned_{table}").fetchall()
+        return found
+
+    @cached_property
+    def jobs(self) -> Mapping[str, StoredJob]:
+        rows = self._rows("id, tenant, state, revision, spec, anchor_ms, created_ms", "jobs")
+        return {
+            id_: StoredJob(id_, tenant, state, revision, _spec(spec), *rest)
+            for id_, tenant, state, revision, spec, *rest in rows
+        }
+
+    @cached_property
+    def executions(self) -> Mapping[str, StoredExecution]:
+        rows = self._rows(
+            "id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, created_ms, finished_ms, "
+            "cancel, retry_of, moves",
+            "executions",
+        )
+        return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _moves(row[14])) for row in rows}
+
+    @cached_property
+    def executions_of(self) -> Mapping[str, Sequence[StoredExecution]]:
+        found: dict[str, list[StoredExecution]] = defaultdict(list)
+        for execution in self.executions.values():
+            found[execution.job].append(execution)
+        return found
+
+    @cached_property
+    def decisions(self) -> Mapping[str, Sequence[StoredDecision]]:
+        found: dict[str, list[StoredDecision]] = defaultdict(list)
+        for row in self._rows("job_id, from_ms, to_ms, count, outcome, decided_ms", "decisions"):
+            found[row[0]].append(StoredDecision(*row))
+        return found
+
+
+_spec = msgspec.json.Decoder(JobSpec).decode
+
+
+def _moves(text: str) -> tuple[Move, ...]:
+    return tuple(Move(State(state), *rest) for state, *rest in msgspec.json.decode(f"[{text}]"))
