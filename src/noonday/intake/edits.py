@@ -14,6 +14,8 @@ from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution
 LOOK_BACK_MS = 61_000
 """How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
 SAME_MOMENT_MS = 1_000
+OVERDUE_COMPARED = 100
+"""How many overdue occurrences an edit looks for in the new plan; with more, all are given up."""
 WAS_PAUSED = "the job was paused"
 
 
@@ -60,7 +62,11 @@ def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Dec
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, fired)
     decisions: tuple[Decision, ...] = ()
-    if awaited is not None and awaited <= now_ms and (following != awaited or _passes_over(job)):
+    if (
+        awaited is not None
+        and awaited <= now_ms
+        and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
+    ):
         paused = job.state is JobState.PAUSED
         outcome, reason = (Decided.PAUSED, WAS_PAUSED) if paused else (Decided.EDITED, "the job was replaced")
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
@@ -84,6 +90,18 @@ def _awaited(before: Snapshot) -> int | None:
         return None
     fired = {e.id for e in before.executions}
     return first_unfired(rule_of(job.spec, job.anchor_ms), job.id, fire.nominal_ms, fired)
+
+
+def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
+    """Whether some overdue occurrence of the former plan is not one of the new plan. Then all of them are decided: one that is in
+    no plan any more would have neither an execution nor a decision."""
+    if _passes_over(job):
+        return True
+    former, new = rule_of(before.job.spec, before.job.anchor_ms), rule_of(job.spec, job.anchor_ms)
+    if former == new:
+        return False
+    overdue = [time for time in former.take(awaited, OVERDUE_COMPARED) if time <= now_ms]
+    return len(overdue) == OVERDUE_COMPARED or any(new.next_after(time - 1) != time for time in overdue)
 
 
 def _passes_over(job: Job) -> bool:
