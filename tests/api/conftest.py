@@ -35,4 +35,4 @@ def app(backstage: Backstage, limits: ApiLimits) -> Starlette:
 
 @pytest.fixture
 def client(app: Starlette) -> Client:
-    return Client(app, {"authorization": "Bearer admin"})
+    return Client(app, {"authorization": "Bearer operator"})

@@ -20,15 +20,18 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
+from noonday.intake.visits import Visits
 from noonday.intake.waiting import Waiting
 from noonday.mail.smtp import MailServer, SmtpChannel
-from noonday.model.caller import Caller
+from noonday.model.caller import SCOPES, Caller
 from noonday.model.errors import Unauthorized
-from noonday.model.ids import JobId, TenantId
+from noonday.model.ids import JobId, TenantId, WorkerId
 from noonday.model.limits import Sizes
+from noonday.model.message import Beat, Hello
 from noonday.model.notice import ChannelType
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
+from noonday.ports.executions import Place
 from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Flag
 from noonday.runtime.tracing import Tracing
@@ -54,7 +57,7 @@ class StandingClock(Clock):
 
 @dataclass
 class Tokens:
-    """Knows a token by the scope it is named after."""
+    """Knows a token by the scope it is named after, such as `write` or, of another tenant than acme, `write@globex`."""
 
     trouble: Exception | None = None
     """What every request ends with, if anything."""
@@ -62,10 +65,10 @@ class Tokens:
     async def authenticate(self, header: str | None) -> Caller:
         if self.trouble:
             raise self.trouble
-        scope = (header or "").removeprefix("Bearer ")
-        if scope not in ("read", "write", "admin"):
+        scope, _, tenant = (header or "").removeprefix("Bearer ").partition("@")
+        if scope not in SCOPES:
             raise Unauthorized("no valid token")
-        return Caller(TenantId("acme"), "somebody", frozenset({scope}))
+        return Caller(TenantId(tenant or "acme"), "somebody", frozenset({scope}))
 
 
 class ShakySignals(MemorySignals):
@@ -156,6 +159,17 @@ class Backstage:
             preferences=self.preferences,
             alerts=self.alerts,
         )
+
+    def app_of_another_process(self) -> Starlette:
+        """Over the same store, with nothing remembered."""
+        self.reading.visits = Visits(self.store.archive, StandingClock())
+        return self.app(ApiLimits())
+
+    async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
+        worker = WorkerId(name)
+        signs = [Hello(worker, NOON_MS, "here", 7, {"demo": 1}, ()), Beat(worker, NOON_MS, (), stuck)]  # type: ignore[arg-type]
+        place = Place(0, "era", 1, 0)
+        await self.store.executions.settle([], signs, was=None, now=place, now_ms=NOON_MS)
 
     async def add_demo_pool(self) -> None:
         audit = AuditEntry(TenantId("acme"), NOON_MS, "somebody", "pool.put", "demo")

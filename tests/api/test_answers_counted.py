@@ -31,7 +31,7 @@ def counted(backstage: Backstage, metrics: Metrics) -> Client:
         alerts=backstage.alerts,
         on_answer=metrics.count_answer,
     )
-    return Client(app, {"authorization": "Bearer admin"})
+    return Client(app, {"authorization": "Bearer operator"})
 
 
 def answers(registry: CollectorRegistry) -> dict[str, float]:

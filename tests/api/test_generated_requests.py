@@ -14,7 +14,7 @@ from tests.api.plausible import make_plausible, register_formats
 register_formats()
 BACKSTAGE = Backstage.make()
 asyncio.run(BACKSTAGE.add_demo_pool())
-CONFIG = schemathesis.Config.from_dict({"auth": {"openapi": {"bearer": {"bearer": "admin"}}}})
+CONFIG = schemathesis.Config.from_dict({"auth": {"openapi": {"bearer": {"bearer": "operator"}}}})
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", BACKSTAGE.app(ApiLimits()), config=CONFIG)
 
 BATCH = "/v1/jobs/batch"

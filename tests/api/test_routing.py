@@ -9,7 +9,7 @@ from tests.api.asgi import Client
 
 SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
 PROTECTED = [route for route in ROUTES if route.path.startswith("/v1")]
-INCLUDED_SCOPES: Mapping[str, str] = {"write": "read", "admin": "write"}
+INCLUDED_SCOPES: Mapping[str, str] = {"write": "read", "admin": "write", "operator": "admin"}
 
 
 def url_of(route: Route) -> str:
@@ -41,15 +41,17 @@ async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route
 ACTIONS = ("pause", "resume")
 
 
-def test_changes_need_write_and_what_concerns_everybody_needs_admin():
+def test_changes_need_write_those_of_the_tenant_admin_and_those_of_the_server_operator():
     needs = {label(route): route.scope for route in PROTECTED}
-    admin = {"GET /v1/audit", "PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
-    admin |= {"POST /v1/webhook-secrets", "DELETE /v1/webhook-secrets/{secret_id}"}
-    admin |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/", "tenants/{tenantId}/") for action in ACTIONS}
+    operator = {"PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
+    operator |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/") for action in ACTIONS}
+    admin = {"GET /v1/audit", "POST /v1/webhook-secrets", "DELETE /v1/webhook-secrets/{secret_id}"}
+    admin |= {f"POST /v1/tenants/{{tenantId}}/{action}" for action in ACTIONS}
     previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill"}
     for name, scope in needs.items():
-        reads = name.startswith("GET") or name in previews
-        assert scope == ("admin" if name in admin else "read" if reads else "write"), name
+        expected = "read" if name.startswith("GET") or name in previews else "write"
+        expected = "admin" if name in admin else "operator" if name in operator else expected
+        assert scope == expected, name
 
 
 async def test_a_wrong_token_is_told_apart_from_none(client: Client):

@@ -85,4 +85,4 @@ async def test_a_tenant_reads_its_own_usage_and_an_admin_everybodys(client: Clie
     client.headers["authorization"] = "Bearer read"
     assert (await client.get("/v1/tenants/acme/usage")).json["total"]["runs"] == 0
     response = await client.get("/v1/tenants/other/usage")
-    assert (response.status, response.json["required"]) == (403, "admin")
+    assert (response.status, response.json["required"]) == (403, "operator")

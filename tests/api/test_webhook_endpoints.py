@@ -20,7 +20,7 @@ async def put(client: Client, path: str = PLACE, **said: Any) -> Response:
 
 
 async def failed(backstage: Backstage, endpoint: str = THERE) -> None:
-    tenant = (await backstage.tokens.authenticate("Bearer admin")).tenant
+    tenant = (await backstage.tokens.authenticate("Bearer operator")).tenant
     await backstage.store.endpoints.note_calls([], {(tenant, endpoint): Failures(3, "answered 500")}, NOON_MS)
 
 

@@ -9,7 +9,7 @@ from noonday.model.message import Bye, Dispatch, HandlerInfo
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import Ahead, Archive, DeadFilterQuery, JobFilter, Pause
-from noonday.ports.jobs import Change, Fire, NewExecution
+from noonday.ports.jobs import EVERY_TENANT, AuditEntry, Change, Fire, NewExecution
 from tests.support.crank import Crank
 from tests.support.factories import (
     HANDLER,
@@ -277,6 +277,9 @@ async def test_a_pool_shows_its_handlers_workers_and_work(crank: Crank, archive:
     assert sorted(etl.handlers, key=lambda pair: pair[0].name) == [(copy, 1), (load, 2)]
     assert (mail.workers, mail.capacity, mail.queued, mail.running, mail.due) == (1, 1, 0, 0, 0)
     assert await archive.list_pools(NOW_MS, "mail") == [mail]
+    assert await archive.list_pools(NOW_MS, POOL, TENANT) == [etl]
+    (of_other,) = await archive.list_pools(NOW_MS, POOL, OTHER)
+    assert (of_other.queued, of_other.running, of_other.due, of_other.capacity) == (0, 0, 0, 6)
     assert await archive.list_pools(NOW_MS, "unknown") == []
 
 
@@ -369,22 +372,52 @@ async def test_the_audit_is_listed_newest_first_filtered_and_in_pages(archive: A
     assert await archive.list_audit(OTHER, target=None, subject=None, after=None, limit=10) == []
 
 
+async def test_an_entry_that_concerns_every_tenant_is_in_the_audit_of_each(archive: Archive) -> None:
+    for_all = msgspec.structs.replace(audit("all.pause"), tenant=EVERY_TENANT)
+    own = audit("tenant.pause", NOW_MS + 1)
+    await archive.hold(Pause("ALL", "", NOW_MS, "ops"), for_all)
+    await archive.hold(Pause("TENANT", TENANT, NOW_MS, "ops"), own)
+    found = [entry for _, entry in await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)]
+    assert found == [own, for_all]
+    (other,) = await archive.list_audit(OTHER, target=None, subject=None, after=None, limit=10)
+    assert other[1] == for_all
+    ((last, _),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=1)
+    assert await archive.list_audit(TENANT, target=None, subject=None, after=last, limit=10) == [other]
+
+
+async def test_a_visit_is_noted_once_a_day(archive: Archive) -> None:
+    def visit(subject: str, at_ms: int) -> AuditEntry:
+        return AuditEntry(TENANT, at_ms, subject, "OPERATOR_READ", TENANT)
+
+    day_ms = NOW_MS // 86_400_000 * 86_400_000
+    visits = [visit("ann", day_ms), visit("ann", day_ms + 86_399_999), visit("bob", day_ms), visit("ann", day_ms - 1)]
+    for each in visits:
+        await archive.note_visit(each)
+    found = [entry for _, entry in await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)]
+    assert found == [visits[3], visits[2], visits[0]]
+
+
 async def test_the_totals_add_up(crank: Crank, archive: Archive) -> None:
-    empty = {"running": 0, "queued": 0, "due": 0, "oldest_due_ms": 0, "dead": 0, "workers": 0}
+    empty = {"running": 0, "queued": 0, "due": 0, "due_looked_at": 0, "oldest_due_ms": 0, "dead": 0, "workers": 0}
     assert await archive.counts(NOW_MS) == empty
+    assert await archive.counts(NOW_MS, TENANT) == empty
     await end(crank, job(spec(retry_policy=NO_RETRY)), Outcome.FAILED)
     await crank.add(job(), job())
     running, _ = (await crank.fire()).dispatches
     await crank.settle(report(running, Outcome.STARTED), signs=[hello("w-1"), hello("w-2"), Bye(WorkerId("w-2"), 0)])
     await crank.add(job(now_ms=NOW_MS - 5), job(), job(now_ms=NOW_MS + HOUR))
-    assert await archive.counts(NOW_MS) == {
+    expected = {
         "running": 1,
         "queued": 1,
         "due": 2,
+        "due_looked_at": 2,
         "oldest_due_ms": NOW_MS - 5,
         "dead": 1,
         "workers": 1,
     }
+    assert await archive.counts(NOW_MS) == expected
+    assert await archive.counts(NOW_MS, TENANT) == expected
+    assert await archive.counts(NOW_MS, OTHER) == {**empty, "due_looked_at": 2, "workers": 1}
 
 
 # What is due before something

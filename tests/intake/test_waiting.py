@@ -28,8 +28,8 @@ from tests.support.drivers import redis_connection
 from tests.support.factories import NOW_MS, POOL, SECOND, TENANT, audit, hello, job, report, spec
 from tests.support.postgres import postgres_store
 
-ANN = Caller(TenantId("acme"), "ann", frozenset({"admin"}))
-BOB = Caller(TenantId("globex"), "bob", frozenset({"admin"}))
+ANN = Caller(TenantId("acme"), "ann", frozenset({"operator"}))
+BOB = Caller(TenantId("globex"), "bob", frozenset({"operator"}))
 RUN_SEC = 8
 CAPACITY = 2
 

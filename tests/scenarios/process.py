@@ -212,5 +212,5 @@ async def served(folder: Path, **settings: Any) -> AsyncIterator[Server]:
 
 def _token() -> str:
     return mint(
-        SECRET, tenant="default", subject="scenario", scopes=["admin"], ttl_seconds=86_400, now=int(time.time())
+        SECRET, tenant="default", subject="scenario", scopes=["operator"], ttl_seconds=86_400, now=int(time.time())
     )

@@ -46,7 +46,7 @@ from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
 """Errors that say that nothing was changed."""
-USER = Caller(TenantId("default"), "user", frozenset({"admin"}))
+USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
 
 

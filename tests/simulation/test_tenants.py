@@ -22,7 +22,7 @@ SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
 
 
 def as_tenant(name: str) -> Caller:
-    return Caller(TenantId(name), "user", frozenset({"admin"}))
+    return Caller(TenantId(name), "user", frozenset({"operator"}))
 
 
 async def settle_for(simulation: Simulation, tenant: str, settings: TenantSettings) -> None:

@@ -17,7 +17,7 @@ from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
 from tests.webhooks.receiver import Receiver
 
-USER = Caller(TenantId("default"), "user", frozenset({"admin"}))
+USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 NAME = "changing.example"
 DEADLINE_SEC = 60
 

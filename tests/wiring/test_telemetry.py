@@ -24,7 +24,7 @@ from tests.support.eventually import eventually
 from tests.webhooks import receiver as webhooks
 
 SECRET = "a secret of this test, which nobody else has"
-USER = Caller(TenantId("default"), "user", frozenset({"admin"}))
+USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 
 
 class Receiver:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 import uuid_utils
+from msgspec import UNSET, UnsetType
 
 from noonday.alerts.channels import job_of
 from noonday.alerts.posting import Post
@@ -80,7 +81,7 @@ class PreferenceView(msgspec.Struct, frozen=True):
 
     id: str
     user: str
-    channel: Recipient
+    channel: Recipient | None
     kinds: tuple[AlertKind, ...]
     digest_seconds: int
     pools: tuple[str, ...]
@@ -88,6 +89,8 @@ class PreferenceView(msgspec.Struct, frozen=True):
     enabled: bool
     created_at: datetime
     updated_at: datetime
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `channel` is null."""
 
 
 class SentNotice(msgspec.Struct, frozen=True):

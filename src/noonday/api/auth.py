@@ -17,7 +17,7 @@ import jwt
 
 from noonday.api.jwks import KeySet, parse_key_set, read_file, read_url
 from noonday.crypto.private_file import read_or_create_private
-from noonday.model.caller import SCOPES, Caller
+from noonday.model.caller import SCOPES, TENANT_RULE, Caller, is_tenant_name
 from noonday.model.errors import BadSettings, InvalidInput, Unauthorized, nearest
 from noonday.model.ids import TenantId
 
@@ -243,21 +243,21 @@ def _check_parties(claims: Mapping[str, Any], rules: TokenRules) -> None:
 
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
-    return Caller(TenantId(_name(claims, "tenant")), _name(claims, "sub"), _scopes(_claim(claims, "scope")))
+    names = {name: _claim(claims, name) for name in _NAMES}
+    for name, (is_valid, rule) in _NAMES.items():
+        if not isinstance(names[name], str) or not is_valid(names[name]):
+            raise Unauthorized(f"the token's claim {name} is not {rule}")
+    return Caller(TenantId(names["tenant"]), names["sub"], _scopes(_claim(claims, "scope")))
 
 
-def _name(claims: Mapping[str, Any], name: str) -> str:
-    value = _claim(claims, name)
-    if not isinstance(value, str) or not _is_name(value):
-        raise Unauthorized(f"the token's claim {name} is not {_NAME_RULE}")
-    return value
-
-
-_NAME_RULE = "1 to 255 printable characters"
-
-
-def _is_name(text: str) -> bool:
+def _is_subject(text: str) -> bool:
     return 0 < len(text) <= 255 and text.isprintable()
+
+
+_NAMES: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "tenant": (is_tenant_name, TENANT_RULE),
+    "sub": (_is_subject, "1 to 255 printable characters"),
+}
 
 
 def _scopes(value: Any) -> frozenset[str]:
@@ -269,9 +269,10 @@ def _scopes(value: Any) -> frozenset[str]:
 
 
 def _check_wish(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds: int) -> None:
-    for pointer, name in (("/tenant", tenant), ("/subject", subject)):
-        if not _is_name(name):
-            raise InvalidInput.of(pointer, f"must be {_NAME_RULE}", name)
+    for pointer, claim, name in (("/tenant", "tenant", tenant), ("/subject", "sub", subject)):
+        is_valid, rule = _NAMES[claim]
+        if not is_valid(name):
+            raise InvalidInput.of(pointer, f"must be {rule}", name)
     for place, scope in enumerate(scopes):
         if scope not in SCOPES:
             raise InvalidInput.of(

@@ -12,15 +12,16 @@ from starlette.types import Receive, Scope, Send
 from noonday.api.call import ANONYMOUS, Call, Engine
 from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import BadHeader, MethodNotAllowed, reply_of
-from noonday.api.headers import idempotency_key, trace_of, version_to_match
+from noonday.api.headers import idempotency_key, tenant_to_read, trace_of, version_to_match
 from noonday.api.incoming import Incoming
 from noonday.api.query import QueryReader
 from noonday.api.rate_limit import within_quota
+from noonday.api.redaction import withheld
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, InvalidInput, NotFound, PayloadTooLarge, VersionMismatch
+from noonday.model.errors import Conflict, Forbidden, InvalidInput, NotFound, PayloadTooLarge, VersionMismatch
 from noonday.model.view import JobView
 
 
@@ -100,6 +101,8 @@ class Endpoint:
             return reply
         if isinstance(result, Reply):
             return result
+        if caller.is_visitor:
+            result = withheld(result)
         headers = self._links(result)
         if self._route.creates_jobs:
             headers += within_quota(self._engine.desk.standing(caller))
@@ -110,7 +113,16 @@ class Endpoint:
             return ANONYMOUS
         caller = await self._engine.authenticator.authenticate(request.header(b"authorization"))
         caller.require(self._route.scope)
-        return caller
+        visited = request.header(b"noonday-tenant")
+        return caller if visited is None else await self._visit(caller, visited)
+
+    async def _visit(self, caller: Caller, visited: str) -> Caller:
+        if self._route.is_change:
+            raise Forbidden("Noonday-Tenant is for reading: a change needs a token of that tenant", required="operator")
+        visitor = caller.visiting(tenant_to_read(visited))
+        if visitor.is_visitor:
+            await self._engine.reading.visits.note(visitor)
+        return visitor
 
     def _arguments(self, request: Incoming, body: bytes) -> dict[str, Any]:
         arguments: dict[str, Any] = {reader.name: reader.read(request.path_values) for reader in self._path}

@@ -1,8 +1,11 @@
 """Request headers with a grammar of their own."""
 
 import re
+from urllib.parse import unquote
 
 from noonday.api.errors import BadHeader
+from noonday.model.caller import TENANT_RULE, is_tenant_name
+from noonday.model.ids import TenantId
 
 LONGEST_KEY = 255
 
@@ -24,6 +27,14 @@ def idempotency_key(header: str) -> str:
             header="Idempotency-Key",
         )
     return re.sub(r"\\(.)", r"\1", header[1:-1]) if header.startswith('"') else header
+
+
+def tenant_to_read(header: str) -> TenantId:
+    """The tenant that an operator wants to read. Characters beyond ASCII are sent percent-encoded, as in a path."""
+    name = unquote(header, errors="replace")
+    if not is_tenant_name(name):
+        raise BadHeader(f"Noonday-Tenant must be {TENANT_RULE}", header="Noonday-Tenant")
+    return TenantId(name)
 
 
 def version_to_match(header: str | None) -> int | None:

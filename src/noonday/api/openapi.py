@@ -19,9 +19,11 @@ from noonday.model.view import JobView
 REF = "#/components/schemas/{name}"
 ABOUT = """Noonday fires work on time: once, after a delay, or on a schedule, and can always say what it did and why.
 
-Every call under `/v1` needs a bearer token (JWT) with the scope it names; `admin` includes `write`, which includes `read`.
-Errors are problem details (RFC 9457): key on `type`, never on the text. A change sent with an `Idempotency-Key` is made
-once, however often the request is repeated within 24 hours. Lists come in pages: pass `next` as `cursor`.
+Every call under `/v1` needs a bearer token (JWT) with the scope it names. Of the scopes `read`, `write`, `admin` and
+`operator`, each includes those before it; all but `operator` are confined to the tenant of the token. An operator reads
+another tenant with the header `Noonday-Tenant`, without what its jobs carry. Errors are problem details (RFC 9457): key on
+`type`, never on the text. A change sent with an `Idempotency-Key` is made once, however often the request is repeated within
+24 hours. Lists come in pages: pass `next` as `cursor`.
 """
 
 Schema = dict[str, Any]

@@ -11,12 +11,12 @@ async def list_pauses(call: Call) -> PauseList:
 
 
 async def pause_tenant(call: Call, tenant_id: TenantName) -> PauseList:
-    """Hold what is due of a tenant. Jobs are still accepted."""
+    """Pause a tenant: one's own, or any with the scope operator. Jobs are still accepted."""
     return await call.desk.hold(call.caller, "TENANT", tenant_id, call.idem)
 
 
 async def resume_tenant(call: Call, tenant_id: TenantName) -> PauseList:
-    """Let go what was held of a tenant, as fast as its pools take it."""
+    """Resume a tenant: one's own, or any with the scope operator."""
     return await call.desk.let_go(call.caller, "TENANT", tenant_id, call.idem)
 
 
@@ -42,10 +42,10 @@ async def resume_all(call: Call) -> PauseList:
 
 ROUTES = (
     Route("GET", "/v1/pauses", list_pauses, scope="read"),
-    Route("POST", "/v1/pause", pause_all, scope="admin"),
-    Route("POST", "/v1/resume", resume_all, scope="admin"),
-    Route("POST", "/v1/pools/{name}/pause", pause_pool, scope="admin"),
-    Route("POST", "/v1/pools/{name}/resume", resume_pool, scope="admin"),
+    Route("POST", "/v1/pause", pause_all, scope="operator"),
+    Route("POST", "/v1/resume", resume_all, scope="operator"),
+    Route("POST", "/v1/pools/{name}/pause", pause_pool, scope="operator"),
+    Route("POST", "/v1/pools/{name}/resume", resume_pool, scope="operator"),
     Route("POST", "/v1/tenants/{tenantId}/pause", pause_tenant, scope="admin"),
     Route("POST", "/v1/tenants/{tenantId}/resume", resume_tenant, scope="admin"),
 )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,6 +16,12 @@ MOST_PARAMETERS = 100
 
 class Query(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The query parameters of a route: one field each."""
+
+
+class FiguresOf(Query, frozen=True):
+    """Whose figures are asked for: the caller's tenant's, or with the scope operator those of all."""
+
+    scope: Literal["tenant", "all"] = "tenant"
 
 
 class QueryReader:

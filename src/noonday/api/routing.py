@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from noonday.api.reply import JSON
+from noonday.model.caller import TENANT_PATTERN
 from noonday.model.view import ExecutionView, JobView
 from noonday.tasks.wire import TaskView
 
-TokenScope = Literal["read", "write", "admin"]
+TokenScope = Literal["read", "write", "admin", "operator"]
 
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _FORMAT = {"format": "uuid"}
@@ -28,13 +29,7 @@ JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json
 ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
 DeadLetterIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="dead letter", extra_json_schema=_FORMAT)]
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
-# Letters of the larger scripts, by range: what is printable in general, no regular expression can say.
-TenantName = Annotated[
-    str,
-    msgspec.Meta(
-        pattern="^[ -~\u00a1-\u00ac\u00ae-\u024f\u0400-\u052f\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3]{1,100}$"
-    ),
-]
+TenantName = Annotated[str, msgspec.Meta(pattern=TENANT_PATTERN)]
 
 Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the page before")]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]

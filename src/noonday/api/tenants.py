@@ -23,7 +23,7 @@ class Days(Query, frozen=True):
 
 
 async def get_tenant(call: Call, tenant_id: TenantName) -> TenantView:
-    """Show a tenant's settings: one's own, or any with the scope admin."""
+    """Show a tenant's settings: one's own, or any with the scope operator."""
     return await call.reading.get_tenant(call.caller, tenant_id)
 
 
@@ -33,7 +33,7 @@ async def put_tenant(call: Call, tenant_id: TenantName, body: TenantSettings) ->
 
 
 async def get_usage(call: Call, tenant_id: TenantName, query: Days) -> UsageView:
-    """Show what a tenant has used, day by day (UTC): one's own, or any with the scope admin.
+    """Show what a tenant has used, day by day (UTC): one's own, or any with the scope operator.
 
     Both days are part of it. Without `from` and `to`: the last 30 days. A run counts on the day on which it ended. Days are
     kept for 400 days.
@@ -58,6 +58,6 @@ def _number_of(day: date, pointer: str) -> int:
 
 ROUTES = (
     Route("GET", "/v1/tenants/{tenantId}", get_tenant, scope="read"),
-    Route("PUT", "/v1/tenants/{tenantId}", put_tenant, scope="admin"),
+    Route("PUT", "/v1/tenants/{tenantId}", put_tenant, scope="operator"),
     Route("GET", "/v1/tenants/{tenantId}/usage", get_usage, scope="read"),
 )

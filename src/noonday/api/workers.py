@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from noonday.api.call import Call
+from noonday.api.query import FiguresOf
 from noonday.api.routing import Route
 from noonday.model.view import WorkerView
 
@@ -24,9 +25,12 @@ class Lateness(msgspec.Struct, frozen=True):
 class Overview(msgspec.Struct, frozen=True, rename="camel"):
     """The figures of `noonday top`."""
 
-    rate_per_sec: float
+    rate_per_sec: float | None
+    """Null for one tenant, as the lateness is: both are kept for the whole server."""
     lateness_ms: Lateness
     due: int
+    due_is_least: bool
+    """There may be more: not all of the timeline was looked at."""
     running: int
     queued: int
     dead_letters: int
@@ -40,9 +44,12 @@ async def list_workers(call: Call) -> WorkerList:
     return WorkerList(await call.reading.workers(call.caller))
 
 
-async def show_overview(call: Call) -> dict[str, Any]:
-    """Show rate, lateness and backlog at a glance."""
-    return await call.reading.overview(call.caller)
+async def show_overview(call: Call, query: FiguresOf) -> dict[str, Any]:
+    """Show the tenant's backlog at a glance.
+
+    With `scope=all` that of all tenants, with rate and lateness, for operators.
+    """
+    return await call.reading.overview(call.caller, all_tenants=query.scope == "all")
 
 
 ROUTES = (

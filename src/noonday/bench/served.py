@@ -134,7 +134,9 @@ def complaints_in(directory: Path) -> str:
 
 def token_for(secret: str) -> str:
     now = SystemClock().now_ms() / 1000
-    return mint(secret, tenant="default", subject=f"bench:{os.getpid()}", scopes=["admin"], ttl_seconds=86_400, now=now)
+    return mint(
+        secret, tenant="default", subject=f"bench:{os.getpid()}", scopes=["operator"], ttl_seconds=86_400, now=now
+    )
 
 
 def _free_port() -> int:

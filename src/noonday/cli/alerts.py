@@ -52,7 +52,7 @@ def alert() -> None:
 @click.option("--job", metavar="JOB", help="Of a job or a task: id, beginning of one, or name.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, everything: bool, kind: str | None, job: str | None, limit: int, as_json: bool) -> None:
     """List alerts, newest first, and what to do about them."""
     with patience("reading alerts"):
@@ -80,7 +80,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
 @alert.command("show")
 @click.argument("alert_id", metavar="ALERT")
 @json_option
-@asks
+@asks("read")
 def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
     """Show an alert, and what to do about it."""
     found = client.alerts.get(_find(client, alert_id))
@@ -96,7 +96,7 @@ def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
 @click.option("--until", type=instant, help="Only those that have not happened since this time, such as -1h.")
 @click.option("--everything", is_flag=True, help="All there are.")
 @json_option
-@asks
+@asks("write")
 def ack(
     client: SyncClient,
     alert_id: str | None,

@@ -13,7 +13,7 @@ import click
 from noonday.api.auth import mint
 from noonday.cli.instants import now
 from noonday.crypto.private_file import read_private
-from noonday.model.errors import BadSettings, Unauthorized
+from noonday.model.errors import Unauthorized
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.transport import ServerUnreachable
 from noonday.wiring.server import secret_file
@@ -32,27 +32,33 @@ def settings_options(command: F) -> F:
     return command
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a client of the server that the options name. Put it next to the function."""
+def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a client of the server that the options name. Put it next to the function.
 
-    @wraps(command)
-    def ask(
-        *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
-    ) -> None:
-        reach = _Reach(url, token, data, config)
-        try:
-            with SyncClient(reach.url, reach.token) as client:
-                command(client, *args, **options)
-        except ServerUnreachable as away:
-            raise _plainly(away) from away
-        except Unauthorized as refused:
-            said = refused.detail if reach.token else "the server asks for a token"
-            raise Unauthorized(f"{said}\n  {reach.hint}") from refused
+    `scope` is what the command needs: a token that is made for it allows this and no more.
+    """
 
-    wrapped: Callable[..., None] = ask
-    for option in (_config_option, _data_option, _token_option, _url_option):
-        wrapped = option(wrapped)
-    return wrapped
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def ask(
+            *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
+        ) -> None:
+            reach = _Reach(url, token, data, config, scope)
+            try:
+                with SyncClient(reach.url, reach.token) as client:
+                    command(client, *args, **options)
+            except ServerUnreachable as away:
+                raise _plainly(away) from away
+            except Unauthorized as refused:
+                said = refused.detail if reach.token else "the server asks for a token"
+                raise Unauthorized(f"{said}\n  {reach.hint}") from refused
+
+        wrapped: Callable[..., None] = ask
+        for option in (_config_option, _data_option, _token_option, _url_option):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
 
 
 def _plainly(away: ServerUnreachable) -> ServerUnreachable:
@@ -94,8 +100,8 @@ _config_option = click.option(
 class _Reach:
     """Where the server is, and with which token it is asked."""
 
-    def __init__(self, url: str | None, token: str | None, data: str | None, config: Path | None) -> None:
-        self._data, self._config = data, config
+    def __init__(self, url: str | None, token: str | None, data: str | None, config: Path | None, scope: str) -> None:
+        self._data, self._config, self._scope = data, config, scope
         self.url = url or self._usual_url()
         self.token = token
         self.hint = "give a valid one with --token or NOONDAY_TOKEN; `noonday token` makes one beside the data file"
@@ -115,7 +121,7 @@ class _Reach:
         if settings.auth.algorithm != "HS256":
             return None
         secret = settings.auth.secret or self._secret_beside(secret_file(settings))
-        return own_token(settings, secret) if secret else None
+        return own_token(settings, secret, self._scope) if secret else None
 
     def _secret_beside(self, path: Path) -> str | None:
         if path.exists():
@@ -127,16 +133,14 @@ class _Reach:
         return None
 
 
-def own_token(settings: Settings, secret: str, ttl_sec: int = TOKEN_SEC) -> str:
-    """A token with which its maker may do everything in the default tenant."""
-    if settings.auth.algorithm != "HS256":
-        raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: tokens come from your identity provider")
+def own_token(settings: Settings, secret: str, scope: str) -> str:
+    """A token for the default tenant that allows `scope`, for one command."""
     return mint(
         secret,
         tenant=TENANT,
         subject=user(),
-        scopes=["admin"],
-        ttl_seconds=ttl_sec,
+        scopes=[scope],
+        ttl_seconds=TOKEN_SEC,
         now=now().timestamp(),
         audience=settings.auth.audience,
         issuer=settings.auth.issuer,

@@ -25,7 +25,7 @@ Examples:
 @click.option("--subject", help="What somebody did: the `sub` of a token.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @json_option
-@asks
+@asks("admin")
 def audit(
     client: SyncClient, job: str | None, target: str | None, subject: str | None, limit: int, as_json: bool
 ) -> None:

@@ -79,8 +79,9 @@ def patch_of(task: TaskView, url: str | None, flags: Mapping[str, Any]) -> TaskP
         members["ordering_key"] = None
     call = _call_of(flags) | ({"webhook_url": url} if url else {})
     if call or flags["header"]:
-        headers = _merged(task.payload.get("headers") or {}, flags["header"])
-        members["payload"] = {**task.payload, **call, "headers": headers}
+        present = task.payload or {}
+        headers = _merged(present.get("headers") or {}, flags["header"])
+        members["payload"] = {**present, **call, "headers": headers}
     if retry := _retry_of(flags):
         members["retry"] = _with_kept(retry, msgspec.to_builtins(task.retry))
     if not members:

@@ -57,7 +57,7 @@ def _conditions(command: F) -> F:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
     """List dead letters, newest first."""
     with patience("reading dead letters"):
@@ -90,7 +90,7 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
 @_conditions
 @click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
 @json_option
-@asks
+@asks("write")
 def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
     """Run dead letters again, with all their attempts: one of them, or all that meet the conditions."""
     if _is_one(execution_id, everything, where):
@@ -106,7 +106,7 @@ def retry(client: SyncClient, execution_id: str | None, everything: bool, as_jso
 @_conditions
 @click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
 @json_option
-@asks
+@asks("write")
 def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
     """Put dead letters away, so that they are no longer listed: one of them, or all that meet the conditions."""
     if _is_one(execution_id, everything, where):

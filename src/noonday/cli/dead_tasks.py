@@ -55,7 +55,7 @@ def _conditions(command: F) -> F:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
     """List calls that were given up, newest first."""
     with patience("reading dead letters"):
@@ -76,7 +76,7 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
 @_conditions
 @click.option("--all", "everything", is_flag=True, help="All there are.")
 @json_option
-@asks
+@asks("write")
 def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
     """Make calls again that were given up, each as its task is now: one of them, or all that meet the conditions."""
     if _is_one(execution_id, everything, where):
@@ -91,7 +91,7 @@ def retry(client: SyncClient, execution_id: str | None, everything: bool, as_jso
 @_conditions
 @click.option("--all", "everything", is_flag=True, help="All there are.")
 @json_option
-@asks
+@asks("write")
 def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
     """Put calls away that were given up, so that they are no longer listed: one, or all that meet the conditions."""
     if _is_one(execution_id, everything, where):

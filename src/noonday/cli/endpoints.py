@@ -46,7 +46,7 @@ def endpoint() -> None:
 @endpoint.command("list")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Show so many, by name.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     """List the endpoints that were called or have settings, by name."""
     found = client.endpoints.list(limit=limit)
@@ -72,7 +72,7 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
 @endpoint.command("show")
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks
+@asks("read")
 def show_(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Show an endpoint: what is set for it, and how it is doing."""
     return _print(client.endpoints.get(_checked(endpoint_)), as_json)
@@ -98,7 +98,7 @@ def _limit(kind: type) -> Any:
     help="Disable it when it failed for so long without a success (5d, if not said); 0: never.",
 )
 @json_option
-@asks
+@asks("write")
 def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> None:
     """Limit how fast an endpoint is called, or say when it is disabled; what is not said stays as it is."""
     name = _checked(endpoint_)
@@ -112,7 +112,7 @@ def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> Non
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks
+@asks("write")
 def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Enable an endpoint: tasks that were stopped because it was disabled go on."""
     found = client.endpoints.enable(_checked(endpoint_))
@@ -122,7 +122,7 @@ def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks
+@asks("write")
 def disable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Disable an endpoint: its tasks are stopped, and new ones are refused."""
     found = client.endpoints.disable(_checked(endpoint_))

@@ -34,7 +34,7 @@ def execution() -> None:
 @click.argument("execution_id", metavar="EXECUTION")
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of an error.")
 @json_option
-@asks
+@asks("read")
 def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool) -> None:
     """Show an execution: its state, attempts, error, progress and result."""
     found = client.get_execution(checked(execution_id))
@@ -51,7 +51,7 @@ def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool)
 @execution.command()
 @click.argument("execution_id", metavar="EXECUTION")
 @json_option
-@asks
+@asks("write")
 def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
     """Ask for an execution to be cancelled: at once if it has not begun, else as its handler lets it."""
     asked = client.cancel(checked(execution_id))
@@ -67,7 +67,7 @@ def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
 @execution.command()
 @click.argument("of", metavar="EXECUTION|JOB")
 @click.option("--timeout", type=duration, help="Wait no longer than this. [default: for ever]")
-@asks
+@asks("read")
 def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
     """Wait for an execution to end, and print what its handler returned, as JSON.
 

@@ -60,7 +60,7 @@ def job() -> None:
 @job_options
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key creates one job.")
 @json_option
-@asks
+@asks("write")
 def create(client: SyncClient, file: Path | None, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a job.
 
@@ -95,7 +95,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
     """List jobs, newest first."""
     with patience("reading jobs"):
@@ -117,7 +117,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
 @click.argument("job_id", metavar="JOB")
 @click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Of the latest.")
 @json_option
-@asks
+@asks("read")
 def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> None:
     """Show a job and its latest executions."""
     found = client.get_job(find_job(client, job_id), executions=executions)
@@ -134,7 +134,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks
+@asks("write")
 def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Stop a job from firing until it is resumed. What runs goes on."""
     _report(client.pause(find_job(client, job_id)), "paused", as_json)
@@ -143,7 +143,7 @@ def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks
+@asks("write")
 def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Let a paused job fire again. What it missed is made up only if it says so (--while-paused)."""
     _report(client.resume(find_job(client, job_id)), "resumed", as_json)
@@ -152,7 +152,7 @@ def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks
+@asks("write")
 def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
     """End a job for good: it fires no more. It can still be looked at."""
     _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
@@ -162,7 +162,7 @@ def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key runs it once.")
 @json_option
-@asks
+@asks("write")
 def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
     """Run a job now, besides its schedule."""
     made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
@@ -178,7 +178,7 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
 @click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
 @json_option
-@asks
+@asks("read")
 def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, no_limit: bool, as_json: bool) -> None:
     """List the executions of a job, newest first."""
     with patience("reading executions"):
@@ -195,7 +195,7 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
 @click.option("--to", type=instant, help="[default: a day ahead]")
 @click.option("--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True)
 @json_option
-@asks
+@asks("read")
 def occurrences_(
     client: SyncClient, job_id: str, from_: datetime | None, to: datetime | None, limit: int, as_json: bool
 ) -> None:
@@ -219,7 +219,7 @@ def occurrences_(
 @click.option("--id", "backfill_id", metavar="ID", help="Repeating a backfill of the same id makes what is missing.")
 @click.option("--preview", is_flag=True, help="Only say what would be run.")
 @json_option
-@asks
+@asks("write")
 def backfill(
     client: SyncClient,
     job_id: str,

@@ -41,7 +41,7 @@ def notify() -> None:
 
 @notify.command("list")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List who is told of what."""
     found = client.alert_preferences.list()
@@ -49,9 +49,8 @@ def list_(client: SyncClient, as_json: bool) -> None:
         return show_json({"preferences": found})
     grid = Listing("ID", "USER", "BY", "WHERE", "OF", "WITHIN", "ONLY", cut=("WHERE", "OF", "ONLY"), spare=("USER",))
     for one in found:
-        grid.add(
-            one.id, said(one.user), one.channel.type, said(_where(one)), _kinds(one), _within(one), said(_only(one))
-        )
+        by = one.channel.type if one.channel else "-"
+        grid.add(one.id, said(one.user), by, said(_where(one)), _kinds(one), _within(one), said(_only(one)))
     return show_list(grid, "alert preferences")
 
 
@@ -69,7 +68,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--user", help="Who that is, as you call them. [default: you]")
 @click.option("--enabled/--disabled", default=None, help="Whether anything is sent.")
 @json_option
-@asks
+@asks("write")
 def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) -> None:
     """Say what somebody wants to be told of, or change some of it. ID is a name of your choice, such as ops.
 
@@ -86,7 +85,7 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks
+@asks("write")
 def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Tell nobody any more under this id."""
     client.alert_preferences.delete(preference_id)
@@ -96,7 +95,7 @@ def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks
+@asks("write")
 def test(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Send a test notice now."""
     sent = client.alert_preferences.test(preference_id)
@@ -165,7 +164,7 @@ def _told(view: PreferenceView) -> str:
 
 
 def _where(view: PreferenceView) -> str:
-    return view.channel.address or view.channel.url or "-"
+    return (view.channel and (view.channel.address or view.channel.url)) or "-"
 
 
 def _kinds(view: PreferenceView) -> str:

@@ -35,7 +35,7 @@ def _what(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command, epilog=EXAMPLES)
 @_what
 @json_option
-@asks
+@asks("operator")
 def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Hold a tenant, a pool, or everything. Without a word: show what is held."""
     if tenant is None and pool is None and not everything:
@@ -47,7 +47,7 @@ def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: 
 @click.command(cls=Command, epilog=EXAMPLES)
 @_what
 @json_option
-@asks
+@asks("operator")
 def resume(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Let go what was held, as fast as the pools take it."""
     kind, name = _one(tenant, pool, everything)

@@ -14,7 +14,7 @@ from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
 from noonday.cli.screen import done, json_option, said, show_json, show_list
 from noonday.cli.tables import Listing
-from noonday.model.errors import InvalidInput, NotFound
+from noonday.model.errors import Forbidden, InvalidInput, NotFound
 from noonday.model.view import PoolSettings
 from noonday.sdk.sync import SyncClient
 
@@ -36,10 +36,13 @@ def pool() -> None:
 
 @pool.command("list")
 @json_option
-@asks
+@asks("operator")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the pools, with their handlers, workers and backlog."""
-    pools = client.pools()
+    try:
+        pools = client.pools(all_tenants=True)
+    except Forbidden:
+        pools = client.pools()
     if as_json:
         return show_json({"pools": pools})
     numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
@@ -61,7 +64,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--description", help="For people.")
 @retry_options
 @json_option
-@asks
+@asks("operator")
 def set_(
     client: SyncClient,
     name: str,

@@ -50,7 +50,7 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts with the keys of the cluster (NOON
 @click.option("--dry-run", is_flag=True, help="Count, and create nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@asks
+@asks("write")
 def replay(
     client: SyncClient,
     from_: datetime,

@@ -66,7 +66,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Count, and send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@asks
+@asks("write")
 def replay(
     client: SyncClient,
     rate: float,

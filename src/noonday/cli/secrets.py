@@ -48,7 +48,7 @@ def secret() -> None:
     help="How long the former one goes on to sign as well.",
 )
 @json_option
-@asks
+@asks("admin")
 def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta, as_json: bool) -> None:
     """Make a secret, or replace the one there is, and print it: it is not shown again.
 
@@ -67,7 +67,7 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
 
 @secret.command("list")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the secrets, newest first, without what is secret of them."""
     found = client.secrets.list()
@@ -82,7 +82,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @secret.command()
 @click.argument("secret_id", metavar="ID")
 @json_option
-@asks
+@asks("admin")
 def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
     """End a secret: nothing is signed with it any more."""
     try:

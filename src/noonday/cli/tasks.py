@@ -65,7 +65,7 @@ def task() -> None:
 @call_options
 @click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key and an --at creates one task.")
 @json_option
-@asks
+@asks("write")
 def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a task: a URL that is called once, or again and again."""
     try:
@@ -80,7 +80,7 @@ def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="So many on a page.")
 @json_option
-@asks
+@asks("read")
 def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json: bool) -> None:
     """List tasks, newest first."""
     found = client.tasks.list(status=status, page=page, limit=limit)
@@ -88,8 +88,9 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
         return show_json(found)
     grid = Listing("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
     for one in found.tasks:
-        call = f"{one.payload.get('method')} {one.payload.get('webhook_url')}"
-        grid.add(one.id, said(one.name), state(one.status), said(call), _runs(one), brief(one.next_execution))
+        grid.add(
+            one.id, said(one.name), state(one.status), said(_call(one.payload)), _runs(one), brief(one.next_execution)
+        )
     show_list(grid, "tasks")
     return _tell_pages(found.pagination)
 
@@ -97,7 +98,7 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
 @task.command("show")
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks
+@asks("read")
 def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Show a task and its latest executions."""
     found = client.tasks.get(find_task(client, task_id))
@@ -114,7 +115,7 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
 @click.option("--status", type=choice(ExecutionStatus), metavar=names_of(ExecutionStatus))
 @click.option("--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Show so many, newest first.")
 @json_option
-@asks
+@asks("read")
 def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
     """List the executions of a task, newest first."""
     found = client.tasks.executions(find_task(client, task_id), status=status, limit=limit)
@@ -127,7 +128,7 @@ def executions_(client: SyncClient, task_id: str, status: str | None, limit: int
 @click.argument("task_id", metavar="TASK")
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @json_option
-@asks
+@asks("read")
 def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: bool) -> None:
     """Show what was sent at each attempt, what came back, and how long each part took.
 
@@ -147,7 +148,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key makes one call.")
 @json_option
-@asks
+@asks("write")
 def resend(
     client: SyncClient, task_id: str, execution_id: str | None, idempotency_key: str | None, as_json: bool
 ) -> None:
@@ -167,7 +168,7 @@ def resend(
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks
+@asks("write")
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Stop the calls of a task until it is resumed. A call that is being made goes on."""
     _report(client.tasks.pause(find_task(client, task_id)), "paused", as_json)
@@ -176,7 +177,7 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks
+@asks("write")
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Let a task go on that was paused, or that its receiver has stopped."""
     _report(client.tasks.resume(find_task(client, task_id)), "resumed", as_json)
@@ -187,7 +188,7 @@ def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
 @click.argument("webhook_url", required=False, metavar="[URL]")
 @call_options
 @json_option
-@asks
+@asks("write")
 def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
     """Change what a task says. What is not given stays as it is."""
     present = client.tasks.get(find_task(client, task_id))
@@ -201,7 +202,7 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks
+@asks("write")
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Delete a task: it is called no more, and cannot be looked at any more."""
     known = find_task(client, task_id)
@@ -251,15 +252,20 @@ def _runs(task: TaskView) -> str:
     return task.cron_expression + (where or " in UTC") if task.cron_expression else "once"
 
 
+def _call(payload: dict[str, Any] | None) -> str:
+    return f"{payload.get('method')} {payload.get('webhook_url')}" if payload else "-"
+
+
 def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
-    body = task.payload.get("body")
+    call = task.payload or {}
+    body = call.get("body")
     return [
         ("task", task.id),
         ("name", said(task.name) if task.name else None),
         ("status", state(task.status)),
         ("stopped", said(task.stopped_because) if task.stopped_because is not UNSET else None),
-        ("calls", said(f"{task.payload.get('method')} {task.payload.get('webhook_url')}")),
-        ("headers", _headers((task.payload.get("headers") or {}).items())),
+        ("calls", said(_call(task.payload))),
+        ("headers", _headers((call.get("headers") or {}).items())),
         ("body", compact(body) if body is not None else None),
         ("runs", _runs(task)),
         ("next", whole(task.next_execution) if task.next_execution else None),
@@ -310,7 +316,7 @@ def _trouble(one: TaskExecutionView) -> str:
 
 
 def _told(one: TaskExchangeView) -> Iterator[Any]:
-    answer, error, sent = one.response or {}, one.error or {}, one.request
+    answer, error, sent = one.response or {}, one.error or {}, one.request or {}
     outcome = f"answered {answer['status']}" if answer else "not answered"
     yield Text(f"attempt {one.attempt_number}, {brief(one.started_at)}: {outcome}", style="bold")
     yield facts(

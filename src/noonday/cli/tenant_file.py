@@ -1,6 +1,5 @@
 """`noonday tenant apply`: the settings of tenants, from a file."""
 
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ import click
 import msgspec
 
 from noonday.api.decoding import flaw_of
-from noonday.api.routing import TenantName
 from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
+from noonday.model.caller import TENANT_RULE, is_tenant_name
 from noonday.model.errors import Flaw, InvalidInput, NotFound, nearest
 from noonday.model.tenancy import flaws_of_tenant
 from noonday.model.view import TenantInPool, TenantSettings
@@ -32,7 +31,6 @@ Examples:
   noonday tenant apply tenants.toml --dry-run
   noonday tenant apply tenants.toml
 """
-_TENANT_NAME = re.compile(TenantName.__metadata__[0].pattern)  # type: ignore[attr-defined]
 
 
 class Difference(NamedTuple):
@@ -50,7 +48,7 @@ class Difference(NamedTuple):
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what would be changed.")
 @json_option
-@asks
+@asks("operator")
 def apply(client: SyncClient, file: Path, dry_run: bool, as_json: bool) -> None:
     """Set tenants as a file says, each as a whole. If anything in it is wrong, nothing is changed."""
     wanted = read_tenants(file)
@@ -97,8 +95,8 @@ def _read_tenant(name: str, table: Any) -> tuple[TenantSettings, list[Flaw]]:
     """What could be read of it, and what is wrong: with the rest, or with what could be read."""
     at = f"/tenants/{name}"
     flaws = []
-    if not _TENANT_NAME.fullmatch(name):
-        flaws.append(Flaw(at, "a tenant's name has 1 to 100 printable characters", name))
+    if not is_tenant_name(name):
+        flaws.append(Flaw(at, f"a tenant's name has {TENANT_RULE}", name))
     good, unread = _read_table(table, TenantSettings, at)
     settings = msgspec.convert(good, TenantSettings)
     outside = [msgspec.structs.replace(flaw, pointer=at + flaw.pointer) for flaw in flaws_of_tenant(settings)]

@@ -55,7 +55,7 @@ def tenant() -> None:
 @tenant.command("show")
 @click.argument("name", metavar="TENANT")
 @json_option
-@asks
+@asks("operator")
 def show(client: SyncClient, name: str, as_json: bool) -> None:
     """Show the settings of a tenant."""
     _show(client.get_tenant(name), as_json)
@@ -73,7 +73,7 @@ def show(client: SyncClient, name: str, as_json: bool) -> None:
 @click.option("--default-spread", type=seconds, help="Spread of schedules that say none, such as 3m.")
 @click.option("--retention-days", type=count, help="How long ended executions are kept.")
 @json_option
-@asks
+@asks("operator")
 def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]], as_json: bool, **flags: Any) -> None:
     """Change the settings of a tenant. What is not given stays as it is; `none` takes a limit away."""
     settings: dict[str, Any] = msgspec.to_builtins(client.get_tenant(name).settings)

@@ -16,12 +16,13 @@ from noonday.wiring.settings import Settings
 
 EXAMPLES = """
 A token is signed with the secret of the server: auth.secret if it is set, else what stands in FILE.secret beside the
-data file. Scopes: read; write, which may also read; admin, which may do everything.
+data file. Scopes, each with those before it: read; write; admin, for
+webhook secrets, the audit and pausing of the own tenant; operator, for pools, tenants and everything of the server.
 
 Examples:
   noonday token                                              for the default tenant, to read and write
   noonday token --tenant acme --scopes read --ttl 1h
-  export NOONDAY_TOKEN=$(noonday token --data /var/lib/noonday/noonday.db --scopes admin)
+  export NOONDAY_TOKEN=$(noonday token --data /var/lib/noonday/noonday.db --scopes operator)
 """
 
 

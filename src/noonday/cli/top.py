@@ -17,6 +17,7 @@ from noonday.cli.instants import length, now
 from noonday.cli.screen import console, show, show_json
 from noonday.cli.tables import Listing
 from noonday.cli.workers import running_of
+from noonday.model.errors import Forbidden
 from noonday.model.view import PoolView, WorkerView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.sync import SyncClient
@@ -51,7 +52,7 @@ class Frame:
     "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between frames."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON, for scripts.")
-@asks
+@asks("operator")
 def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
     """Show live how it goes.
 
@@ -63,13 +64,18 @@ def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
         return show_json(shown | {"unreadAlerts": frame.unread})
     if once or not console().is_terminal:
         frame = read_frame(client)
-        return show(*screen(frame, [frame.overview["ratePerSec"]]))
+        return show(*screen(frame, [frame.overview["ratePerSec"] or 0]))
     return _live(client, every)
 
 
 def read_frame(client: SyncClient) -> Frame:
+    """Of all tenants if the token allows it, else of its own."""
     alive = [one for one in client.workers() if one.state == "ALIVE"]
-    return Frame(client.overview(), client.pools(), alive, client.alerts.list(limit=1).unread)
+    unread = client.alerts.list(limit=1).unread
+    try:
+        return Frame(client.overview(all_tenants=True), client.pools(all_tenants=True), alive, unread)
+    except Forbidden:
+        return Frame(client.overview(), client.pools(), alive, unread)
 
 
 def _live(client: SyncClient, every: float) -> None:
@@ -81,7 +87,7 @@ def _live(client: SyncClient, every: float) -> None:
             trouble = ""
             try:
                 frame = read_frame(client)
-                rates.append(frame.overview["ratePerSec"])
+                rates.append(frame.overview["ratePerSec"] or 0)
             except ServerUnreachable:
                 trouble = "the server does not answer; these are its last figures"
             live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
@@ -114,7 +120,7 @@ def _figures(seen: dict[str, Any]) -> Iterator[Text]:
     late = seen["latenessMs"]
     oldest = f" (oldest {length(seen['oldestDueAgeMs'] / 1000)})" if seen["oldestDueAgeMs"] else ""
     yield _line(
-        ("rate", f"{seen['ratePerSec']:g}/s", ""),
+        ("rate", "-" if seen["ratePerSec"] is None else f"{seen['ratePerSec']:g}/s", ""),
         *((f"late {each}", _ms(late[each]), "") for each in ("p50", "p95", "p99")),
         ("tick", _ms(seen["tickAgeMs"]), ""),
     )
@@ -151,5 +157,5 @@ def _workers(workers: list[WorkerView]) -> Listing:
     grid = Listing("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
     for one in workers[:ROWS]:
         age = length((now() - one.started_at).total_seconds())
-        grid.add(one.worker_id, one.host, str(one.pid), age, running_of(one))
+        grid.add(one.worker_id, one.host or "-", str(one.pid or "-"), age, running_of(one))
     return grid

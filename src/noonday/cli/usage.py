@@ -38,7 +38,7 @@ def day(text: str) -> date:
 @click.option("--to", type=day, metavar="DAY", help="The last day (UTC). [default: today]")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV without the total, for spreadsheets.")
 @json_option
-@asks
+@asks("operator")
 def usage(client: SyncClient, name: str, from_: date | None, to: date | None, as_csv: bool, as_json: bool) -> None:
     """Show what a tenant has used, day by day."""
     if as_csv and as_json:

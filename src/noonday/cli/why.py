@@ -33,7 +33,7 @@ Examples:
 @click.argument("job_id", metavar="JOB")
 @click.option("--at", type=instant, help="Which occurrence is meant: the one at this time, or the nearest to it.")
 @json_option
-@asks
+@asks("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
     """Say why a job did or did not run."""
     with patience("looking into it"):

@@ -20,7 +20,7 @@ Examples:
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.option("--all", "everybody", is_flag=True, help="Those that are gone as well.")
 @json_option
-@asks
+@asks("operator")
 def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
     """List the workers, with what each runs now."""
     listed = [one for one in client.workers() if everybody or one.state == "ALIVE"]
@@ -44,8 +44,8 @@ def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
         grid.add(
             one.worker_id,
             state(one.state),
-            one.host,
-            str(one.pid),
+            one.host or "-",
+            str(one.pid or "-"),
             brief(one.started_at),
             brief(one.last_seen_at),
             pools,

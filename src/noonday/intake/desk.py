@@ -17,7 +17,7 @@ from noonday.intake.quotas import Quotas, Room, Standing
 from noonday.intake.reading import Reading, dead_query
 from noonday.intake.receipts import Receipts
 from noonday.intake.views import Viewer
-from noonday.model.caller import Caller
+from noonday.model.caller import TENANT_RULE, Caller, is_tenant_name
 from noonday.model.errors import (
     Conflict,
     Flaw,
@@ -51,7 +51,7 @@ from noonday.model.view import (
 from noonday.ports.archive import Archive, DeadFilterQuery, JobRow, Pause
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
+from noonday.ports.jobs import EVERY_TENANT, Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
@@ -572,7 +572,7 @@ class Desk:
         if flaws:
             raise InvalidInput(flaws[0].detail, flaws)
         async with self.receipts.once(caller, idem):
-            await self._archive.put_pool(name, settings, self._audit(caller, "pool.put", name))
+            await self._archive.put_pool(name, settings, self._audit_in(EVERY_TENANT, caller, "pool.put", name))
             self._catalogue.forget()
             view = await self._reading.get_pool(caller, name)
             return await self.receipts.keep(caller, idem, view)
@@ -584,17 +584,19 @@ class Desk:
             raise NotFound(f"no pool {name!r}" + (f"; did you mean {guess}?" if guess else ""), pool=name)
 
     async def hold(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
-        """Hand out nothing of a TENANT, for a POOL, or at all (ALL)."""
+        """Hand out nothing of a TENANT, for a POOL, or at all (ALL). Raises Forbidden."""
+        concerned = _require_pausing(caller, kind, name)
         if kind == "POOL":
             await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self.receipts.once(caller, idem):
-            await self._archive.hold(pause, self._audit(caller, f"{kind.lower()}.pause", name))
+            await self._archive.hold(pause, self._audit_in(concerned, caller, f"{kind.lower()}.pause", name))
             return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
 
     async def let_go(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
+        concerned = _require_pausing(caller, kind, name)
         async with self.receipts.once(caller, idem):
-            await self._archive.let_go(kind, name, self._audit(caller, f"{kind.lower()}.resume", name))
+            await self._archive.let_go(kind, name, self._audit_in(concerned, caller, f"{kind.lower()}.resume", name))
             return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
 
     async def put_tenant(
@@ -602,7 +604,7 @@ class Desk:
     ) -> TenantView:
         _check_tenant(tenant, settings)
         async with self.receipts.once(caller, idem):
-            audit = self._audit(caller, "tenant.put", tenant, msgspec.to_builtins(settings))
+            audit = self._audit_in(TenantId(tenant), caller, "tenant.put", tenant, msgspec.to_builtins(settings))
             await self._archive.put_tenant(TenantId(tenant), settings, audit)
             self._quotas.forget(TenantId(tenant))
             view = await self._reading.get_tenant(caller, tenant)
@@ -627,7 +629,19 @@ class Desk:
         return self._keyring.seal(plain, context_of(tenant, job_id))
 
     def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object] | None = None) -> AuditEntry:
-        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail or {})
+        return self._audit_in(caller.tenant, caller, action, target, detail)
+
+    def _audit_in(
+        self,
+        concerned: TenantId,
+        caller: Caller,
+        action: str,
+        target: str,
+        detail: dict[str, object] | None = None,
+    ) -> AuditEntry:
+        """An entry in the audit of whom it concerns. It names the caller's tenant if that is another one."""
+        of = {} if caller.tenant == concerned else {"byTenant": caller.tenant}
+        return AuditEntry(concerned, self._clock.now_ms(), caller.subject, action, target, {**(detail or {}), **of})
 
 
 class _Draft:
@@ -699,10 +713,19 @@ def _count_backfill(job: Job, from_ms: int, to_ms: int, now_ms: int) -> tuple[in
     return total, [time for time in rule.take(from_ms - 1, 5) if time <= to_ms]
 
 
+def _require_pausing(caller: Caller, kind: str, name: str) -> TenantId:
+    """Whom a pause concerns. Raises Forbidden: only an operator pauses more than the own tenant."""
+    if kind == "TENANT":
+        caller.require_for(name, "admin")
+        return TenantId(name)
+    caller.require("operator")
+    return EVERY_TENANT
+
+
 def _check_tenant(tenant: str, settings: TenantSettings) -> None:
     flaws = []
-    if not 1 <= len(tenant) <= 100 or not tenant.isprintable():
-        flaws.append(Flaw("", "a tenant's name has 1 to 100 printable characters", tenant))
+    if not is_tenant_name(tenant):
+        flaws.append(Flaw("", f"a tenant's name has {TENANT_RULE}", tenant))
     flaws += flaws_of_tenant(settings)
     if flaws:
         raise InvalidInput(flaws[0].detail, flaws)

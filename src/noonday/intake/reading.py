@@ -7,10 +7,11 @@ import msgspec
 
 from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.views import Viewer, usage_view
+from noonday.intake.visits import Visits
 from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, still_awaited, why_paused
 from noonday.model import cron
 from noonday.model.caller import Caller
-from noonday.model.errors import Forbidden, InvalidInput, NotFound
+from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.execution import State
 from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
@@ -39,7 +40,7 @@ from noonday.model.view import (
     UsageView,
     WorkerView,
 )
-from noonday.ports.archive import Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
+from noonday.ports.archive import DUE_LOOKED_AT, Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Execution, Fire
 
@@ -64,6 +65,7 @@ class Reading:
         self._viewer = viewer
         self._waiting = waiting
         self._live = live
+        self.visits = Visits(archive, clock)
 
     async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10) -> JobView:
         row = await self._job_row(caller, job_id)
@@ -209,18 +211,19 @@ class Reading:
             dead_letters=views, next=views[-1].execution.execution_id if len(letters) > limit else None
         )
 
-    async def pools(self, caller: Caller) -> list[PoolView]:
+    async def pools(self, caller: Caller, *, all_tenants: bool = False) -> list[PoolView]:
         pauses = await self._archive.pauses()
-        return [_pool(row, pauses) for row in await self._archive.list_pools(self._clock.now_ms())]
+        rows = await self._archive.list_pools(self._clock.now_ms(), None, _whose(caller, all_tenants))
+        return [_pool(row, pauses) for row in rows]
 
-    async def get_pool(self, caller: Caller, name: str) -> PoolView:
-        rows = await self._archive.list_pools(self._clock.now_ms(), name)
+    async def get_pool(self, caller: Caller, name: str, *, all_tenants: bool = False) -> PoolView:
+        rows = await self._archive.list_pools(self._clock.now_ms(), name, _whose(caller, all_tenants))
         if not rows:
             raise NotFound(f"no pool {name!r}", pool=name)
         return _pool(rows[0], await self._archive.pauses())
 
     async def workers(self, caller: Caller) -> list[WorkerView]:
-        return [_worker(row, caller.tenant) for row in await self._archive.list_workers()]
+        return [_worker(row, caller) for row in await self._archive.list_workers()]
 
     async def audit(
         self,
@@ -248,29 +251,34 @@ class Reading:
         return AuditPage(entries=views, next=str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def get_tenant(self, caller: Caller, tenant: str) -> TenantView:
-        _require_own_or_admin(caller, tenant)
+        caller.require_for(tenant, "read")
         found = await self._archive.find_tenant(TenantId(tenant))
         settings, updated_ms = found or (TenantSettings(), None)
         return TenantView(tenant=tenant, settings=settings, updated_at=instant_of(updated_ms))
 
     async def usage(self, caller: Caller, tenant: str, from_day: int, to_day: int) -> UsageView:
-        _require_own_or_admin(caller, tenant)
+        caller.require_for(tenant, "read")
         days = await self._archive.usage(TenantId(tenant), from_day, to_day)
         return usage_view(tenant, from_day, to_day, days)
 
     async def pauses(self, caller: Caller) -> PauseList:
-        """Another tenant's are for admins."""
+        """List what is paused. Other tenants' pauses are for operators."""
         pauses = (
             PauseView(kind=pause.kind, name=pause.name, since=instant_of(pause.since_ms), by=pause.subject)
             for pause in await self._archive.pauses()
-            if pause.kind != "TENANT" or pause.name == caller.tenant or caller.may("admin")
+            if pause.kind != "TENANT" or pause.name == caller.tenant or caller.may("operator")
         )
         return PauseList(pauses=tuple(pauses))
 
-    async def overview(self, caller: Caller) -> dict[str, Any]:
+    async def overview(self, caller: Caller, *, all_tenants: bool = False) -> dict[str, Any]:
+        """Figures of the caller's tenant, or with the scope operator those of all.
+
+        Rate and lateness are kept for the whole server only, so that they are None for one tenant.
+        """
         now_ms = self._clock.now_ms()
-        counts = await self._archive.counts(now_ms)
+        counts = await self._archive.counts(now_ms, _whose(caller, all_tenants))
         oldest = counts["oldest_due_ms"]
+        figures = overview_of(await self._archive.figures(), now_ms) if all_tenants else _OF_ONE_TENANT
         return {
             "due": counts["due"],
             "running": counts["running"],
@@ -278,7 +286,8 @@ class Reading:
             "deadLetters": counts["dead"],
             "workers": counts["workers"],
             "oldestDueAgeMs": max(0, now_ms - oldest) if oldest else 0,
-            **overview_of(await self._archive.figures(), now_ms),
+            "dueIsLeast": counts["due_looked_at"] >= DUE_LOOKED_AT,
+            **figures,
             "tickAgeMs": None,
             **self._live(),
         }
@@ -288,6 +297,17 @@ class Reading:
         if row is None:
             raise NotFound(f"no job {job_id}", jobId=job_id)
         return row
+
+
+def _whose(caller: Caller, all_tenants: bool) -> TenantId | None:
+    """The tenant whose figures are asked for; None: all of them. Raises Forbidden."""
+    if not all_tenants:
+        return caller.tenant
+    caller.require("operator")
+    return None
+
+
+_OF_ONE_TENANT = {"ratePerSec": None, "latenessMs": {"p50": None, "p95": None, "p99": None}}
 
 
 def dead_query(where: DeadFilter) -> DeadFilterQuery:
@@ -407,12 +427,14 @@ def _pool(row: PoolRow, pauses: Sequence[Pause]) -> PoolView:
     )
 
 
-def _worker(row: WorkerRow, tenant: str) -> WorkerView:
-    mine: Sequence[Execution] = [e for e in row.running if e.tenant == tenant]
+def _worker(row: WorkerRow, caller: Caller) -> WorkerView:
+    mine: Sequence[Execution] = [e for e in row.running if e.tenant == caller.tenant]
+    own = {e.id for e in mine}
+    is_operator = caller.may("operator")
     return WorkerView(
         worker_id=row.id,
-        host=row.host,
-        pid=row.pid,
+        host=row.host if is_operator else None,
+        pid=row.pid if is_operator else None,
         pools=row.concurrency,
         started_at=instant_of(row.started_ms),
         last_seen_at=instant_of(row.seen_ms),
@@ -426,10 +448,5 @@ def _worker(row: WorkerRow, tenant: str) -> WorkerView:
             )
             for e in mine
         ),
-        stuck=row.stuck,
+        stuck=row.stuck if is_operator else tuple(each for each in row.stuck if each in own),
     )
-
-
-def _require_own_or_admin(caller: Caller, tenant: str) -> None:
-    if tenant != caller.tenant and not caller.may("admin"):
-        raise Forbidden("only an admin may look at another tenant", required="admin")

@@ -4,6 +4,7 @@ from datetime import date, datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from noonday.model.execution import Failure
 from noonday.model.job import JobSpec
@@ -63,6 +64,8 @@ class ExecutionView(_View, frozen=True, kw_only=True):
     """The version of the job it was fired with."""
     attempts: tuple[AttemptView, ...] = ()
     transitions: tuple[TransitionView, ...] = ()
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `progress` and `result` are null."""
 
 
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
@@ -80,6 +83,8 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     """Why it is PAUSED, if no user has paused it."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `payload` is null."""
 
 
 class Page(_View, frozen=True, kw_only=True):
@@ -209,8 +214,9 @@ class RunningView(_View, frozen=True, kw_only=True):
 
 class WorkerView(_View, frozen=True, kw_only=True):
     worker_id: str
-    host: str
-    pid: int
+    host: str | None
+    """Null, as `pid` is, unless the caller is an operator."""
+    pid: int | None
     pools: dict[str, int]
     started_at: datetime
     last_seen_at: datetime

@@ -162,6 +162,10 @@ class PoolRow(msgspec.Struct, frozen=True):
     due: int
 
 
+DUE_LOOKED_AT = 100_000
+"""How many rows of the timeline `counts` looks at."""
+
+
 class Archive(ABC):
     @abstractmethod
     async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None: ...
@@ -234,7 +238,8 @@ class Archive(ABC):
         """When it died, whether it is archived, and which execution retries it."""
 
     @abstractmethod
-    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]: ...
+    async def list_pools(self, now_ms: int, name: str | None = None, tenant: TenantId | None = None) -> list[PoolRow]:
+        """All pools, or the one of this name. `queued`, `running` and `due` are those of the tenant, if one is named."""
 
     @abstractmethod
     async def pool_names(self) -> list[str]: ...
@@ -313,11 +318,19 @@ class Archive(ABC):
     @abstractmethod
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
-    ) -> list[tuple[int, AuditEntry]]: ...
+    ) -> list[tuple[int, AuditEntry]]:
+        """Newest first, each with its number, beginning after the number `after`: what concerns the tenant, or every tenant."""
 
     @abstractmethod
-    async def counts(self, now_ms: int) -> dict[str, int]:
-        """Totals for the overview: running, queued, due, dead, workers, oldest_due_ms."""
+    async def note_visit(self, audit: AuditEntry) -> None:
+        """Add an OPERATOR_READ, unless this subject has one in this tenant for the same day (UTC)."""
+
+    @abstractmethod
+    async def counts(self, now_ms: int, tenant: TenantId | None = None) -> dict[str, int]:
+        """Totals of a tenant, or of all: running, queued, due, due_looked_at, oldest_due_ms, dead, workers.
+
+        Of what is due, the first DUE_LOOKED_AT of all tenants are looked at. Workers are everybody's.
+        """
 
     @abstractmethod
     async def figures(self) -> list[Figures]:

@@ -93,8 +93,13 @@ class NewExecution(msgspec.Struct, frozen=True):
     """Of the job, which must be kept still; None: the present one."""
 
 
+EVERY_TENANT = TenantId("")
+"""The tenant of an audit entry that concerns all of them."""
+
+
 class AuditEntry(msgspec.Struct, frozen=True):
     tenant: TenantId
+    """Whom it concerns, which need not be the tenant of whoever did it."""
     at_ms: int
     subject: str
     action: str

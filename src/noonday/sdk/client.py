@@ -289,8 +289,9 @@ class Client:
 
     # The server
 
-    async def pools(self) -> list[PoolView]:
-        return (await self._http.get(_Pools, "/v1/pools")).pools
+    async def pools(self, *, all_tenants: bool = False) -> list[PoolView]:
+        """The pools, with the tenant's backlog; with the scope operator also that of all tenants."""
+        return (await self._http.get(_Pools, "/v1/pools", _whose(all_tenants))).pools
 
     async def get_pool(self, name: str) -> PoolView:
         return await self._http.get(PoolView, path_of("pools", name))
@@ -318,11 +319,14 @@ class Client:
         return (await self._http.get(PauseList, "/v1/pauses")).pauses
 
     async def hold(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
-        """Hold a TENANT or a POOL by its name, or ALL. Jobs are still accepted. Needs scope admin."""
+        """Pause a TENANT or a POOL by its name, or ALL. Jobs are still accepted.
+
+        Needs scope operator, or admin for the own tenant.
+        """
         return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "pause"))).pauses
 
     async def let_go(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
-        """What was held goes on, as fast as the pools take it. Needs scope admin."""
+        """Resume what was paused, as fast as the pools take it. Needs the same scope."""
         return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "resume"))).pauses
 
     async def get_tenant(self, tenant: str) -> TenantView:
@@ -335,9 +339,9 @@ class Client:
         """What a tenant used from one day to another (UTC), both included; the last 30 days, if not said."""
         return await self._http.get(UsageView, path_of("tenants", tenant, "usage"), {"from": from_, "to": to})
 
-    async def overview(self) -> dict[str, Any]:
-        """Rate, lateness and backlog as the server sees them now."""
-        return await self._http.get(dict[str, Any], "/v1/overview")
+    async def overview(self, *, all_tenants: bool = False) -> dict[str, Any]:
+        """The tenant's backlog; with the scope operator also that of all tenants, with rate and lateness."""
+        return await self._http.get(dict[str, Any], "/v1/overview", _whose(all_tenants))
 
     async def health(self) -> dict[str, Any]:
         """What the server says of itself. Raises ServerUnreachable if it says nothing."""
@@ -386,6 +390,10 @@ class Client:
 
 class _Pools(msgspec.Struct):
     pools: list[PoolView]
+
+
+def _whose(all_tenants: bool) -> dict[str, Any]:
+    return {"scope": "all"} if all_tenants else {}
 
 
 def _pause_path(kind: str, name: str, action: str) -> str:

@@ -189,6 +189,8 @@ class TaskCallView(TaskExecutionView, frozen=True, kw_only=True):
     resolved_by: ResolvedBy | None
     """Of one that FAILED: its dead letter was dealt with."""
     retried_as: str | None
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `webhook_url` is null."""
 
 
 class TaskCallPage(_Answer, frozen=True, kw_only=True):
@@ -252,6 +254,8 @@ class TaskDeadLetterView(_Answer, frozen=True, kw_only=True):
     """Unknown also of one that was dealt with before this was kept."""
     resolved_by: ResolvedBy | None
     retried_as: str | None
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `webhook_url` is null."""
 
 
 class TaskDeadLetterPage(_Answer, frozen=True, kw_only=True):
@@ -265,11 +269,13 @@ class TaskExchangeView(_Answer, frozen=True, kw_only=True):
     attempt_number: int
     started_at: datetime
     completed_at: datetime
-    request: dict[str, Any]
+    request: dict[str, Any] | None
     response: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     timings: dict[str, float | None] = {}
     reused_connection: bool = False
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `request` and `response` are null."""
 
 
 class TaskExchangesView(_Answer, frozen=True, kw_only=True):
@@ -282,7 +288,7 @@ class TaskView(_Answer, frozen=True, kw_only=True):
     name: str | None
     type: TaskType
     status: TaskStatus
-    payload: dict[str, Any]
+    payload: dict[str, Any] | None
     scheduled_at: datetime | None
     cron_expression: str | None
     interval: str | None
@@ -298,6 +304,8 @@ class TaskView(_Answer, frozen=True, kw_only=True):
     stopped_because: str | UnsetType = UNSET
     """Why it is FAILED, if it was stopped: the receiver wants no more calls. PATCH it to SCHEDULED to go on."""
     executions: tuple[TaskExecutionView, ...] | UnsetType = UNSET
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads it: `payload` is null."""
 
 
 class Pagination(_Answer, frozen=True, kw_only=True):

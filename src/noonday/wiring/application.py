@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("noonday.application")
 T = TypeVar("T")
 
-OWNER = Caller(TenantId("default"), "application", frozenset({"admin"}))
+OWNER = Caller(TenantId("default"), "application", frozenset({"operator"}))
 CODE = "code:"
 """Unique keys of jobs that are declared in code begin with this."""
 EXECUTION_VERSION = "8"

@@ -389,5 +389,5 @@ async def cluster_on(folder: Path, servers: Servers, **settings: object) -> Asyn
 
 def _token() -> str:
     return mint(
-        SECRET, tenant="default", subject="scenario", scopes=["admin"], ttl_seconds=86_400, now=int(time.time())
+        SECRET, tenant="default", subject="scenario", scopes=["operator"], ttl_seconds=86_400, now=int(time.time())
     )

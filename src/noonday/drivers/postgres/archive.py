@@ -176,9 +176,9 @@ class PostgresArchive(Archive):
         row = await self._database.row(SQL.dead_letter, tenant, execution_id)
         return tuple(row) if row else None
 
-    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]:
+    async def list_pools(self, now_ms: int, name: str | None = None, tenant: TenantId | None = None) -> list[PoolRow]:
         async with self._database.session() as session:
-            return await _pools(session, now_ms, name)
+            return await _pools(session, now_ms, name, tenant)
 
     async def pool_names(self) -> list[str]:
         rows = await self._decode(list[tuple[str, PoolSettings]], SQL.pools, None)
@@ -270,8 +270,14 @@ class PostgresArchive(Archive):
         rows = await self._decode(list[_audit_row], SQL.audit, tenant, target, subject, before, limit)
         return [(number, AuditEntry(*entry)) for number, entry in rows]
 
-    async def counts(self, now_ms: int) -> dict[str, int]:
-        found: dict[str, int] = await self._decode(dict[str, int], SQL.counts, now_ms)
+    async def note_visit(self, audit: AuditEntry) -> None:
+        row = (audit.tenant, audit.at_ms, audit.subject, audit.action, audit.target, as_json(audit.detail))
+        async with self._database.transaction() as session:
+            await session.execute(SQL.note_visit, *row)
+
+    async def counts(self, now_ms: int, tenant: TenantId | None = None) -> dict[str, int]:
+        query = (SQL.counts, now_ms) if tenant is None else (SQL.counts_of, now_ms, tenant)
+        found: dict[str, int] = await self._decode(dict[str, int], *query)
         return found
 
     async def figures(self) -> list[Figures]:
@@ -312,12 +318,12 @@ async def _add_audit(session: Session, entry: AuditEntry) -> None:
     await session.execute(SQL.add_audit, entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail)
 
 
-async def _pools(session: Session, now_ms: int, name: str | None) -> list[PoolRow]:
+async def _pools(session: Session, now_ms: int, name: str | None, tenant: TenantId | None) -> list[PoolRow]:
     settings = await _decode(session, list[tuple[str, PoolSettings]], SQL.pools, name)
     handlers = await _decode(session, list[tuple[str, str, HandlerInfo]], SQL.handlers)
     alive = [worker for worker in await _worker_rows(session) if worker[6] == "ALIVE"]
-    handed_out = {(pool, state): n for pool, state, n in await session.fetch(SQL.open_by_pool)}
-    due = dict(await session.fetch(SQL.due_by_pool, now_ms))
+    handed_out = {(pool, state): n for pool, state, n in await session.fetch(SQL.open_by_pool, tenant)}
+    due = dict(await session.fetch(SQL.due_by_pool, now_ms, tenant))
     return [
         PoolRow(
             name=pool,

@@ -178,8 +178,8 @@ class SqliteArchive(Archive):
         row = await self._database.read(lambda conn: conn.execute(SQL.dead_letter, (tenant, execution_id)).fetchone())
         return (row[0], bool(row[1]), row[2]) if row else None
 
-    async def list_pools(self, now_ms: int, name: str | None = None) -> list[PoolRow]:
-        return await self._database.read(lambda conn: _pools(conn, now_ms, name))
+    async def list_pools(self, now_ms: int, name: str | None = None, tenant: TenantId | None = None) -> list[PoolRow]:
+        return await self._database.read(lambda conn: _pools(conn, now_ms, name, tenant))
 
     async def pool_names(self) -> list[str]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.pools, None))
@@ -280,10 +280,13 @@ class SqliteArchive(Archive):
         )
         return [(number, AuditEntry(TenantId(row[0]), *row[1:])) for number, row in rows]
 
-    async def counts(self, now_ms: int) -> dict[str, int]:
-        found: dict[str, int] = await self._database.read(
-            lambda conn: _decode(conn, dict[str, int], SQL.counts, now_ms)
-        )
+    async def note_visit(self, audit: AuditEntry) -> None:
+        row = (audit.tenant, audit.at_ms, audit.subject, audit.action, audit.target, as_json(audit.detail))
+        await self._database.write(lambda conn: conn.execute(SQL.note_visit, row))
+
+    async def counts(self, now_ms: int, tenant: TenantId | None = None) -> dict[str, int]:
+        query = (SQL.counts, now_ms) if tenant is None else (SQL.counts_of, now_ms, tenant)
+        found: dict[str, int] = await self._database.read(lambda conn: _decode(conn, dict[str, int], *query))
         return found
 
     async def figures(self) -> list[Figures]:
@@ -306,12 +309,12 @@ def _id_at(ms: int) -> str:
     return f"{time[:8]}-{time[8:]}"
 
 
-def _pools(conn: sqlite3.Connection, now_ms: int, name: str | None) -> list[PoolRow]:
+def _pools(conn: sqlite3.Connection, now_ms: int, name: str | None, tenant: TenantId | None) -> list[PoolRow]:
     settings = _decode(conn, list[tuple[str, PoolSettings]], SQL.pools, name)
     handlers = _decode(conn, list[tuple[str, str, HandlerInfo]], SQL.handlers)
     alive = [worker for worker in rows_of(conn, SQL.workers) if worker[6] == "ALIVE"]
-    handed_out = {(pool, state): n for pool, state, n in rows_of(conn, SQL.open_by_pool)}
-    due = dict(rows_of(conn, SQL.due_by_pool, now_ms))
+    handed_out = {(pool, state): n for pool, state, n in rows_of(conn, SQL.open_by_pool, tenant)}
+    due = dict(rows_of(conn, SQL.due_by_pool, now_ms, tenant))
     return [
         PoolRow(
             name=pool,

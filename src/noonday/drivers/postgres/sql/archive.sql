@@ -265,14 +265,16 @@ SELECT coalesce(json_agg(json_build_array(pool, name, info::json) ORDER BY pool,
 SELECT info FROM handlers WHERE pool = $1 AND name = $2;
 
 -- name: open_by_pool
--- Open executions that are handed out, by pool and state.
-SELECT pool, state, count(*) FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state;
+-- Open executions that are handed out, by pool and state: of a tenant, or of all.
+SELECT pool, state, count(*) FROM executions
+WHERE state < 2 AND fired_ms IS NOT NULL AND coalesce(tenant = $1, true) GROUP BY pool, state;
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool; of the first hundred thousand.
+-- Due rows of the timeline, by pool, of a tenant or of all; of the first hundred thousand.
 -- Differs: without the lower bound the planner expects a third of the table, and reads all of it.
 SELECT pool, count(*)
-FROM (SELECT pool FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first GROUP BY pool;
+FROM (SELECT pool, tenant FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first
+WHERE coalesce(tenant = $2, true) GROUP BY pool;
 
 -- name: put_pool
 -- A pool's defaults.
@@ -398,24 +400,49 @@ FROM (SELECT t.tenant,
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: audit
--- Who did what, newest first.
+-- Who did what, newest first: in a tenant, and in all of them ('').
 -- Differs: as `executions`.
 SELECT coalesce(json_agg(json_build_array(id, json_build_array(tenant, at_ms, subject, action, target, detail::json))),
                 '[]')::text
-FROM (SELECT * FROM audit
-      WHERE (tenant, id) >= ($1::text, 0) AND (tenant, id) < ($1, $4::bigint)
-            AND coalesce(target = $2, $2 IS NULL) AND coalesce(subject = $3, $3 IS NULL)
-      ORDER BY tenant DESC, id DESC LIMIT $5) page;
+FROM ((SELECT * FROM audit
+       WHERE (tenant, id) >= ($1::text, 0) AND (tenant, id) < ($1, $4::bigint)
+             AND coalesce(target = $2, $2 IS NULL) AND coalesce(subject = $3, $3 IS NULL)
+       ORDER BY tenant DESC, id DESC LIMIT $5)
+      UNION ALL
+      (SELECT * FROM audit
+       WHERE (tenant, id) >= ('', 0) AND (tenant, id) < ('', $4::bigint)
+             AND coalesce(target = $2, $2 IS NULL) AND coalesce(subject = $3, $3 IS NULL)
+       ORDER BY tenant DESC, id DESC LIMIT $5)
+      ORDER BY id DESC LIMIT $5) page;
+
+-- name: note_visit
+-- An operator's read of a tenant, once a day.
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING;
 
 -- name: counts
--- Totals.
+-- Totals of all tenants. What is due: of the first hundred thousand.
 SELECT json_build_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL),
-    'due', (SELECT count(*) FROM (SELECT 1 FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms LIMIT 100000) first),
+    'due', first.due,
+    'due_looked_at', first.due,
     'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= $1),
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
-    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text;
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text
+FROM (SELECT count(*) AS due
+      FROM (SELECT 1 FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms LIMIT 100000) rows) first;
+
+-- name: counts_of
+-- Totals of a tenant, and the workers, which are everybody's. What is due: among the first hundred thousand of all tenants.
+SELECT json_build_object(
+    'running', (SELECT count(*) FROM executions WHERE state = 1 AND tenant = $2),
+    'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL AND tenant = $2),
+    'due', count(*) FILTER (WHERE tenant = $2),
+    'due_looked_at', count(*),
+    'oldest_due_ms', coalesce(min(due_ms) FILTER (WHERE tenant = $2), 0),
+    'dead', (SELECT count(*) FROM dead WHERE tenant = $2 AND archived = 0 AND retried_as IS NULL),
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))::text
+FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first;
 
 -- name: figures
 -- What recorders said of the last seconds.

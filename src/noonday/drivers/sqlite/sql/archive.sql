@@ -224,15 +224,17 @@ SELECT json_group_array(json_array(pool, name, json(info))) FROM handlers;
 SELECT info FROM handlers WHERE pool = ?1 AND name = ?2;
 
 -- name: open_by_pool
--- Open executions that are handed out, by pool and state.
+-- Open executions that are handed out, by pool and state: of a tenant, or of all.
 SELECT json_group_array(json_array(pool, state, n))
-FROM (SELECT pool, state, count(*) AS n FROM executions WHERE state < 2 AND fired_ms IS NOT NULL GROUP BY pool, state);
+FROM (SELECT pool, state, count(*) AS n FROM executions
+      WHERE state < 2 AND fired_ms IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY pool, state);
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool; of the first hundred thousand.
+-- Due rows of the timeline, by pool, of a tenant or of all; of the first hundred thousand.
 SELECT json_group_array(json_array(pool, n))
 FROM (SELECT pool, count(*) AS n
-      FROM (SELECT pool FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000) GROUP BY pool);
+      FROM (SELECT pool, tenant FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000)
+      WHERE ?2 IS NULL OR tenant = ?2 GROUP BY pool);
 
 -- name: put_pool
 -- A pool's defaults.
@@ -350,21 +352,46 @@ FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
             ORDER BY due_ms, key LIMIT ?3) t);
 
 -- name: audit
--- Who did what, newest first.
+-- Who did what, newest first: in a tenant, and in all of them ('').
 SELECT json_group_array(json_array(id, json_array(tenant, at_ms, subject, action, target, json(detail))))
-FROM (SELECT * FROM audit
-      WHERE tenant = ?1 AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3) AND (?4 IS NULL OR id < ?4)
+FROM (SELECT * FROM (SELECT * FROM audit
+                     WHERE tenant = ?1 AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
+                           AND (?4 IS NULL OR id < ?4)
+                     ORDER BY id DESC LIMIT ?5)
+      UNION ALL
+      SELECT * FROM (SELECT * FROM audit
+                     WHERE tenant = '' AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
+                           AND (?4 IS NULL OR id < ?4)
+                     ORDER BY id DESC LIMIT ?5)
       ORDER BY id DESC LIMIT ?5);
 
+-- name: note_visit
+-- An operator's read of a tenant, once a day.
+INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING;
+
 -- name: counts
--- Totals.
+-- Totals of all tenants. What is due: of the first hundred thousand.
 SELECT json_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL),
-    'due', (SELECT count(*) FROM (SELECT 1 FROM timeline WHERE due_ms <= ?1 LIMIT 100000)),
+    'due', first.due,
+    'due_looked_at', first.due,
     'oldest_due_ms', (SELECT coalesce(min(due_ms), 0) FROM timeline WHERE due_ms <= ?1),
     'dead', (SELECT count(*) FROM dead WHERE archived = 0 AND retried_as IS NULL),
-    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'));
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))
+FROM (SELECT count(*) AS due FROM (SELECT 1 FROM timeline WHERE due_ms <= ?1 LIMIT 100000)) first;
+
+-- name: counts_of
+-- Totals of a tenant, and the workers, which are everybody's. What is due: among the first hundred thousand of all tenants.
+SELECT json_object(
+    'running', (SELECT count(*) FROM executions WHERE state = 1 AND tenant = ?2),
+    'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL AND tenant = ?2),
+    'due', count(*) FILTER (WHERE tenant = ?2),
+    'due_looked_at', count(*),
+    'oldest_due_ms', coalesce(min(due_ms) FILTER (WHERE tenant = ?2), 0),
+    'dead', (SELECT count(*) FROM dead WHERE tenant = ?2 AND archived = 0 AND retried_as IS NULL),
+    'workers', (SELECT count(*) FROM workers WHERE state = 'ALIVE'))
+FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000);
 
 -- name: figures
 -- What recorders said of the last seconds.
