@@ -164,7 +164,7 @@ async def engine(app: Noonday, *, start: datetime = START, declared: bool = True
     settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))
     embedded = await Embedded.open(settings, app.handlers, clock=clock, run=False)
     kit = Testing(embedded, clock)
-    running = Running(embedded, EngineLoop(asyncio.get_running_loop()))
+    running = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
     app.engine = running
     try:
         if declared:

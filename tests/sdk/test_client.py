@@ -1,4 +1,6 @@
 import asyncio
+import subprocess
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -738,10 +740,52 @@ def test_whoever_waits_when_the_synchronous_client_is_closed_is_told():
 def test_closing_the_synchronous_client_ends_its_thread():
     before = threading.active_count()
 
-    with SyncClient("http://127.0.0.1:1"):
-        assert threading.active_count() == before + 1
+    with served_from_a_thread() as wire, SyncClient(wire.url) as client:
+        served = threading.active_count()
+        wire.will(job())
+        client.get_job("a")
+        assert threading.active_count() == served + 1
 
     assert threading.active_count() == before
+
+
+def test_a_synchronous_client_that_is_not_used_has_no_thread():
+    before = threading.active_count()
+    with SyncClient("http://127.0.0.1:1"):
+        assert threading.active_count() == before
+
+
+USES_A_CLIENT_ON_BOTH_SIDES_OF_A_FORK = """
+import os, sys, time
+from noonday.sdk.sync import SyncClient
+
+client = SyncClient(sys.argv[1], timeout=20)
+print("parent", client.get_job("a").name, flush=True)
+child = os.fork()
+if child == 0:
+    print("child", client.get_job("b").name, flush=True)
+    client.close()
+    os._exit(0)
+deadline = time.monotonic() + 60
+while True:
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    if time.monotonic() > deadline:
+        os.kill(child, 9)
+        sys.exit("the child hangs")
+    time.sleep(0.01)
+print("parent", client.get_job("c").name, status, flush=True)
+"""
+
+
+def test_a_synchronous_client_made_before_a_fork_works_on_both_sides_of_it():
+    with served_from_a_thread() as wire:
+        wire.will(job(name="a"), job(name="b"), job(name="c"))
+        script = [sys.executable, "-W", "error", "-c", USES_A_CLIENT_ON_BOTH_SIDES_OF_A_FORK, wire.url]
+        ran = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (ran.stdout.split("\n"), ran.stderr) == (["parent a", "child b", "parent c 0", ""], "")
 
 
 def test_the_synchronous_client_has_every_method_of_the_asynchronous_one():

@@ -109,6 +109,7 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
 OURS = frozenset(
     {
         model.AlreadyRunning,
+        model.EngineStopped,
         model.Unavailable,
         model.IndexUnavailable,
         model.BusUnavailable,

@@ -159,6 +159,12 @@ class SignalsUnavailable(Unavailable):
     code = "signals-unavailable"
 
 
+class EngineStopped(Unavailable):
+    """The engine of this process has failed: it accepts nothing, because nothing would run it."""
+
+    code = "engine-stopped"
+
+
 class AlreadyRunning(NoondayError):
     """Another process owns this store."""
 

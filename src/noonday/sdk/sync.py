@@ -1,7 +1,11 @@
 """The client for code without an event loop: a thin portal to the asynchronous one, which does all the work."""
 
 import asyncio
+import atexit
+import contextlib
+import os
 import threading
+import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
@@ -21,18 +25,22 @@ PageT = TypeVar("PageT", bound=Page)
 AskedT = TypeVar("AskedT")
 AskedT_co = TypeVar("AskedT_co", covariant=True)
 _END = object()
+_END_WITHIN_SEC = 5.0
+"""How long closing may take, also at the exit of the process."""
 
 
 class Portal:
-    """An event loop in a thread of its own, to which any thread can hand coroutines."""
+    """An event loop in a thread of its own, to which any thread can hand coroutines.
+
+    The thread is started at the first use in a process. A forked child has none of its parent's threads, so it starts its own:
+    a client may be made before a fork (gunicorn --preload, Celery, multiprocessing) and used on both sides of it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
-        ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=asyncio.run, args=(_idle(ready),), name="noonday-client", daemon=True)
-        self._thread.start()
-        self._loop, self._stop = ready.result()
+        self._thread: _LoopThread | None = None
+        _portals.add(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises. Raises ClientClosed if the portal is closed before it ends."""
@@ -40,7 +48,9 @@ class Portal:
             if self._closed:
                 coroutine.close()
                 raise ClientClosed("this client is closed")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            if self._thread is None:
+                self._thread = _LoopThread()
+            future = self._thread.submit(coroutine)
         try:
             return future.result()
         except CancelledError as cancelled:
@@ -54,9 +64,44 @@ class Portal:
             if self._closed:
                 return
             self._closed = True
-        asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end(last)
+
+    def after_fork(self) -> None:
+        """In the child: the lock may be held by a thread that is not there, and so may the loop."""
+        self._lock = threading.Lock()
+        self._thread = None
+
+
+class _LoopThread:
+    """A daemon thread that runs an event loop until it is ended."""
+
+    def __init__(self) -> None:
+        ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(_idle(ready),), name="noonday-client", daemon=True)
+        self._thread.start()
+        self._loop, self._stop = ready.result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with contextlib.suppress(TimeoutError):
+            self.submit(last()).result(_END_WITHIN_SEC)
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._thread.join(_END_WITHIN_SEC)
+
+
+_portals: "weakref.WeakSet[Portal]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for portal in list(_portals):
+        portal.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 async def _idle(ready: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]") -> None:
@@ -231,6 +276,7 @@ class SyncClient:
         self.alert_preferences = SyncAlertPreferences(self.portal, self.client.alert_preferences)
         self.endpoints = SyncEndpoints(self.portal, self.client.endpoints)
         self.alerts = SyncAlerts(self.portal, self.client.alerts)
+        _clients.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -276,3 +322,12 @@ class SyncClient:
     usage = blocking(Client.usage)
     overview = blocking(Client.overview)
     health = blocking(Client.health)
+
+
+_clients: "weakref.WeakSet[SyncClient]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()

@@ -1,5 +1,6 @@
 """How a server is asked: one session, typed answers, and retries that cannot do a thing twice."""
 
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import lru_cache
@@ -50,11 +51,14 @@ class Transport:
         self._headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
         self._timeout_sec = timeout_sec
         self._session: aiohttp.ClientSession | None = None
+        self._process = os.getpid()
+        """The process that the session was made in."""
+        self._parents: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
-        if self._session:
+        if self._session and self._process == os.getpid():
             await self._session.close()
 
     async def get(self, kind: type[T], path: str, query: Mapping[str, Any] = _NOTHING) -> T:
@@ -109,7 +113,12 @@ class Transport:
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise ClientClosed("this client is closed")
+        if self._session is not None and self._process != os.getpid():
+            # Made before a fork: its sockets are the parent's. It is kept, because its destructor would call it forgotten.
+            self._parents = self._session
+            self._session = None
         if self._session is None:
+            self._process = os.getpid()
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ import structlog
 from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, ExecutionFailed, NoondayError
+from noonday.model.errors import Conflict, EngineStopped, ExecutionFailed, NoondayError
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView, PoolSettings
@@ -62,22 +62,19 @@ class Noonday(Registry):
         """
         if self.engine is not None:
             raise Conflict("this application is embedded already")
-        thread = EngineThread()
-        try:
-            chosen = load_settings({"data": str(data), **settings}, {}, None)
-            loop = asyncio.get_running_loop()
-            embedded = await thread.call(
-                lambda: Embedded.open(chosen, self.handlers, handlers_loop=loop, concurrency=concurrency)
-            )
-            self.engine = Running(embedded, thread)
+        chosen = load_settings({"data": str(data), **settings}, {}, None)
+        loop = asyncio.get_running_loop()
+
+        def open_engine() -> Coroutine[Any, Any, Embedded]:
+            return Embedded.open(chosen, self.handlers, handlers_loop=loop, concurrency=concurrency)
+
+        async with engine_thread() as thread, opened(thread, open_engine, Embedded.close) as embedded:
+            self.engine = Running(embedded, thread, embedded.engine)
             try:
                 await self.engine.declare(self.declared)
                 yield self.engine
             finally:
                 self.engine = None
-                await thread.call(embedded.close)
-        finally:
-            await asyncio.to_thread(thread.close)
 
     @asynccontextmanager
     async def cluster(self, *, config: Path | None = None, **settings: Any) -> AsyncIterator["Running"]:
@@ -91,10 +88,11 @@ class Noonday(Registry):
         if self.engine is not None:
             raise Conflict("this application has an engine already")
         chosen = load_settings(settings, os.environ, config)
-        thread = EngineThread()
-        try:
-            node = await thread.call(lambda: Node.open(chosen, [Role.API]))
-            self.engine = Running(_Rung(node.intake, node.drivers), thread)
+        async with (
+            engine_thread() as thread,
+            opened(thread, lambda: Node.open(chosen, [Role.API]), Node.stop) as node,
+        ):
+            self.engine = Running(_Rung(node.intake, node.drivers), thread, node)
             self._settings, self._in_transactions = chosen, None
             try:
                 await self.engine.make_pools(self.declared)
@@ -102,9 +100,6 @@ class Noonday(Registry):
                 yield self.engine
             finally:
                 self.engine = self._settings = self._in_transactions = None
-                await thread.call(node.stop)
-        finally:
-            await asyncio.to_thread(thread.close)
 
     async def enqueue(
         self,
@@ -194,17 +189,42 @@ class _Rung:
     store: _Archived
 
 
+class Watched(Protocol):
+    """What knows whether it still works."""
+
+    @property
+    def failed(self) -> "asyncio.Future[None]": ...
+    def ready(self) -> list[str]: ...
+
+
 class Running:
     """The engine of an application, embedded or on a cluster."""
 
-    def __init__(self, rung: Rung, thread: "EngineLoop") -> None:
+    def __init__(self, rung: Rung, thread: "EngineLoop", watched: Watched) -> None:
         self._rung = rung
         self._thread = thread
+        self._watched = watched
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the engine runs what is due. For a readiness probe; `problems` says why not."""
+        return not self.problems()
+
+    def problems(self) -> list[str]:
+        """Returns why the engine should not be relied on at present; nothing, if it works."""
+        return self._watched.ready()
+
+    def _refuse_if_stopped(self) -> None:
+        """Raise EngineStopped if the engine has failed: what it accepted now would wait until the next start."""
+        if self._watched.failed.done():
+            raise EngineStopped(f"the engine of this application has stopped: {self._watched.failed.exception()!r}")
 
     async def create(self, spec: JobSpec) -> JobView:
+        self._refuse_if_stopped()
         return await self._thread.call(lambda: self._rung.engine.desk.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        self._refuse_if_stopped()
         return await self._thread.call(lambda: self._create_pages(specs))
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
@@ -237,6 +257,7 @@ class Running:
             view = await self._thread.call(lambda: latest_execution(self._rung, of))
             if view is not None and view.state in _FINAL:
                 return result_of(view)
+            self._refuse_if_stopped()
             await asyncio.sleep(wait)
             wait = min(0.5, wait * 1.5)
 
@@ -311,6 +332,48 @@ class EngineThread(EngineLoop):
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+@asynccontextmanager
+async def engine_thread() -> AsyncIterator[EngineThread]:
+    """A thread for an engine, which ends with the block, also if the block's end is cancelled."""
+    thread = EngineThread()
+    try:
+        yield thread
+    finally:
+        await to_the_end(asyncio.to_thread(thread.close))
+
+
+@asynccontextmanager
+async def opened(
+    thread: EngineThread, open_it: Callable[[], Coroutine[Any, Any, T]], close: Callable[[T], Coroutine[Any, Any, None]]
+) -> AsyncIterator[T]:
+    """Something that is opened and closed on the engine's loop. A cancellation keeps it neither half open nor half closed."""
+    opening = asyncio.ensure_future(thread.call(open_it))
+    try:
+        await to_the_end(opening)
+    except asyncio.CancelledError:
+        if not opening.cancelled() and opening.exception() is None:
+            await to_the_end(thread.call(lambda: close(opening.result())))
+        raise
+    try:
+        yield opening.result()
+    finally:
+        await to_the_end(thread.call(lambda: close(opening.result())))
+
+
+async def to_the_end(awaitable: Awaitable[T]) -> T:
+    """Await something to its end. A cancellation that arrives meanwhile is raised afterwards, instead of its result."""
+    ending = asyncio.ensure_future(awaitable)
+    cancelled = False
+    while not ending.done():
+        try:
+            await asyncio.wait({ending})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    return ending.result()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

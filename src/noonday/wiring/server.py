@@ -81,7 +81,7 @@ async def serve(
     with await _listen(settings) as listener, stop_signals() as told_to_stop, handler_thread() as handlers:
         async with _running(settings, registry, handlers) as embedded:
             if isinstance(app, Noonday):
-                app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()))
+                app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
             async with answering(_api(embedded.engine, settings, auth), listener) as answers:
                 spare_the_collector()
