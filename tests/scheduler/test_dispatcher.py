@@ -14,7 +14,7 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
-from noonday.model.job import Target
+from noonday.model.job import Concurrency, Target
 from noonday.model.view import PoolSettings
 from noonday.ports.firing import Fired, Owner, Shot
 from noonday.runtime.metrics import Metrics
@@ -25,7 +25,8 @@ from noonday.wiring.parts import SchedulerPart, Surroundings
 from noonday.wiring.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
-from tests.support.factories import HANDLER, POOL, WORKER, audit, job, report, spec
+from tests.support.drivers import execute
+from tests.support.factories import HANDLER, POOL, WORKER, audit, every, job, report, spec
 
 
 class GatedFiring:
@@ -225,3 +226,32 @@ async def test_overlapping_batches_leak_nothing_whatever_happens(scheduler: Sche
     await scheduler.add_jobs(3)
     assert await scheduler.run_all() == added + 3
     assert scheduler.metrics.registry.get_sample_value("noonday_in_flight_entries") == 0
+
+
+async def test_unreadable_job_gets_an_error_decision_and_an_incident_alone(scheduler: Scheduler) -> None:
+    bad, usual = job(every(60)), job(every(60))
+    await scheduler.crank.add(bad, usual)
+    await execute(scheduler.store, f"UPDATE jobs SET spec = json_set(spec, '$.overlap', 'NEWER') WHERE id = '{bad.id}'")
+    scheduler.firing.open()
+    await scheduler.place_again()
+    await scheduler.claim()
+    await scheduler.dispatcher.land()
+    assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
+    (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
+    assert decision.outcome == "ERROR"
+    assert "NEWER" in decision.reason
+    assert [incident.job_id for incident in await scheduler.store.executions.incidents(10)] == [bad.id]
+    assert {entry.key for entry in await scheduler.crank.timeline()} == {bad.id, usual.id}
+
+
+async def test_one_shot_whose_overlap_is_unknown_gets_an_error_decision_alone(scheduler: Scheduler) -> None:
+    bad, usual = job(spec(concurrency=Concurrency("k", 1))), job()
+    await scheduler.crank.add(bad, usual)
+    await execute(scheduler.store, f"UPDATE jobs SET spec = json_set(spec, '$.overlap', 'NEWER') WHERE id = '{bad.id}'")
+    scheduler.firing.open()
+    await scheduler.place_again()
+    await scheduler.claim()
+    await scheduler.dispatcher.land()
+    assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
+    (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
+    assert decision.outcome == "ERROR"

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 from noonday.crypto.keyring import Keyring
@@ -20,6 +20,7 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
+from noonday.drivers.postgres.store import Store as PostgresStore
 from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
@@ -29,6 +30,7 @@ from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.store import Store as SqliteStore
 from noonday.drivers.sqlite.store import open_store
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
@@ -86,6 +88,26 @@ class Store(Protocol):
     def alerts(self) -> Alerts: ...
     @property
     def notices(self) -> Notices: ...
+
+
+async def execute(store: Store, statement: str) -> None:
+    """Run SQL that every dialect understands, as another version of the program might have."""
+    if isinstance(store, SqliteStore):
+        await store.database.write(lambda conn: conn.execute(statement))
+    else:
+        await _postgres(store).database.value(statement)
+
+
+async def read_value(store: Store, query: str) -> Any:
+    """The one value that SQL which every dialect understands answers."""
+    if isinstance(store, SqliteStore):
+        return await store.database.read(lambda conn: conn.execute(query).fetchone()[0])
+    return await _postgres(store).database.value(query)
+
+
+def _postgres(store: Store) -> PostgresStore:
+    assert isinstance(store, PostgresStore)
+    return store
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from noonday.model.notice import (
     Preference,
     Recipient,
 )
+from noonday.model.stored import StoredDecoder
 from noonday.ports.channels import Channels
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry, Receipt
@@ -42,7 +43,7 @@ MOST_LISTED = 100
 LONGEST_USER = 200
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 SEALED_FOR = "alert-preferences"
-_read_recipient = msgspec.json.Decoder(Recipient).decode
+_read_recipient = StoredDecoder(Recipient).decode
 
 HOW_TO = {
     ChannelType.EMAIL: "no email channel is set up: set email.host and email.sender (NOONDAY_EMAIL_HOST, NOONDAY_EMAIL_SENDER)",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from noonday.model.ids import ExecutionId, JobId
-from noonday.model.job import Job, Overlap
+from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
 from noonday.model.slots import SlotKey, of_key, of_line
@@ -16,7 +16,8 @@ from noonday.ports.jobs import Execution
 class Limit(msgspec.Struct, frozen=True, array_like=True):
     """What a job says about overlap and concurrency."""
 
-    overlap: Overlap | None = None
+    overlap: str | None = None
+    """One of Overlap, if this version knows it."""
     key: str | None = None
     limit: int | None = None
     ordered: bool = False

@@ -220,7 +220,7 @@ class Volley:
     def _overlap(self, job_id: JobId) -> Start:
         limit = self.books.limit_of(job_id)
         start, cancel = decide_overlap(
-            limit.overlap or Overlap.ALLOW, self._open.get(job_id, 0), self._buffered.get(job_id, 0)
+            Overlap(limit.overlap or Overlap.ALLOW), self._open.get(job_id, 0), self._buffered.get(job_id, 0)
         )
         if cancel:
             for other in self._others.pop(job_id, ()):

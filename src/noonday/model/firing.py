@@ -92,6 +92,16 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
     return _cap(_catch_up(job, rule, nominal_ms, due_now), runs_left)
 
 
+def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
+    """Decide against everything from the due nominal time up to now, because it cannot be fired. The job goes on after that."""
+    rule = rule_of(job.spec, job.anchor_ms)
+    due_now = max(nominal_ms, now_ms - spread_ms(job.spec, job.id))
+    last = rule.last_until(due_now, nominal_ms) or nominal_ms
+    count = 1 + rule.count(nominal_ms, due_now)
+    decision = Decision(job.id, nominal_ms, last, count, Decided.ERROR, reason)
+    return FirePlan((), (decision,), rule.next_after(due_now))
+
+
 def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> FirePlan:
     if _past_deadline(job.spec, nominal_ms, due_now):
         return FirePlan((), (_expired(job, nominal_ms, nominal_ms, 1),), following)

@@ -9,6 +9,7 @@ import msgspec
 
 from noonday.model.endpoint import EndpointHealth, EndpointLimits, EndpointSettings
 from noonday.model.ids import JobId, TenantId
+from noonday.model.stored import read_stored
 from noonday.ports.jobs import AuditEntry, Receipt
 
 OF_TENANT = ""
@@ -159,7 +160,7 @@ def limits_in(rows: Iterable[Any]) -> dict[Whom, EndpointLimits]:
 
 
 def _settings(text: str | None) -> EndpointSettings:
-    return EndpointSettings() if text is None else msgspec.json.decode(text, type=EndpointSettings)
+    return EndpointSettings() if text is None else read_stored(text, EndpointSettings)
 
 
 def _newest_first(secrets: Sequence[Secret]) -> list[Secret]:

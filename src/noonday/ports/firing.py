@@ -33,6 +33,8 @@ class Planned(msgspec.Struct, frozen=True):
 
     job: Job
     runs_left: int | None
+    flaw: str | None = None
+    """Why the store's row cannot be read. Then `job` has its schedule alone, as far as that is readable."""
 
 
 class Shot(msgspec.Struct, frozen=True):
@@ -99,7 +101,10 @@ class Firing(ABC):
 
     @abstractmethod
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
-        """The jobs behind entries that need a plan, by (job, revision). Those of an old revision are missing."""
+        """The jobs behind entries that need a plan, by (job, revision). Those of an old revision are missing.
+
+        A row that cannot be read is answered with its flaw, the others as ever.
+        """
 
     @abstractmethod
     async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:

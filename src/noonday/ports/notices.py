@@ -9,6 +9,7 @@ import msgspec
 from noonday.model.alert import AlertKind
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Line, Note, Open, Preference, folded
+from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import AuditEntry, Receipt
 
 
@@ -70,7 +71,7 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
     enabled: bool = True
 
 
-_read_said = msgspec.json.Decoder(_Said).decode
+_read_said = StoredDecoder(_Said).decode
 
 PreferenceRow = tuple[str, str, str, bytes, int, int]
 """(tenant, id, said, channel, created, updated)."""

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
-from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_fire
+from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_error, plan_fire
 from noonday.model.ids import JobId
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
@@ -198,7 +198,12 @@ class Dispatcher:
             return Shot(entry)
         try:
             # A staged entry is planned as of its instant, which is a moment ahead.
-            plan = plan_fire(planned.job, entry.nominal_ms, max(now_ms, entry.due_ms), planned.runs_left)
+            now_ms = max(now_ms, entry.due_ms)
+            if planned.flaw is None:
+                plan = plan_fire(planned.job, entry.nominal_ms, now_ms, planned.runs_left)
+            else:
+                log.error("cannot read job", job=entry.key, flaw=planned.flaw)
+                plan = plan_error(planned.job, entry.nominal_ms, now_ms, f"unreadable job: {planned.flaw}"[:500])
         except Exception as error:
             log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
             plan = _spoiled(entry, error)

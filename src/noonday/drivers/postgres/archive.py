@@ -3,8 +3,6 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.queries import load
 from noonday.ledger.ledger import as_json
@@ -15,6 +13,7 @@ from noonday.model.job import Job, JobState
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
+from noonday.model.stored import read_stored
 from noonday.model.usage import Used
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
@@ -200,7 +199,7 @@ class PostgresArchive(Archive):
 
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
         row = await self._database.row(SQL.tenant, tenant)
-        return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
+        return (read_stored(row[0], TenantSettings), row[1]) if row else None
 
     async def pauses(self) -> list[Pause]:
         return [Pause(*row) for row in await self._database.fetch(SQL.pauses)]
@@ -218,7 +217,7 @@ class PostgresArchive(Archive):
 
     async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
         rows = await self._database.fetch(SQL.tenants_since, since_ms)
-        return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
+        return [(TenantId(id_), read_stored(text, TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
         rows = await self._database.fetch(SQL.usage, tenant, from_day, to_day)
@@ -281,7 +280,7 @@ class PostgresArchive(Archive):
         return found
 
     async def figures(self) -> list[Figures]:
-        return [msgspec.json.decode(row[0], type=Figures) for row in await self._database.fetch(SQL.figures)]
+        return [read_stored(row[0], Figures) for row in await self._database.fetch(SQL.figures)]
 
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         rows = await self._database.fetch(SQL.declared, tenant, prefix)
@@ -295,7 +294,7 @@ class PostgresArchive(Archive):
 async def _decode(session: Session, kind: Any, query: str, *parameters: Any) -> Any:
     """The one JSON value that a query answers; None if it finds nothing."""
     text = await session.fetchval(query, *parameters)
-    return None if text is None else msgspec.json.decode(text, type=kind)
+    return None if text is None else read_stored(text, kind)
 
 
 def _can_be_stored(*texts: str | None) -> bool:

@@ -20,6 +20,7 @@ from noonday.drivers.postgres.ledger import (
 from noonday.drivers.postgres.queries import load
 from noonday.ledger.books import Books, Limit
 from noonday.ledger.ledger import Ledger, as_json
+from noonday.ledger.plans import read_plans
 from noonday.ledger.replanning import may_have_fired, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
@@ -30,6 +31,7 @@ from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.slots import SlotKey, capped_by
+from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
 from noonday.ports.jobs import Execution, Fire
@@ -39,8 +41,7 @@ FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 POOLS_SEC = 2.0
 """How soon what a pool says about timeouts is known to whoever fires."""
-_plans = msgspec.json.Decoder(list[tuple[Job, int | None]])
-_zoned = msgspec.json.Decoder(tuple[Job, Fire])
+_zoned = StoredDecoder(tuple[Job, Fire])
 _careful = msgspec.json.Decoder(
     tuple[
         list[tuple[str, str, JobId, tuple[str, ...]]],
@@ -82,7 +83,7 @@ class PostgresFiring(Firing):
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
         text = await self._database.value(SQL.plans, [e.tenant for e in entries], [e.key for e in entries])
-        return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _plans.decode(text)}
+        return read_plans(text)
 
     async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
         await self._learn_timeouts()

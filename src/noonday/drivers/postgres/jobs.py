@@ -15,6 +15,7 @@ from noonday.model.errors import Conflict, NotFound
 from noonday.model.firing import LANES
 from noonday.model.ids import JobId, TenantId, is_id
 from noonday.model.job import Job, JobState
+from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import (
     Applied,
     AuditEntry,
@@ -43,7 +44,7 @@ FIRE_COLUMNS = (
 MANY = 100
 """From so many on, COPY is worth its two more round trips: it costs a third."""
 _spec = msgspec.json.Encoder().encode
-_snapshot = msgspec.json.Decoder(tuple[Job, Fire | None, tuple[Execution, ...]])
+_snapshot = StoredDecoder(tuple[Job, Fire | None, tuple[Execution, ...]])
 
 
 class PostgresJobs(Jobs):
@@ -194,7 +195,8 @@ async def _set_job(session: Session, edit: Edit) -> None:
     job = edit.job
     if edit.new_revision:
         await session.execute(SQL.keep_revision, job.tenant, job.id)
-    await session.execute(SQL.set_job, *job_columns(job))
+    # Fields that only a newer version knows survive an edit that is not about the spec.
+    await session.execute(SQL.set_job, *job_columns(job, with_spec=job.spec != edit.before.job.spec))
     if edit.watch_more:
         await session.execute(SQL.watch_open, edit.watch_more, job.id)
 
@@ -207,8 +209,8 @@ async def _finish(session: Session, change: Change, now_ms: int) -> None:
         await add_audit(session, change.audit)
 
 
-def job_columns(job: Job) -> tuple[Any, ...]:
-    """A job's row, in the order of `add_jobs` and `set_job`."""
+def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
+    """A job's row, in the order of `add_jobs` and `set_job`. Without its spec, an edit leaves the stored text alone."""
     spec = job.spec
     return (
         job.tenant,
@@ -232,7 +234,7 @@ def job_columns(job: Job) -> tuple[Any, ...]:
         job.trace,
         spec.target.endpoint,
         job.halted,
-        _spec(spec).decode(),
+        _spec(spec).decode() if with_spec else None,
         job.payload,
     )
 

@@ -16,6 +16,7 @@ from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.slots import SlotKey
+from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 
@@ -29,7 +30,7 @@ Versioned = tuple[Execution, str]
 _versioned = msgspec.json.Decoder(list[Versioned])
 Touched = tuple[str, JobId, int, bool]
 """(tenant, job, how often it was touched, whether it is paused)."""
-_books = msgspec.json.Decoder(tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job]])
+_books = StoredDecoder(tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job]])
 
 
 def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:

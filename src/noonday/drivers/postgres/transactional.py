@@ -21,6 +21,7 @@ from noonday.ledger.settling import sort_out
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
 from noonday.model.ids import JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
+from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
 from noonday.ports.completions import Completions
 from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
@@ -91,12 +92,12 @@ class CallersRegistry:
 
     async def find_handler(self, pool: str, name: str) -> HandlerInfo | None:
         text = await self._connection.value(SQL.handler, pool, name)
-        return None if text is None else msgspec.json.decode(text, type=HandlerInfo)
+        return None if text is None else read_stored(text, HandlerInfo)
 
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
         """Without the time they were put at."""
         text = await self._connection.value(SQL.tenant, tenant)
-        return None if text is None else (msgspec.json.decode(text, type=TenantSettings), 0)
+        return None if text is None else (read_stored(text, TenantSettings), 0)
 
     async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
         return int(await self._connection.value(SQL.waiting, tenant, most))

@@ -4,8 +4,6 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit
 from noonday.drivers.sqlite.ledger import executions_of, rows_of
@@ -18,6 +16,7 @@ from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
 from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
+from noonday.model.stored import read_stored
 from noonday.model.usage import Used
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import (
@@ -53,7 +52,7 @@ _audit_row = tuple[str, int, str, str, str, dict[str, object]]
 
 def _decode(conn: sqlite3.Connection, kind: Any, query: str, *parameters: Any) -> Any:
     row = conn.execute(query, parameters).fetchone()
-    return None if row is None else msgspec.json.decode(row[0], type=kind)
+    return None if row is None else read_stored(row[0], kind)
 
 
 class SqliteArchive(Archive):
@@ -204,7 +203,7 @@ class SqliteArchive(Archive):
 
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.tenant, (tenant,)).fetchone())
-        return (msgspec.json.decode(row[0], type=TenantSettings), row[1]) if row else None
+        return (read_stored(row[0], TenantSettings), row[1]) if row else None
 
     async def pauses(self) -> list[Pause]:
         return [Pause(*row) for row in await self._database.read(lambda conn: rows_of(conn, SQL.pauses))]
@@ -224,7 +223,7 @@ class SqliteArchive(Archive):
 
     async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_since, since_ms))
-        return [(TenantId(id_), msgspec.json.decode(text, type=TenantSettings), at_ms) for id_, text, at_ms in rows]
+        return [(TenantId(id_), read_stored(text, TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.usage, tenant, from_day, to_day))
@@ -291,7 +290,7 @@ class SqliteArchive(Archive):
 
     async def figures(self) -> list[Figures]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.figures))
-        return [msgspec.json.decode(text, type=Figures) for (text,) in rows]
+        return [read_stored(text, Figures) for (text,) in rows]
 
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.declared, tenant, prefix))

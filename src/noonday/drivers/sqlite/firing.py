@@ -22,6 +22,7 @@ from noonday.drivers.sqlite.ledger import (
 from noonday.drivers.sqlite.queries import load
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
+from noonday.ledger.plans import read_plans
 from noonday.ledger.replanning import may_have_fired, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
@@ -31,13 +32,13 @@ from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, Tenant
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.slots import SlotKey, capped_by
+from noonday.model.stored import StoredDecoder
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
 from noonday.ports.jobs import Fire
 
 SQL = load("firing")
 _entries = msgspec.json.Decoder(list[Entry])
-_plans = msgspec.json.Decoder(list[tuple[Job, int | None]])
-_fires = msgspec.json.Decoder(list[tuple[Job, Fire]])
+_fires = StoredDecoder(list[tuple[Job, Fire]])
 _dispatches = msgspec.json.Decoder(list[Dispatch])
 
 
@@ -79,7 +80,7 @@ class SqliteFiring(Firing):
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
         wanted = as_json([(entry.tenant, entry.key) for entry in entries])
         answer = await self._database.read(lambda conn: conn.execute(SQL.plans, (wanted,)).fetchone()[0])
-        return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _plans.decode(answer)}
+        return read_plans(answer)
 
     async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
         return await self._database.write(lambda conn: _Fire(conn, owner, now_ms, self._lead_ms).fire(firings))

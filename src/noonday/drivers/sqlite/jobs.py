@@ -16,6 +16,7 @@ from noonday.model.errors import Conflict, NotFound
 from noonday.model.firing import LANES
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Job, JobState
+from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import (
     Applied,
     AuditEntry,
@@ -30,7 +31,7 @@ from noonday.ports.jobs import (
 )
 
 SQL = load("jobs")
-_job = msgspec.json.Decoder(Job)
+_job = StoredDecoder(Job)
 _fire = msgspec.json.Decoder(Fire)
 _spec = msgspec.json.Encoder().encode
 
@@ -140,7 +141,8 @@ def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
     job = edit.job
     if edit.new_revision:
         conn.execute(SQL.keep_revision, (job.tenant, job.id))
-    conn.execute(SQL.set_job, job_columns(job))
+    # Fields that only a newer version knows survive an edit that is not about the spec.
+    conn.execute(SQL.set_job, job_columns(job, with_spec=job.spec != edit.before.job.spec))
     if edit.watch_more:
         conn.execute(SQL.watch_open, (edit.watch_more, job.id))
 
@@ -161,8 +163,8 @@ def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms
     return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions))
 
 
-def job_columns(job: Job) -> tuple[Any, ...]:
-    """A job's row, in the order of `add_jobs` and `set_job`."""
+def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
+    """A job's row, in the order of `add_jobs` and `set_job`. Without its spec, an edit leaves the stored text alone."""
     spec = job.spec
     return (
         job.tenant,
@@ -186,7 +188,7 @@ def job_columns(job: Job) -> tuple[Any, ...]:
         job.trace,
         spec.target.endpoint,
         job.halted,
-        _spec(spec).decode(),
+        _spec(spec).decode() if with_spec else None,
         None if job.payload is None else _base64(job.payload),
     )
 

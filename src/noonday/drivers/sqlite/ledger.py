@@ -16,15 +16,16 @@ from noonday.model.execution import State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.slots import SlotKey, capped_by, slot_key
+from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 
 SQL = load("ledger")
 _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
-_said = msgspec.json.Decoder(list[tuple[ExecutionId, Said]])
+_said = StoredDecoder(list[tuple[ExecutionId, Said]])
 _limits = msgspec.json.Decoder(list[tuple[JobId, Limit]])
-_jobs = msgspec.json.Decoder(list[Job])
+_jobs = StoredDecoder(list[Job])
 
 _SIZES = (500, 50, 5, 1)
 

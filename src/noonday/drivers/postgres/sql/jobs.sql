@@ -17,7 +17,7 @@ SELECT * FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::
 UPDATE jobs
 SET revision = $3, state = $4, name = $5, type = $6, pool = $7, handler = $8, lane = $9, unique_key = $10, timeout_sec = $11,
     heartbeat_sec = $12, deadline_sec = $13, watch = $14, anchor_ms = $15, created_ms = $16, updated_ms = $17, trace = $18,
-    endpoint = $19, halted = $20, spec = $21, payload = $22, touched = touched + 1
+    endpoint = $19, halted = $20, spec = coalesce($21, spec), payload = $22, touched = touched + 1
 WHERE tenant = $1 AND id = $2::uuid;
 
 -- name: watch_open

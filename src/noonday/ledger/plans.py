@@ -1,0 +1,63 @@
+"""Reading the jobs behind a batch of fires: one that cannot be read stops no other."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from noonday.model.ids import JobId
+from noonday.model.job import Dst, Job, JobSpec, JobState, JobType, Target
+from noonday.model.stored import StoredDecoder
+from noonday.ports.firing import Planned
+
+_all = msgspec.json.Decoder(list[tuple[Job, int | None]])
+_each = msgspec.json.Decoder(list[tuple[msgspec.Raw, int | None]])
+_job = StoredDecoder(Job)
+
+
+def read_plans(text: str) -> dict[tuple[JobId, int], Planned]:
+    """Read `[[job, runs left], ...]`, by (job, revision)."""
+    try:
+        return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _all.decode(text)}
+    except msgspec.ValidationError:
+        found = [_read_one(raw, runs_left) for raw, runs_left in _each.decode(text)]
+        return {(planned.job.id, planned.job.revision): planned for planned in found}
+
+
+class _Timing(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a job that say when it runs."""
+
+    type: JobType
+    schedule: str | None = None
+    timezone: str | None = None
+    dst: Dst = Dst()
+    every_sec: float | None = None
+    phase_sec: float = 0
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    spread_sec: float | None = None
+
+
+_timing = StoredDecoder(_Timing)
+
+
+def _read_one(raw: msgspec.Raw, runs_left: int | None) -> Planned:
+    try:
+        return Planned(_job.decode(raw), runs_left)
+    except msgspec.ValidationError as error:
+        return _unreadable(msgspec.json.decode(raw), runs_left, str(error))
+
+
+def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> Planned:
+    """With the job's schedule, if that can be read: then the job goes on after this occurrence."""
+    id_, tenant, revision, _, spec, anchor_ms, *_ = row
+    unknown = Target("", "")
+    try:
+        timing = _timing.decode(msgspec.json.encode(spec))
+    except msgspec.ValidationError:
+        # A one-shot has no next time.
+        known = JobSpec(type=JobType.ONE_TIME, target=unknown)
+    else:
+        known = JobSpec(target=unknown, **msgspec.structs.asdict(timing))
+    job = Job(JobId(id_), tenant, revision, JobState.ACTIVE, known, anchor_ms, None, 0, 0)
+    return Planned(job, runs_left, flaw)
