@@ -30,10 +30,12 @@ from noonday.model.limits import Sizes
 from noonday.model.message import Beat, Hello
 from noonday.model.notice import ChannelType
 from noonday.model.view import PoolSettings
+from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Place
 from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Flag
+from noonday.runtime.aside import ThreadAside
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.desk import TaskDesk
 from noonday.tasks.endpoints import EndpointDesk
@@ -117,11 +119,14 @@ class Backstage:
     pulse: Pulse = field(default_factory=Pulse)
 
     @classmethod
-    def make(cls) -> "Backstage":
+    def make(cls, aside: Aside | None = None) -> "Backstage":
+        aside = aside or ThreadAside()
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
         viewer, signals = Viewer(keyring, None), ShakySignals()
         waiting = Waiting(store.archive, MemoryTokens(), clock)
-        reading = Reading(archive=store.archive, clock=clock, viewer=viewer, waiting=waiting, live=_no_figures)
+        reading = Reading(
+            archive=store.archive, clock=clock, viewer=viewer, waiting=waiting, aside=aside, live=_no_figures
+        )
         desk = Desk(
             jobs=store.jobs,
             archive=store.archive,
@@ -132,6 +137,7 @@ class Backstage:
             clock=clock,
             keyring=keyring,
             viewer=viewer,
+            aside=aside,
             limits=Sizes(),
             hint_ahead_ms=0,
             tracing=Tracing(None),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noonday.model import schedule
 from noonday.model.cron import parse
 from noonday.model.errors import InvalidInput
 from noonday.model.schedule import (
@@ -288,6 +289,45 @@ class TestCron:
 
     def test_a_count_from_the_beginning_of_time_ends(self) -> None:
         assert CronRule("0 0 1 1 *").count(-(10**18), ms("1970-01-01T00:00:00Z")) >= 70
+
+    @pytest.mark.parametrize(
+        "expression", ["30 2 29 2 */7", "0 0 29 2 *", "15 12 31 */7 *", "0 0 * 2 MON#5", "0 3 1 1 */7"]
+    )
+    @pytest.mark.parametrize("timezone", [NEW_YORK, "Pacific/Apia", "UTC"])
+    def test_rare_times_are_those_that_a_calendar_has(self, expression: str, timezone: str) -> None:
+        rule, cron = CronRule(expression, timezone), parse(expression)
+        time_of_day = cron.next_from(0) or 0
+        first, last = date(1990, 1, 1).toordinal(), date(2300, 1, 1).toordinal()
+        walls = [datetime.fromordinal(day) + timedelta(seconds=time_of_day % 86_400) for day in range(first, last)]
+        naive = [wall for wall in walls if cron.matches((wall.replace(tzinfo=UTC) - EPOCH) // timedelta(seconds=1))]
+        expected = [(wall.replace(tzinfo=zone(timezone)) - EPOCH) // timedelta(milliseconds=1) for wall in naive]
+        start, end = expected[0] - 1, expected[-1]
+        assert rule.take(start, 10_000, end) == expected
+        assert rule.count(start, end) == len(expected)
+        assert rule.last_until(end, start) == expected[-1]
+
+    def test_a_rare_time_is_found_without_looking_at_the_years_between(self) -> None:
+        schedule._real_stretches.cache_clear()
+        schedule._fixed_block.cache_clear()
+        found = CronRule("30 2 29 2 */7", "Europe/Berlin").take(ms("2026-01-01T00:00:00Z"), 100)
+        assert len(found) == 100
+        assert schedule._real_stretches.cache_info().misses <= 2 * len(found)
+
+    def test_a_time_that_clock_changes_always_skip_is_given_up_soon(self) -> None:
+        schedule._real_stretches.cache_clear()
+        schedule._fixed_block.cache_clear()
+        rule = CronRule("30 2 * 3 0L", "Europe/Berlin", gap=Gap.SKIP)
+        assert rule.next_after(ms("2026-01-01T00:00:00Z")) is None
+        assert schedule._real_stretches.cache_info().misses <= 15
+
+    def test_a_look_ahead_stops_when_it_may_not_go_on(self) -> None:
+        steps = iter([True, True, True, False])
+        found = CronRule("* * * * *").take_while(0, 10, None, lambda: next(steps))
+        assert found == ([60_000, 120_000, 180_000], True)
+
+    def test_a_look_ahead_that_found_all_there_is_says_so(self) -> None:
+        assert CronRule("* * * * *").take_while(0, 10, 120_000, lambda: True) == ([60_000, 120_000], False)
+        assert CronRule("* * * * *").take_while(0, 1, None, lambda: True) == ([60_000], False)
 
     def test_a_rare_date_is_found_decades_ahead(self) -> None:
         rule = CronRule("0 0 * 2 MON#5", NEW_YORK)

@@ -102,6 +102,7 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
     model.SignalsUnavailable: Answer(
         HTTPStatus.SERVICE_UNAVAILABLE, "Stored, but workers cannot be told now", retry_after_sec=5
     ),
+    model.Busy: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests of this kind at once", retry_after_sec=1),
     model.StaleEpoch: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Another process took over", retry_after_sec=5),
     NotReady: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),
 }

@@ -209,7 +209,7 @@ def occurrences_(
     grid = Listing("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
         grid.add(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
-    return show_list(grid, "occurrences", len(page.occurrences) == limit)
+    return show_list(grid, "occurrences", page.is_least or len(page.occurrences) == limit)
 
 
 @job.command()

@@ -1,5 +1,6 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -49,6 +50,7 @@ from noonday.model.view import (
     TenantView,
 )
 from noonday.ports.archive import Archive, DeadFilterQuery, JobRow, Pause
+from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import EVERY_TENANT, Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
@@ -56,6 +58,8 @@ from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
 T = TypeVar("T")
+DRAFTS_A_TURN = 50
+"""How many jobs of a batch are checked before the event loop serves others."""
 BACKFILL_PAGE = 500
 BACKFILL_MOST = 100_000
 BULK = 1000
@@ -75,6 +79,7 @@ class Desk:
         clock: Clock,
         keyring: Keyring,
         viewer: Viewer,
+        aside: Aside,
         limits: Sizes,
         hint_ahead_ms: int,
         tracing: Tracing,
@@ -82,6 +87,7 @@ class Desk:
     ) -> None:
         self._jobs = jobs
         self._archive = archive
+        self._aside = aside
         self._reading = reading
         self._catalogue = catalogue
         self._index = index
@@ -133,7 +139,7 @@ class Desk:
             now_ms = self._clock.now_ms()
             with self._tracing.creating(len(specs), traceparent) as trace:
                 settings = await self._quotas.settings(caller.tenant)
-                drafts = [await self._draft(caller, spec, now_ms, trace, settings) for spec in specs]
+                drafts = await self._drafts(caller, specs, now_ms, trace, settings)
                 good = _good(drafts)
                 if atomic and len(good) < len(drafts):
                     raise _all_flaws(drafts)
@@ -154,7 +160,7 @@ class Desk:
         now_ms = self._clock.now_ms()
         with self._tracing.creating(len(specs), None) as trace:
             settings = await self._quotas.settings(caller.tenant)
-            drafts = [await self._draft(caller, spec, now_ms, trace, settings) for spec in specs]
+            drafts = await self._drafts(caller, specs, now_ms, trace, settings)
             good = _good(drafts)
             if len(good) < len(drafts):
                 raise _all_flaws(drafts)
@@ -174,6 +180,21 @@ class Desk:
     async def _room(self, caller: Caller, drafts: "Sequence[_Draft]", *, whole: bool) -> Room:
         keys = [draft.new.job.spec.unique_key for draft in drafts]
         return await self._quotas.room(caller.tenant, keys, whole=whole)
+
+    async def _drafts(
+        self,
+        caller: Caller,
+        specs: Sequence[JobSpec | NoondayError],
+        now_ms: int,
+        trace: str | None,
+        settings: TenantSettings,
+    ) -> "list[_Draft | NoondayError]":
+        drafts = []
+        for number, spec in enumerate(specs, 1):
+            drafts.append(await self._draft(caller, spec, now_ms, trace, settings))
+            if number % DRAFTS_A_TURN == 0:
+                await asyncio.sleep(0)
+        return drafts
 
     async def _draft(
         self,
@@ -417,7 +438,7 @@ class Desk:
             row = await self._archive.find_job(caller.tenant, JobId(job_id))
             if row is None:
                 raise NotFound(f"no job {job_id}")
-            total, first = _count_backfill(row.job, from_ms, to_ms, now_ms)
+            total, first = await self._aside.run(lambda _: _count_backfill(row.job, from_ms, to_ms, now_ms))
             created = 0
             if not preview:
                 created = await self._work_off(caller, row.job, from_ms, to_ms, backfill_id, now_ms)
@@ -437,7 +458,7 @@ class Desk:
         rule = rule_of(job.spec, job.anchor_ms)
         after_ms, created, audited = from_ms - 1, 0, False
         while True:
-            times = [time for time in rule.take(after_ms, BACKFILL_PAGE) if time <= to_ms]
+            times = rule.take(after_ms, BACKFILL_PAGE, to_ms)
             if not times:
                 return created
             audit = None
@@ -710,7 +731,7 @@ def _count_backfill(job: Job, from_ms: int, to_ms: int, now_ms: int) -> tuple[in
     total = rule.count(from_ms - 1, to_ms)
     if total > BACKFILL_MOST:
         raise InvalidInput.of("/from", f"the range has {total} occurrences, more than {BACKFILL_MOST}: split it", total)
-    return total, [time for time in rule.take(from_ms - 1, 5) if time <= to_ms]
+    return total, rule.take(from_ms - 1, 5, to_ms)
 
 
 def _require_pausing(caller: Caller, kind: str, name: str) -> TenantId:

@@ -17,7 +17,7 @@ from noonday.model.firing import Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Concurrency, Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
 from noonday.model.recent import overview_of
-from noonday.model.schedule import CronRule, IntervalRule, Rule, describe, local_text, zone
+from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe, local_text, zone
 from noonday.model.view import (
     AuditPage,
     AuditView,
@@ -41,6 +41,7 @@ from noonday.model.view import (
     WorkerView,
 )
 from noonday.ports.archive import DUE_LOOKED_AT, Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
+from noonday.ports.aside import Aside, MayGoOn
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Execution, Fire
 
@@ -57,9 +58,11 @@ class Reading:
         clock: Clock,
         viewer: Viewer,
         waiting: Waiting,
+        aside: Aside,
         live: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`live` has figures only the running engine knows."""
+        """`aside` works out fire times; `live` has figures only the running engine knows."""
+        self._aside = aside
         self._archive = archive
         self._clock = clock
         self._viewer = viewer
@@ -129,22 +132,23 @@ class Reading:
         fired = await self._archive.executions_between(job.id, from_ms, to_ms, limit + 1)
         decided = await self._archive.decisions_between(job.id, from_ms, to_ms, limit + 1)
         views = [_fired(job, e) for e in fired] + [_decided(job, d) for d in decided]
-        views += await self._to_come(row, from_ms, to_ms, limit)
+        to_come, is_least = await self._to_come(row, from_ms, to_ms, limit)
+        views += to_come
         views.sort(key=lambda view: view.scheduled_at)
-        return OccurrencePage(occurrences=tuple(views[:limit]), next=None)
+        return OccurrencePage(occurrences=tuple(views[:limit]), next=None, is_least=is_least)
 
-    async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> list[OccurrenceView]:
-        """From the fire row on: what is due and held, and what is planned."""
+    async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> tuple[list[OccurrenceView], bool]:
+        """From the fire row on: what is due and held, and what is planned; and whether there may be more of it."""
         job, fire = row.job, row.fire
         if fire is None or job.state is JobState.CANCELLED:
-            return []
+            return [], False
         rule = rule_of(job.spec, job.anchor_ms)
         spread, now_ms = spread_ms(job.spec, job.id), self._clock.now_ms()
         first = max(fire.nominal_ms, from_ms)
         most = limit if fire.runs_left is None else min(limit, fire.runs_left)
-        times = [time for time in rule.take(first - 1, most) if time <= to_ms]
         if fire.due_ms is None and job.state is not JobState.PAUSED:
-            return []
+            return [], False
+        times, is_least = await self._aside.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
         is_due = job.state is not JobState.PAUSED and any(time + spread <= now_ms for time in times)
         hold = await self._waiting.of(_waiter(job, fire)) if is_due else None
         views = []
@@ -156,7 +160,7 @@ class Reading:
             else:
                 reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
                 views.append(_view(job, "PLANNED", time, reason))
-        return views
+        return views, is_least
 
     async def _waiting_for(self, row: Execution, concurrency: Concurrency | None) -> str | None:
         if row.state is not State.PENDING:
@@ -189,12 +193,13 @@ class Reading:
     async def preview(self, request: PreviewRequest) -> Preview:
         rule, text = _preview_rule(request)
         from_ms = ms_of(request.from_)
-        times = rule.take(self._clock.now_ms() if from_ms is None else from_ms, request.count)
-        marked = [describe(time, rule) for time in times if time < _YEAR_9999_MS]
+        after_ms = self._clock.now_ms() if from_ms is None else from_ms
+        marked, is_least = await self._aside.run(lambda may: _marked(rule, after_ms, request.count, may))
         return Preview(
             description=text,
             timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
             times=tuple(PreviewTime(utc=instant_of(mark.at_ms), local=mark.local, dst=mark.dst) for mark in marked),
+            is_least=is_least,
         )
 
     async def dead_letters(
@@ -369,6 +374,11 @@ def _decided(job: Job, decision: Decision) -> OccurrenceView:
         reason=decision.reason,
         local=_local(job, decision.from_ms),
     )
+
+
+def _marked(rule: Rule, after_ms: int, count: int, may_go_on: MayGoOn) -> tuple[list[Occurrence], bool]:
+    times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_go_on)
+    return [describe(time, rule) for time in times], is_least
 
 
 def _preview_rule(request: PreviewRequest) -> tuple[Rule, str]:

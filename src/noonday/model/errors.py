@@ -123,6 +123,12 @@ class Unavailable(NoondayError):
     code = "unavailable"
 
 
+class Busy(NoondayError):
+    """Too much is being computed for others at this moment. Trying again in a second is right."""
+
+    code = "busy"
+
+
 class StoreUnavailable(Unavailable):
     """The store cannot be used now: away, full, read-only or broken. `detail` says which, and what to do."""
 

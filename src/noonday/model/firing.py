@@ -133,10 +133,8 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
         decisions = (given_up(job, nominal_ms, until, dropped),)
     if first is None or first > due_now:
         return FirePlan((), decisions, first)
-    times = [first, *rule.take(first, FIRES_A_TURN)]
-    fires = tuple(time for time in times[:FIRES_A_TURN] if time <= due_now)
-    following = times[len(fires)] if len(fires) < len(times) else None
-    return FirePlan(fires, decisions, following)
+    fires = (first, *rule.take(first, FIRES_A_TURN - 1, due_now))
+    return FirePlan(fires, decisions, rule.next_after(fires[-1]))
 
 
 def _cap(plan: FirePlan, runs_left: int | None) -> FirePlan:

@@ -13,13 +13,14 @@ Zones always come from the `tzdata` package, so nodes with the same packages agr
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
-from itertools import pairwise
+from itertools import islice, pairwise
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -39,6 +40,8 @@ _BLOCK_BITS = 25
 """Stretches are computed and kept for 2**25 seconds at a time, a little over a year."""
 _MARGIN_S = 2 * _DAY
 """How far an offset change reaches at most: zones that crossed the date line moved by a whole day."""
+_FRUITLESS = 12
+"""How many years that have a matching wall time are searched for one that exists."""
 _PROBE_S = 2 * _DAY
 """Far less than the week that lay between the two nearest offset changes any zone ever had."""
 
@@ -79,11 +82,22 @@ class Occurrence(msgspec.Struct, frozen=True, rename="camel"):
     dst: DstMark | None = None
 
 
+class Taken(NamedTuple):
+    """Occurrences that follow an instant."""
+
+    times: list[int]
+    is_least: bool
+    """There may be more of those that were asked for: the look-ahead was cut short."""
+
+
 class _Timeline(msgspec.Struct, frozen=True):
     """What every rule can say about its occurrences. All instants are milliseconds UTC."""
 
     def next_after(self, after_ms: int) -> int | None:
-        """The earliest occurrence after `after_ms`; None if there is none, or none within 50 years."""
+        """The earliest occurrence after `after_ms`.
+
+        None if there is none, or none within 50 years, or if clock changes skip all its times twelve years in a row.
+        """
         raise NotImplementedError
 
     def last_until(self, until_ms: int, after_ms: int) -> int | None:
@@ -94,13 +108,22 @@ class _Timeline(msgspec.Struct, frozen=True):
         """How many occurrences lie in `after_ms < t <= until_ms`; does not visit each."""
         raise NotImplementedError
 
-    def take(self, after_ms: int, n: int) -> list[int]:
-        """The `n` occurrences that follow `after_ms`, or as many as there are."""
+    def take(self, after_ms: int, n: int, until_ms: int | None = None) -> list[int]:
+        """The `n` occurrences that follow `after_ms`, or as many as there are up to `until_ms`."""
+        return self.take_while(after_ms, n, until_ms, lambda: True).times
+
+    def take_while(self, after_ms: int, n: int, until_ms: int | None, may_go_on: Callable[[], bool]) -> Taken:
+        """The same, as long as `may_go_on` allows: it is asked before each occurrence."""
         taken: list[int] = []
-        while len(taken) < n and (found := self.next_after(after_ms)) is not None:
+        while len(taken) < n:
+            if not may_go_on():
+                return Taken(taken, is_least=True)
+            found = self.next_after(after_ms)
+            if found is None or (until_ms is not None and found > until_ms):
+                break
             taken.append(found)
             after_ms = found
-        return taken
+        return Taken(taken, is_least=False)
 
 
 class CronRule(_Timeline, frozen=True):
@@ -120,7 +143,7 @@ class CronRule(_Timeline, frozen=True):
         cron = parse(self.expression)
         from_s = _clip_start(after_ms, self.start_ms) // 1000 + 1
         before_s = _clip_end((from_s + _HORIZON_S) * 1000, self.end_ms) // 1000 + 1
-        for index in _indexes(from_s, before_s):
+        for index in islice(_promising(cron, from_s, before_s), _FRUITLESS):
             found = self._block(cron, index).first(cron, from_s)
             if found is not None:
                 return found * 1000 if found < before_s else None
@@ -130,7 +153,7 @@ class CronRule(_Timeline, frozen=True):
         cron = parse(self.expression)
         after_s = _clip_start(after_ms, self.start_ms) // 1000
         until_s = _clip_end(until_ms, self.end_ms) // 1000
-        for index in reversed(_indexes(after_s + 1, until_s + 1)):
+        for index in islice(_promising_backwards(cron, after_s + 1, until_s + 1), _FRUITLESS):
             found = self._block(cron, index).last(cron, until_s)
             if found is not None:
                 return found * 1000 if found > after_s else None
@@ -140,7 +163,9 @@ class CronRule(_Timeline, frozen=True):
         cron = parse(self.expression)
         from_s = _clip_start(after_ms, self.start_ms) // 1000 + 1
         before_s = _clip_end(until_ms, self.end_ms) // 1000 + 1
-        return sum(self._block(cron, index).count(cron, from_s, before_s) for index in _indexes(from_s, before_s))
+        return sum(
+            self._block(cron, index).count(cron, from_s, before_s) for index in _promising(cron, from_s, before_s)
+        )
 
     def mark(self, at_ms: int) -> DstMark | None:
         """What moving clocks did to the occurrence at `at_ms`."""
@@ -270,6 +295,30 @@ def _indexes(from_s: int, before_s: int) -> range:
     """The blocks that hold `from_s <= t < before_s`."""
     from_s, before_s = max(from_s, _EARLIEST_S), min(before_s, _LATEST_S)
     return range(from_s >> _BLOCK_BITS, (before_s - 1 >> _BLOCK_BITS) + 1)
+
+
+def _promising(cron: Cron, from_s: int, before_s: int) -> Iterator[int]:
+    """The blocks that may hold an occurrence, in order. Years without a matching wall time are passed over."""
+    blocks = _indexes(from_s, before_s)
+    index = blocks.start
+    while index < blocks.stop:
+        yield index
+        wall_s = cron.next_from((index + 1 << _BLOCK_BITS) - _MARGIN_S)
+        if wall_s is None:
+            return
+        index = max(index + 1, wall_s - _MARGIN_S >> _BLOCK_BITS)
+
+
+def _promising_backwards(cron: Cron, from_s: int, before_s: int) -> Iterator[int]:
+    """The same, beginning with the last block."""
+    blocks = _indexes(from_s, before_s)
+    index = blocks.stop - 1
+    while index >= blocks.start:
+        yield index
+        wall_s = cron.last_until((index << _BLOCK_BITS) + _MARGIN_S)
+        if wall_s is None:
+            return
+        index = min(index - 1, wall_s + _MARGIN_S >> _BLOCK_BITS)
 
 
 class _Stretch(msgspec.Struct, frozen=True):

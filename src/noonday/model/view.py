@@ -126,6 +126,8 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
 
 class OccurrencePage(Page, frozen=True, kw_only=True):
     occurrences: tuple[OccurrenceView, ...]
+    is_least: bool = False
+    """Planned ones may be missing at the end: working them out took more time than a request may take."""
 
 
 class PreviewTime(_View, frozen=True, kw_only=True):
@@ -138,6 +140,8 @@ class Preview(_View, frozen=True, kw_only=True):
     description: str
     timezone: str | None
     times: tuple[PreviewTime, ...]
+    is_least: bool = False
+    """Fewer than were asked for: working out more took more time than a request may take."""
 
 
 class BackfillView(_View, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ from noonday.ports.executions import Settled
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
+from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
@@ -230,6 +231,7 @@ class Node:
             tokens=RedisTokens(servers.redis, settings.cluster.name),
             leases=self._make_leases("scheduler"),
             keyring=servers.keyring,
+            aside=ThreadAside(),
         )
 
     def _on_placed(self) -> None:

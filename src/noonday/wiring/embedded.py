@@ -16,6 +16,7 @@ from noonday.model.alert import NOTICES_POOL
 from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
+from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.handler import NAME, POOL, WebhookHandler
 from noonday.wiring.engine import Engine
@@ -110,6 +111,7 @@ def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, set
         signals=MemorySignals(),
         leases=leases,
         keyring=keyring,
+        aside=ThreadAside(),
     )
 
 

@@ -28,6 +28,7 @@ from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worke
 from noonday.model.notice import ChannelType
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
+from noonday.ports.aside import Aside, Inline
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.channels import Channel, Channels
@@ -84,6 +85,7 @@ class Drivers:
     tokens: Tokens = field(default_factory=MemoryTokens)
     breakers: Breakers = field(default_factory=MemoryBreakers)
     throttles: Throttles = field(default_factory=MemoryThrottles)
+    aside: Aside = field(default_factory=Inline)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,9 @@ class IntakePart:
     ) -> None:
         viewer = Viewer(drivers.keyring, around.settings.logs_url_template)
         waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
-        self.reading = Reading(archive=drivers.archive, clock=drivers.clock, viewer=viewer, waiting=waiting, live=live)
+        self.reading = Reading(
+            archive=drivers.archive, clock=drivers.clock, viewer=viewer, waiting=waiting, aside=drivers.aside, live=live
+        )
         self.desk = Desk(
             jobs=drivers.jobs,
             archive=drivers.archive,
@@ -162,6 +166,7 @@ class IntakePart:
             clock=drivers.clock,
             keyring=drivers.keyring,
             viewer=viewer,
+            aside=drivers.aside,
             limits=around.settings.sizes,
             hint_ahead_ms=around.hint_ahead_ms,
             tracing=around.tracing,

@@ -54,6 +54,7 @@ class Transactions:
             clock=self._clock,
             keyring=self._keyring,
             viewer=self._viewer,
+            aside=absent,
             limits=self._limits,
             hint_ahead_ms=NEVER_MS,
             tracing=self._tracing,

@@ -1,0 +1,22 @@
+"""Short computations beside the event loop, each with a budget of CPU time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+MayGoOn = Callable[[], bool]
+"""Tells whether the budget allows more."""
+
+
+class Aside(ABC):
+    @abstractmethod
+    async def run(self, work: Callable[[MayGoOn], T]) -> T:
+        """Run `work`, which asks between its steps whether it may go on, and stops early if not. Raises Busy."""
+
+
+class Inline(Aside):
+    """Runs at once and without a budget: for a program that computes for nobody but itself."""
+
+    async def run(self, work: Callable[[MayGoOn], T]) -> T:
+        return work(lambda: True)
