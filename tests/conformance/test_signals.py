@@ -67,6 +67,37 @@ async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals)
     assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [Taken.TOLD]
 
 
+async def test_a_renewed_claim_keeps_its_token(signals: Signals) -> None:
+    one, two = dispatch(), dispatch(number=2)
+    tokens = await signals.claim(WORKER, [one, two], NOW_MS)
+    claims = list(zip([one, two], tokens, strict=True))
+    assert await signals.renew(claims) == [Token(1, NOW_MS), Token(2, NOW_MS)]  # type: ignore[arg-type]
+    (answer,) = await signals.claim(OTHER, [one], NOW_MS + 1)
+    assert isinstance(answer, Taken)
+    assert await signals.renew([]) == []
+
+
+async def test_a_claim_that_was_forgotten_is_made_again(signals: Signals) -> None:
+    one = dispatch()
+    assert await signals.renew([(one, Token(1, NOW_MS))]) == [Token(1, NOW_MS)]
+    (answer,) = await signals.claim(OTHER, [one], NOW_MS + 1)
+    assert isinstance(answer, Taken)
+
+
+async def test_thousands_of_claims_are_renewed(signals: Signals) -> None:
+    batch = [dispatch(number=number) for number in range(1, 2_501)]
+    tokens = await signals.claim(WORKER, batch, NOW_MS)
+    assert await signals.renew(list(zip(batch, tokens, strict=True))) == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.needs(Capability.CLAIMS_LAPSE)
+async def test_an_acked_dispatch_is_not_renewed(signals: Signals) -> None:
+    one = dispatch()
+    await signals.claim(WORKER, [one], NOW_MS)
+    await signals.told([(one.execution_id, one.number)])
+    assert await signals.renew([(one, Token(1, NOW_MS))]) == [Taken.TOLD]
+
+
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_what_was_told_without_a_claim_is_told(signals: Signals) -> None:
     """The claim was forgotten while it ran."""
@@ -116,7 +147,24 @@ async def test_a_claim_lapses_and_the_next_token_is_greater_whatever_the_clock_s
     first = await claimed(NOW_MS)
     second = await eventually(lambda: claimed(NOW_MS - 60_000))
     third = await eventually(lambda: claimed(NOW_MS + 60_000))
-    assert [first, second, third] == [Token(1, NOW_MS), Token(1, NOW_MS + 1), Token(1, NOW_MS + 60_000)]
+    assert [first, second, third] == [
+        Token(1, NOW_MS),
+        Token(1, NOW_MS + 1, taken_over=True),
+        Token(1, NOW_MS + 60_000, taken_over=True),
+    ]
+
+
+async def test_a_lapsed_claim_is_renewed_unless_another_delivery_was_claimed_since(lapsing: Signals) -> None:
+    kept, lost = dispatch(), dispatch()
+
+    async def taken_over() -> Token | None:
+        (answer,) = await lapsing.claim(OTHER, [lost], NOW_MS + 1)
+        return answer if isinstance(answer, Token) else None
+
+    first = await lapsing.claim(WORKER, [kept, lost], NOW_MS)
+    assert await eventually(taken_over)
+    claims = list(zip([kept, lost], first, strict=True))
+    assert await lapsing.renew(claims) == [Token(1, NOW_MS), Taken.HELD]  # type: ignore[arg-type]
 
 
 async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> None:

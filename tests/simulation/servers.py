@@ -215,7 +215,8 @@ class SimBus(Bus):
             waited += 0.05
 
     def _take(self, worker: WorkerId, room: Mapping[str, int]) -> list[Dispatch]:
-        broker, taken = self._broker, []
+        broker = self._broker
+        taken: list[Dispatch] = []
         if self._rebalances != broker.rebalances:
             self._rebalances = broker.rebalances
             self._position.clear()
@@ -227,15 +228,22 @@ class SimBus(Bus):
             mine = broker.assigned(pool, worker)
             self._drop_revoked(pool, mine)
             for partition in mine:
-                place = (pool, partition)
-                at = self._position.setdefault(place, broker.committed.get(place, 0))
-                messages = broker.topic(pool)[partition][at : at + count]
-                for offset, message in enumerate(messages, at):
-                    self._open.setdefault(place, {})[offset] = (message.execution_id, message.number)
-                self._position[place] = broker.read_to[place] = at + len(messages)
-                count -= len(messages)
-                taken += messages
+                self._position.setdefault((pool, partition), broker.committed.get((pool, partition), 0))
+            for _ in range(count):
+                heads = [(pool, n) for n in mine if self._position[pool, n] < len(broker.topic(pool)[n])]
+                if not heads:
+                    break
+                taken.append(self._take_from(min(heads, key=lambda place: self._head(place).due_ms)))
         return taken
+
+    def _head(self, place: tuple[str, int]) -> Dispatch:
+        return self._broker.topic(place[0])[place[1]][self._position[place]]
+
+    def _take_from(self, place: tuple[str, int]) -> Dispatch:
+        message, at = self._head(place), self._position[place]
+        self._open.setdefault(place, {})[at] = (message.execution_id, message.number)
+        self._position[place] = self._broker.read_to[place] = at + 1
+        return message
 
     def _drop_revoked(self, pool: str, mine: Sequence[int]) -> None:
         for place in [place for place in self._position if place[0] == pool and place[1] not in mine]:
@@ -350,7 +358,20 @@ class SimSignals(Signals):
             return Taken.TOLD if told else Taken.HELD
         claimed_ms = max(now_ms, former_ms + 1)
         self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
-        return Token(dispatch.number, claimed_ms)
+        return Token(dispatch.number, claimed_ms, taken_over=former_ms > 0)
+
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+        return await self._call(lambda: [self._renew(dispatch, token) for dispatch, token in claims])
+
+    def _renew(self, dispatch: Dispatch, token: Token) -> Token | Taken:
+        name, now = (dispatch.execution_id, dispatch.number), self._redis.world.now_ms()
+        lapses_ms, claimed_ms, told = self._redis.claims.get(name, (0, token.claimed_ms, False))
+        if told and lapses_ms > now:
+            return Taken.TOLD
+        if claimed_ms != token.claimed_ms:
+            return Taken.HELD
+        self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
+        return token
 
     async def told(self, names: Sequence[Named]) -> None:
         def work() -> None:

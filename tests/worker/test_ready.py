@@ -9,8 +9,8 @@ from noonday.worker.run import Run
 from tests.support.factories import NOW_MS, dispatch
 
 
-def run(tenant: str = "a", name: str | None = None, weight: int = 1) -> Run:
-    return Run(dispatch(name, tenant=tenant, weight=weight), Token(1, NOW_MS), None)
+def run(tenant: str = "a", name: str | None = None, weight: int = 1, **fields: int) -> Run:
+    return Run(dispatch(name, tenant=tenant, weight=weight, **fields), Token(1, NOW_MS), None)
 
 
 def names(runs: list[Run]) -> list[str]:
@@ -26,6 +26,13 @@ def filled(*said: str) -> Ready:
 
 def test_one_tenant_starts_in_the_order_it_came() -> None:
     assert names(filled("a1", "a2", "a3").take(10)) == ["a1", "a2", "a3"]
+
+
+def test_one_tenant_starts_by_priority_and_then_by_due_time() -> None:
+    ready = Ready()
+    for name, lane, due_ms in (("late", 1, 30), ("low", 2, 10), ("early", 1, 20), ("high", 0, 40)):
+        ready.append(run(name=name, lane=lane, due_ms=due_ms))
+    assert names(ready.take(10)) == ["high", "early", "late", "low"]
 
 
 def test_tenants_take_turns() -> None:

@@ -139,6 +139,8 @@ class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     dispatch: int
     claimed_ms: int
+    taken_over: bool = False
+    """An earlier claim of this dispatch lapsed without a report: its worker may have died in the handler."""
 
     def __int__(self) -> int:
         return (self.dispatch << 48) | (self.claimed_ms & ((1 << 48) - 1))

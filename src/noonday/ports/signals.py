@@ -37,7 +37,15 @@ class Signals(ABC):
         """For each dispatch the token of a run that may begin, or why it may not.
 
         A claim lapses after 30 s if nothing was told: its holder died before it could say a word, and the next delivery takes
-        over. Where whoever holds a claim dies with the claims themselves, none lapses.
+        over; its token says so. Where whoever holds a claim dies with the claims themselves, none lapses.
+        """
+
+    @abstractmethod
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+        """Extend claims, each named by the token it was answered with. Returns that token, or why the run may not begin.
+
+        A claim that has lapsed is extended too, unless another delivery was claimed since. A claim that is not remembered is
+        made again.
         """
 
     @abstractmethod

@@ -112,6 +112,7 @@ class ProcessHost:
 
     def _call_of(self, run: "Run", keyring: "Keyring", result_limit: int) -> "Call":
         assert run.handler is not None
+        assert run.token is not None
         dispatch = run.dispatch
         context = context_of(dispatch.tenant, dispatch.job_id)
         return Call(

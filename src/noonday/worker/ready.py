@@ -1,20 +1,22 @@
 """Runs that may start as soon as there is a slot."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from noonday.worker.run import Run
 
+_Queue = list[tuple[int, int, int, Run]]
+"""A heap of (lane, due time, serial number, run)."""
+
 
 class Ready:
-    """Of each tenant in the order they came; tenants take turns, as many as their weights say. So whoever has one run to start
-    does not wait for all that a tenant with very many has had handed out ahead."""
+    """The runs of each tenant by priority and then due time; tenants take turns, as many as their weights say. So a tenant with
+    one run to start does not wait for all that a tenant with very many has had handed out ahead."""
 
     __slots__ = ("_by_tenant", "_count", "_serial", "_turns", "_virtual")
 
     def __init__(self) -> None:
-        self._by_tenant: dict[str, deque[Run]] = {}
+        self._by_tenant: dict[str, _Queue] = {}
         self._turns: list[tuple[float, int, str]] = []
         """When the next turn of each tenant is, in a time of their own: one of weight 2 has two turns where others have one."""
         self._virtual = 0.0
@@ -26,16 +28,19 @@ class Ready:
 
     def __iter__(self) -> Iterator[Run]:
         for queue in self._by_tenant.values():
-            yield from queue
+            for entry in queue:
+                yield entry[-1]
 
     def append(self, run: Run) -> None:
-        tenant = run.dispatch.tenant
-        queue = self._by_tenant.get(tenant)
+        dispatch = run.dispatch
+        self._serial += 1
+        entry = (dispatch.lane, dispatch.due_ms, self._serial, run)
+        queue = self._by_tenant.get(dispatch.tenant)
         if queue is None:
-            self._by_tenant[tenant] = deque((run,))
+            self._by_tenant[dispatch.tenant] = [entry]
             self._next_turn(run, self._virtual)
         else:
-            queue.append(run)
+            heappush(queue, entry)
         self._count += 1
 
     def extend(self, runs: Iterable[Run]) -> None:
@@ -47,15 +52,17 @@ class Ready:
         return [self._take() for _ in range(min(count, self._count))]
 
     def put_back(self, runs: Sequence[Run]) -> None:
-        """They were taken and come first again."""
-        for run in reversed(runs):
-            tenant = run.dispatch.tenant
-            queue = self._by_tenant.get(tenant)
+        """They were taken and come before others of their priority and due time again."""
+        for at, run in enumerate(runs):
+            dispatch = run.dispatch
+            entry = (dispatch.lane, dispatch.due_ms, at - len(runs) - self._serial, run)
+            queue = self._by_tenant.get(dispatch.tenant)
             if queue is None:
-                self._by_tenant[tenant] = deque((run,))
-                heappush(self._turns, (self._virtual, -1, tenant))
+                self._by_tenant[dispatch.tenant] = [entry]
+                heappush(self._turns, (self._virtual, -1, dispatch.tenant))
             else:
-                queue.appendleft(run)
+                heappush(queue, entry)
+        self._serial += len(runs)
         self._count += len(runs)
 
     def clear(self) -> None:
@@ -66,9 +73,9 @@ class Ready:
     def _take(self) -> Run:
         self._virtual, _, tenant = heappop(self._turns)
         queue = self._by_tenant[tenant]
-        run = queue.popleft()
+        run = heappop(queue)[-1]
         if queue:
-            self._next_turn(queue[0], self._virtual)
+            self._next_turn(queue[0][-1], self._virtual)
         else:
             del self._by_tenant[tenant]
         self._count -= 1

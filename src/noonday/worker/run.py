@@ -1,6 +1,7 @@
 """One attempt on its way through the worker."""
 
 import asyncio
+import math
 import traceback
 from typing import Any
 
@@ -56,14 +57,15 @@ class Run:
     )
 
     def __init__(
-        self, dispatch: Dispatch, token: Token, handler: Handler | None, completing: Completing | None = None
+        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, completing: Completing | None = None
     ) -> None:
         self.dispatch = dispatch
         self.token = token
+        """None: it is not claimed yet."""
         self.handler = handler
         self.completing = completing
-        self.claimed_at = 0.0
-        """When its claim was asked for, by the monotonic clock."""
+        self.claimed_at = math.nan
+        """When its claim was asked for, by the monotonic clock. NaN, which is never recent, until it is claimed."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.timeout_sec = 0.0
@@ -90,6 +92,7 @@ class Run:
         """The arguments of the handler: its context, and its payload if it takes one."""
         dispatch, handler = self.dispatch, self.handler
         assert handler is not None
+        assert self.token is not None
         progress = None
         if dispatch.progress is not None:
             progress = decode_json(self._unseal(keyring, dispatch.progress))

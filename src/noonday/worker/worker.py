@@ -19,7 +19,7 @@ from noonday.model.breaker import MIN_RUNS
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
-from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry
+from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
@@ -250,7 +250,7 @@ class Worker:
     async def take_once(self, wait_sec: float) -> int:
         """Take what there is room for, and claim it."""
         if self._parked and self._clock.monotonic() - self._parked_at >= PARKED_SEC:
-            await self._claim(self._take_parked())
+            await self._receive(self._take_parked())
         room = {pool: self._room(pool) for pool in self._options.concurrency}
         room = {pool: count for pool, count in room.items() if count > 0}
         if len(room) < len(self._options.concurrency):
@@ -262,35 +262,80 @@ class Worker:
         dispatches = await self._bus.take(self.id, room, wait_sec)
         if not dispatches:
             return 0
-        return await self._claim(dispatches)
+        return await self._receive(dispatches)
 
-    async def _claim(self, dispatches: Sequence[Dispatch]) -> int:
-        """Drop what is told, park what somebody else was given a moment ago, and admit the rest."""
-        asked_at = self._clock.monotonic()
+    async def _receive(self, dispatches: Sequence[Dispatch]) -> int:
+        """Claim what starts soon, and admit everything. The rest is claimed when there is a slot: until then another worker
+        that has one may run it."""
+        soon, later = self._by_nearness([self._run_of(dispatch) for dispatch in dispatches])
         try:
-            tokens = await self._signals.claim(self.id, dispatches, self._clock.now_ms())
+            claimed = await self._claim(soon)
         except SignalsUnavailable:
             # Taken and not done: nobody else gets them before us, unless we cannot claim for longer.
             self._park(dispatches)
+            raise
+        for run in claimed:
+            self._admit(run)
+        for run in later:
+            self._admit(run)
+        self._wake.set()
+        return len(dispatches)
+
+    def _run_of(self, dispatch: Dispatch) -> Run:
+        return Run(dispatch, None, self._handlers.get((dispatch.pool, dispatch.handler)), self._completing)
+
+    def _by_nearness(self, runs: list[Run]) -> tuple[list[Run], list[Run]]:
+        """Runs that start within about a second, as far as slots and pace can tell, and all others."""
+        now = self._clock.monotonic()
+        places = {
+            pool: slots + self._pace[pool].per_second(now) - self._held[pool]
+            for pool, slots in self._options.concurrency.items()
+        }
+        soon: list[Run] = []
+        later: list[Run] = []
+        for run in runs:
+            pool = run.dispatch.pool
+            (soon if places[pool] > 0 else later).append(run)
+            places[pool] -= 1
+        return soon, later
+
+    async def _claim(self, runs: Sequence[Run]) -> list[Run]:
+        """Claim runs, or renew their claims. Drop what is acked, park what another delivery was claimed for a moment ago, and
+        return the rest. Raises SignalsUnavailable."""
+        if not runs:
+            return []
+        asked_at = self._clock.monotonic()
+        try:
+            answers = await self._ask_for_claims(runs)
+        except SignalsUnavailable:
             self._lost_signals()
             raise
         self._deaf_since = None
-        told = []
-        for dispatch, token in zip(dispatches, tokens, strict=True):
-            twin = self._twin_of(dispatch)
-            if token is Taken.TOLD or (twin is not None and twin.is_known):
-                told.append(dispatch)
-            elif token is Taken.HELD or twin is not None:
-                self._park([dispatch])
+        claimed, acked = [], []
+        for run, answer in zip(runs, answers, strict=True):
+            twin = self._twin_of(run.dispatch)
+            if answer is Taken.TOLD or (twin is not None and twin.is_known):
+                acked.append(run.dispatch)
+            elif answer is Taken.HELD or twin is not None:
+                self._park([run.dispatch])
             else:
-                handler = self._handlers.get((dispatch.pool, dispatch.handler))
-                run = Run(dispatch, token, handler, self._completing)
-                run.claimed_at = asked_at
-                self._admit(run)
-        if told:
-            await self._bus.done_with(self.id, told)
-        self._wake.set()
-        return len(dispatches)
+                run.token, run.claimed_at = answer, asked_at
+                claimed.append(run)
+        if acked:
+            await self._bus.done_with(self.id, acked)
+        return claimed
+
+    async def _ask_for_claims(self, runs: Sequence[Run]) -> Iterable[Token | Taken]:
+        new = [run.dispatch for run in runs if run.token is None]
+        known = [(run.dispatch, run.token) for run in runs if run.token is not None]
+        claimed = iter(await self._signals.claim(self.id, new, self._clock.now_ms()) if new else ())
+        renewed = iter(await self._signals.renew(known) if known else ())
+        return [next(claimed if run.token is None else renewed) for run in runs]
+
+    def _without_fresh_claims(self, runs: Sequence[Run]) -> list[Run]:
+        """Runs that are not claimed, or whose claim may have lapsed: another worker may have taken over."""
+        oldest = self._clock.monotonic() - FRESH * self._signals.lapse_sec
+        return [run for run in runs if not run.claimed_at >= oldest]
 
     def _twin_of(self, dispatch: Dispatch) -> Run | None:
         """What another delivery of the same dispatch began here and still runs, perhaps for longer than claims last."""
@@ -318,7 +363,7 @@ class Worker:
     def _admit(self, run: Run) -> None:
         self._held[run.dispatch.pool] += 1
         if not self._taking:
-            self._turn_away(run, INTERRUPTED)
+            self._hand_back(run)
             return
         self._serial += 1
         heappush(self._waiting, (run.dispatch.due_ms, self._serial, run))
@@ -366,12 +411,14 @@ class Worker:
         return min(slots, ceil((limit - self._under_way[mode]) / max(1, lanes)))
 
     async def _start_some(self, lane: Lane, count: int) -> bool:
-        """The last look, then the start, of all that start now. False: nothing may start at present."""
+        """The pre-start check, then the start, of all that start now. False: nothing may start at present."""
         pool, ready = lane[0], self._ready[lane]
-        runs = await self._without_held(ready.take(count))
+        runs = ready.take(count)
         try:
+            runs = await self._with_claims(runs)
+            runs = await self._without_held(runs)
             runs = await self._without_throttled(runs)
-            flags = await self._signals.look(pool, [run.dispatch for run in runs])
+            flags = await self._signals.look(pool, [run.dispatch for run in runs]) if runs else {}
         except SignalsUnavailable:
             self._lost_signals()
             flags = None
@@ -379,7 +426,10 @@ class Worker:
             ready.put_back(runs)
             return False
         now_ms = self._clock.now_ms()
-        runs = self._with_fresh_claims(runs)
+        if stale := self._without_fresh_claims(runs):
+            # The check took long: a claim that may have lapsed meanwhile is renewed before the next one.
+            ready.put_back(stale)
+            runs = [run for run in runs if run not in stale]
         starting, twins = self._apart_from_twins([run for run in runs if self._passes(run, flags, now_ms)])
         self._pace[pool].under_way += len(starting)
         self._under_way[lane[1]] += len(starting)
@@ -388,6 +438,17 @@ class Worker:
         self._hand_to_hosts(starting)
         ready.extend(twins)
         return not twins
+
+    async def _with_claims(self, runs: list[Run]) -> list[Run]:
+        """Claim what is not claimed, and renew claims that may have lapsed while their runs waited for a slot."""
+        wanting = self._without_fresh_claims(runs)
+        if not wanting:
+            return runs
+        claimed = set(await self._claim(wanting))
+        gone = {run for run in wanting if run not in claimed}
+        for run in gone:
+            self._held[run.dispatch.pool] -= 1
+        return [run for run in runs if run not in gone]
 
     async def _without_held(self, runs: list[Run]) -> list[Run]:
         """Whoever waits for a breaker waits on the timeline."""
@@ -403,22 +464,6 @@ class Worker:
             self._finish(run, run.outcome)
         return [run for run in runs if run not in held] if held else runs
 
-    def _with_fresh_claims(self, runs: list[Run]) -> list[Run]:
-        """A claim that may have lapsed while its run waited for a slot (or while we stood still) is no claim: somebody else may
-        have taken over. Those are claimed anew."""
-        oldest = self._clock.monotonic() - FRESH * self._signals.lapse_sec
-        old = [run for run in runs if run.claimed_at < oldest]
-        if not old:
-            return runs
-        self._put_off(old)
-        return [run for run in runs if run.claimed_at >= oldest]
-
-    def _put_off(self, runs: Sequence[Run]) -> None:
-        """They have to be claimed once more."""
-        for run in runs:
-            self._held[run.dispatch.pool] -= 1
-        self._park([run.dispatch for run in runs])
-
     def _apart_from_twins(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         """Those that may start, and those whose execution still runs here under an earlier dispatch: they have their turn
         when that one has ended."""
@@ -428,7 +473,8 @@ class Worker:
             if other is run:
                 starting.append(run)
             elif other.dispatch.number == run.dispatch.number:
-                self._put_off([run])
+                self._held[run.dispatch.pool] -= 1
+                self._park([run.dispatch])
             elif other.dispatch.number > run.dispatch.number:
                 self._turn_away(run, INTERRUPTED)
             else:
@@ -695,6 +741,13 @@ class Worker:
             unstarted += ready
             ready.clear()
         for run in unstarted:
+            self._hand_back(run)
+
+    def _hand_back(self, run: Run) -> None:
+        """Return a run that has not begun. One that is not ours (any more) is left to the worker it is delivered to next."""
+        if self._without_fresh_claims([run]):
+            self._held[run.dispatch.pool] -= 1
+        else:
             self._turn_away(run, INTERRUPTED)
 
     async def _pump(self) -> None:

@@ -111,6 +111,17 @@ def test_higher_lanes_overtake() -> None:
     assert [here.take(3), here.take(3)] == [[*high, normal[0]], [normal[1], *low]]
 
 
+def test_partitions_are_merged_by_due_time_and_each_stays_in_its_order() -> None:
+    here = Shelf()
+    due: dict[int, Dispatch] = {ms: dispatch(due_ms=ms) for ms in (1, 2, 3, 4, 5, 9)}
+    for place, packs in {("normal", 0): [(1, 2), (5,)], ("normal", 1): [(9,), (3,)], ("normal", 2): [(4,)]}.items():
+        here.gain(place, NORMAL, 0)
+        for offset, each in enumerate(packs):
+            here.add(place, offset, [due[ms] for ms in each])
+    assert [each.due_ms for each in here.take(1)] == [1]
+    assert [each.due_ms for each in here.take(10)] == [2, 4, 5, 9, 3]
+
+
 def test_a_lost_partition_is_forgotten_and_the_others_are_not() -> None:
     here, track = shelf()
     here.gain(("normal", 1), NORMAL, 0)

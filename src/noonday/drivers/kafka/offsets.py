@@ -5,6 +5,7 @@ Nothing here waits or asks anybody; whoever uses it sees to it that only one thr
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from noonday.model.firing import LANES
 from noonday.model.message import Dispatch
@@ -46,6 +47,15 @@ class Track:
             self.mean_pack += (len(dispatches) - self.mean_pack) / (_MEMORY if self.mean_pack else 1)
         return pack
 
+    @property
+    def first(self) -> "Pack | None":
+        """The first message that is not handed out whole."""
+        return self._waiting[0] if self._waiting else None
+
+    @property
+    def waiting(self) -> Iterable["Pack"]:
+        return self._waiting
+
     def first_is_handed_out(self) -> None:
         """The whole of the first that waited."""
         self._waiting.popleft()
@@ -79,7 +89,10 @@ class Shelf:
 
     def __init__(self) -> None:
         self._tracks: dict[Place, Track] = {}
-        self._waiting: tuple[deque[Pack], ...] = tuple(deque() for _ in LANES)
+        self._heads: tuple[list[tuple[int, int, Track]], ...] = tuple([] for _ in LANES)
+        """By lane a heap of the partitions that have something to hand out: the due time of the first of it, and a serial number.
+        So partitions are merged by due time, and each of them stays in its own order."""
+        self._serial = 0
         self._out: dict[tuple[str, int], Pack | list[Pack]] = {}
         """A list, for a dispatch that came more than once."""
         self.waiting = 0
@@ -104,9 +117,12 @@ class Shelf:
             return
         for track in lost:
             track.lost = True
-        self._waiting = tuple(deque(pack for pack in packs if not pack.track.lost) for packs in self._waiting)
-        self.waiting = sum(len(pack.dispatches) - pack.taken for packs in self._waiting for pack in packs)
-        self.bytes = sum(pack.size for packs in self._waiting for pack in packs)
+        for heads in self._heads:
+            heads[:] = [head for head in heads if not head[-1].lost]
+            heapify(heads)
+        waiting = [pack for track in self._tracks.values() for pack in track.waiting]
+        self.waiting = sum(len(pack.dispatches) - pack.taken for pack in waiting)
+        self.bytes = sum(pack.size for pack in waiting)
         self._out = {name: left for name, packs in self._out.items() if (left := _still_ours(packs)) is not None}
 
     def add(self, place: Place, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
@@ -118,27 +134,38 @@ class Shelf:
             # The topic was made anew, or the client had to start over: nothing that we knew holds.
             self.gain(place, track.lane, offset)
             track = self._tracks[place]
-        pack = track.add(offset, dispatches, size)
+        has_head = track.first is not None
+        track.add(offset, dispatches, size)
         if dispatches:
-            self._waiting[track.lane].append(pack)
+            if not has_head:
+                self._show_head(track)
             self.waiting += len(dispatches)
             self.bytes += size
 
     def take(self, room: int) -> list[Dispatch]:
-        """Up to so many, those of higher lanes first."""
+        """Up to so many, those of higher lanes first, then those whose message begins with the earliest due time."""
         taken: list[Dispatch] = []
-        for packs in self._waiting if not self.closed else ():
-            while packs and len(taken) < room:
-                pack = packs[0]
+        for heads in self._heads if not self.closed else ():
+            while heads and len(taken) < room:
+                track = heads[0][-1]
+                pack = track.first
+                assert pack is not None
                 some = pack.dispatches[pack.taken : pack.taken + room - len(taken)]
                 self._hand_out(pack, some)
                 taken += some
                 if pack.taken == len(pack.dispatches):
-                    packs.popleft()
-                    pack.track.first_is_handed_out()
+                    heappop(heads)
+                    track.first_is_handed_out()
+                    self._show_head(track)
                     self.bytes -= pack.size
         self.waiting -= len(taken)
         return taken
+
+    def _show_head(self, track: Track) -> None:
+        """Have a partition take its turn, if something of it waits."""
+        if track.first is not None:
+            self._serial += 1
+            heappush(self._heads[track.lane], (track.first.dispatches[0].due_ms, self._serial, track))
 
     def done(self, dispatches: Sequence[Dispatch]) -> None:
         """They need not come again, nor any other copy of them that was handed out."""

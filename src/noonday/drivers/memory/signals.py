@@ -32,6 +32,10 @@ class MemorySignals(Signals):
             self._prune(now_ms)
             return [self._claim(dispatch, now_ms) for dispatch in dispatches]
 
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+        with self._lock:
+            return [self._renew(dispatch, token) for dispatch, token in claims]
+
     async def told(self, names: Sequence[Named]) -> None:
         """A claim is kept long enough for that here."""
 
@@ -76,6 +80,10 @@ class MemorySignals(Signals):
             return Taken.TOLD
         self._claims[name] = now_ms
         return Token(dispatch.number, now_ms)
+
+    def _renew(self, dispatch: Dispatch, token: Token) -> Token | Taken:
+        claimed_ms = self._claims.setdefault((dispatch.execution_id, dispatch.number), token.claimed_ms)
+        return token if claimed_ms == token.claimed_ms else Taken.TOLD
 
     def _prune(self, now_ms: int) -> None:
         if now_ms - self._pruned_ms < CLAIMS_KEPT_MS:

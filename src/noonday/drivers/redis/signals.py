@@ -10,11 +10,14 @@ from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
-_CLAIM, _TOLD, _FLAG, _LOOK = Script("claim"), Script("told"), Script("flag"), Script("look")
+_CLAIM, _RENEW, _TOLD, _FLAG, _LOOK = map(Script, ("claim", "renew", "told", "flag", "look"))
 _AT_ONCE = 1_000
 """How many names one command inside a script takes."""
 _FEW = 64
 """As many flags are answered whole, without naming what is asked about: mostly there are none."""
+
+_TOLD_ALREADY = -1
+"""The answer of a script for a dispatch whose start or end is on the log."""
 
 _Placed = dict[str, dict[str, list[int]]]
 """The places of dispatches in a batch, by slot and by hash."""
@@ -41,14 +44,29 @@ class RedisSignals(Signals):
             _CLAIM(f"{self._prefix}:{{c:{slot}}}", now_ms, self._lapse_ms, self._keep_ms, *_fields(hashes, names))
             for slot, hashes in slots.items()
         ]
-        answers = await self._run(commands)
         tokens: list[Token | Taken] = [Taken.HELD] * len(dispatches)
-        for hashes, claimed in zip(slots.values(), answers, strict=True):
-            places = (at for hash_places in hashes.values() for at in hash_places)
-            for at, claimed_ms in zip(places, claimed, strict=True):
-                if claimed_ms:
-                    tokens[at] = Token(dispatches[at].number, claimed_ms) if claimed_ms > 0 else Taken.TOLD
+        for at, claimed_ms in _in_place(slots, await self._run(commands)):
+            if claimed_ms > 0:
+                tokens[at] = Token(dispatches[at].number, claimed_ms)
+            elif claimed_ms:
+                taken_over = claimed_ms != _TOLD_ALREADY
+                tokens[at] = Token(dispatches[at].number, -claimed_ms, taken_over) if taken_over else Taken.TOLD
         return tokens
+
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+        names = [(dispatch.execution_id, dispatch.number) for dispatch, _ in claims]
+        slots = _by_slot(names)
+        commands = [
+            _RENEW(
+                f"{self._prefix}:{{c:{slot}}}", self._lapse_ms, self._keep_ms, *_claimed_fields(hashes, names, claims)
+            )
+            for slot, hashes in slots.items()
+        ]
+        answers: list[Token | Taken] = [Taken.HELD] * len(claims)
+        for at, answer in _in_place(slots, await self._run(commands)):
+            if answer:
+                answers[at] = claims[at][1] if answer != _TOLD_ALREADY else Taken.TOLD
+        return answers
 
     async def told(self, names: Sequence[Named]) -> None:
         await self._run(
@@ -127,14 +145,34 @@ def _by_slot(names: Sequence[Named]) -> _Placed:
     return slots
 
 
+def _in_place(slots: _Placed, answers: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """What a script answered for each dispatch, with the place of that in its batch."""
+    for hashes, answered in zip(slots.values(), answers, strict=True):
+        yield from zip((at for places in hashes.values() for at in places), answered, strict=True)
+
+
 def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[Named]) -> Iterator[str | int]:
+    for time, piece in _pieces(hashes):
+        yield time
+        yield len(piece)
+        for at in piece:
+            yield f"{names[at][0]}:{names[at][1]}"
+
+
+def _claimed_fields(
+    hashes: Mapping[str, Sequence[int]], names: Sequence[Named], claims: Sequence[tuple[Dispatch, Token]]
+) -> Iterator[str | int]:
+    """The same, with the time of each claim."""
+    for time, piece in _pieces(hashes):
+        yield from _fields({time: piece}, names)
+        for at in piece:
+            yield claims[at][1].claimed_ms
+
+
+def _pieces(hashes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sequence[int]]]:
     for time, places in hashes.items():
         for start in range(0, len(places), _AT_ONCE):
-            piece = places[start : start + _AT_ONCE]
-            yield time
-            yield len(piece)
-            for at in piece:
-                yield f"{names[at][0]}:{names[at][1]}"
+            yield time, places[start : start + _AT_ONCE]
 
 
 def _words(flags: Sequence[Flag]) -> Iterator[str]:

@@ -5,7 +5,8 @@
 --                          when that lapses by ours; in ms
 -- ARGV     now by the workers' clock, ms until a claim lapses, ms until all is forgotten,
 --          then for each hash: TIME, how many dispatches, then EXECUTION:NUMBER of each
--- Answers  for each dispatch when it was claimed; 0: somebody else has it; -1: told
+-- Answers  for each dispatch when it was claimed; the same with a minus sign if an earlier claim of it had lapsed;
+--          0: somebody else has it; -1: told
 
 local clock = redis.call('TIME')
 local ours = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -35,6 +36,7 @@ local function claim(key, first, last)
       new[#new + 1] = name
       new[#new + 1] = answer == now and claimed_now or string.format('%.0f', answer) .. till
       seen[name] = true
+      answer = was and -answer or answer
     end
     answers[#answers + 1] = answer
   end
