@@ -49,16 +49,18 @@ class Loop:
         while True:
             try:
                 did = await self.service.run_once(self.clock.now_ms())
+                self.came_round = self.clock.monotonic()
+                # How long to wait may be a question to a server, too.
+                rest_sec = 0.0 if did else await self.wait()
             except StaleEpoch:
                 raise
             except NoondayError as error:
                 _heed_cancellation()
                 await self._back_off(error)
                 continue
-            self.came_round = self.clock.monotonic()
             self.failures, self.last_error = 0, None
             if not did:
-                await self._rest(await self.wait())
+                await self._rest(rest_sec)
             else:
                 await asyncio.sleep(0)
 
@@ -104,7 +106,7 @@ def every(seconds: float) -> Callable[[], Awaitable[float]]:
 
 
 class Tasks:
-    """The tasks of a process. One that ends by itself is noted, for whoever waits for `failed`."""
+    """The tasks of a process. One that ends by an error, or because something in it was cancelled, completes `failed`."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,9 +128,16 @@ class Tasks:
         await stop(ending)
 
     def _on_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() and not self.failed.done():
-            log.error("loop ended", loop=task.get_name(), error=repr(task.exception()))
-            self.failed.set_exception(task.exception() or RuntimeError())
+        if not task.cancelled():
+            error = task.exception()
+        elif task in self._tasks and not task.cancelling():
+            # Nobody asked it to end: `end` takes its tasks off the list, and an event loop that closes cancels the task itself.
+            error = RuntimeError("something the loop waited for was cancelled")
+        else:
+            error = None
+        if error is not None and not self.failed.done():
+            log.error("loop ended", loop=task.get_name(), error=repr(error), exc_info=error)
+            self.failed.set_exception(error)
             self.failed.exception()  # noted: whoever looks at `failed` decides what to do
 
 
