@@ -12,6 +12,7 @@ from noonday.api.app import create_app, create_ops_app
 from noonday.api.auth import TokenAuthenticator
 from noonday.model.errors import BadSettings
 from noonday.wiring.cluster import Node, Role, WorkerNode
+from noonday.wiring.connections import Connections
 from noonday.wiring.listening import (
     answering,
     first_of,
@@ -42,8 +43,9 @@ async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Calla
         raise BadSettings("the API of a cluster needs auth.secret (NOONDAY_AUTH_SECRET), the same in every process")
     with listen(settings.host, settings.port) as listener, stop_signals() as told_to_stop:
         node = await Node.open(settings, roles)
+        connections = Connections.within_files(settings.limits.connections)
         app = _api(node, settings) if Role.API in roles else create_ops_app(_Health(node))
-        await _run(node, app, listener, told_to_stop, on_ready)
+        await _run(node, app, listener, connections, told_to_stop, on_ready)
 
 
 async def serve_worker(
@@ -62,14 +64,20 @@ async def serve_worker(
             await asyncio.wait({opening})
             return
         node = opening.result()
-        await _run(node, create_ops_app(_Health(node)), listener, told, on_ready)
+        connections = Connections.within_files(settings.limits.connections)
+        await _run(node, create_ops_app(_Health(node)), listener, connections, told, on_ready)
 
 
 async def _run(
-    node: _Process, app: ASGIApp, listener: socket.socket, told_to_stop: asyncio.Event, on_ready: Callable[[str], None]
+    node: _Process,
+    app: ASGIApp,
+    listener: socket.socket,
+    connections: Connections,
+    told_to_stop: asyncio.Event,
+    on_ready: Callable[[str], None],
 ) -> None:
     try:
-        async with answering(app, listener) as answers:
+        async with answering(app, listener, connections) as answers:
             spare_the_collector()
             on_ready(url_of(listener))
             await first_of(told_to_stop, node.failed, answers)

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,12 +16,11 @@ from starlette.types import ASGIApp
 
 from noonday.model.errors import NoondayError
 from noonday.wiring.application import new_event_loop
+from noonday.wiring.connections import KEEP_ALIVE_SEC, BoundedProtocol, Connections
 from noonday.worker.host import HandlerThread
 
 REQUESTS_END_SEC = 5
 """How long requests under way may take to end once the process is told to stop."""
-KEEP_ALIVE_SEC = 75
-"""Longer than clients keep an idle connection: it is they who let go then, and none writes into a closed one."""
 BACKLOG = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -90,24 +90,28 @@ def handler_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @asynccontextmanager
-async def answering(api: ASGIApp, listener: socket.socket) -> "AsyncIterator[asyncio.Task[None]]":
+async def answering(
+    api: ASGIApp, listener: socket.socket, connections: Connections
+) -> "AsyncIterator[asyncio.Task[None]]":
     """The task that answers requests; it takes no more of them when the block ends."""
-    server = _Server(_config(api))
+    server = _Server(_config(api, connections))
     task = asyncio.create_task(server.serve([listener]), name="api")
+    sweeping = asyncio.create_task(connections.sweep(), name="connections")
     try:
         await first_of(server.accepting, task)
         if task.done():
             await task
         yield task
     finally:
+        sweeping.cancel()
         server.should_exit = True
-        await asyncio.wait({task})
+        await asyncio.wait({task, sweeping})
 
 
-def _config(api: ASGIApp) -> uvicorn.Config:
+def _config(api: ASGIApp, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         api,
-        http="auto",
+        http=partial(BoundedProtocol, connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

@@ -25,6 +25,7 @@ from noonday.runtime.clock import SystemClock
 from noonday.sdk.demo import demo
 from noonday.sdk.registry import Registry
 from noonday.wiring.application import EngineLoop, Noonday, Running, declare
+from noonday.wiring.connections import Connections
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine import Engine
 from noonday.wiring.listening import (
@@ -83,7 +84,8 @@ async def serve(
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
-            async with answering(_api(embedded.engine, settings, auth), listener) as answers:
+            connections = Connections.within_files(settings.limits.connections)
+            async with answering(_api(embedded.engine, settings, auth), listener, connections) as answers:
                 spare_the_collector()
                 on_ready(Serving(url_of(listener), settings.data, auth))
                 await first_of(told_to_stop, embedded.engine.failed, answers)

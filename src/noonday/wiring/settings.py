@@ -237,6 +237,14 @@ class LimitSettings(Role, frozen=True, kw_only=True):
     idempotency_hours: Annotated[
         int, Meta(ge=1, le=8_760, description="How long an Idempotency-Key is remembered.")
     ] = 24
+    connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Most connections of clients at once; beyond that the longest waiting one is closed.",
+        ),
+    ] = 1_000
 
 
 class TelemetrySettings(Role, frozen=True, kw_only=True):
