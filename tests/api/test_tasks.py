@@ -78,7 +78,7 @@ async def halt(backstage: Backstage, path: str) -> None:
     def decide(before: Snapshot) -> Change:
         return edits.halt(before, "the receiver answered 410", NOON_MS, audit())
 
-    await backstage.store.jobs.edit(TenantId("acme"), JobId(path.rpartition("/")[2]), decide, since_ms=0)
+    await backstage.store.jobs.edit(TenantId("acme"), JobId(path.rpartition("/")[2]), decide)
 
 
 # Creating

@@ -69,8 +69,9 @@ def again(execution: Execution, name: str, **said: Any) -> Again:
 
 async def run_again(crank: Crank, of: Job, *wanted: Again) -> list[Execution]:
     """The new ones, oldest first."""
-    applied = await crank.change(of, lambda before: edits.run_again(before, wanted, crank.now_ms, audit()), 2**47)
-    return [row for row in applied.after.executions if row.id in {each.new for each in wanted}]
+    new = [each.new for each in wanted]
+    applied = await crank.change(of, lambda before: edits.run_again(before, wanted, crank.now_ms, audit()), show=new)
+    return [row for row in applied.after.executions if row.id in new]
 
 
 async def test_calls_of_all_tasks_are_found_newest_first(crank: Crank, archive: Archive) -> None:

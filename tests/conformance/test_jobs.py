@@ -13,7 +13,7 @@ from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Tar
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.ports.archive import Archive
 from noonday.ports.firing import Firing
-from noonday.ports.jobs import Applied, Change, Fire, Jobs, NewExecution, NewJob, Receipt, Snapshot
+from noonday.ports.jobs import Applied, Change, Fire, Jobs, NewExecution, NewJob, Receipt, Scope, Snapshot
 from tests.support.crank import Crank, first_fire, moves_of
 from tests.support.factories import (
     HOUR,
@@ -154,7 +154,7 @@ async def test_the_decision_about_a_taken_key_sees_the_job_as_it_is(crank: Crank
     ((before, wanted),) = seen
     assert (before.job, wanted) == (first, second)
     assert before.fire == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)
-    assert [e.id for e in before.open] == [execution_id(first.id, NOW_MS)]
+    assert [e.id for e in before.known_open] == [execution_id(first.id, NOW_MS)]
     assert answer is not None
     assert answer.after == before
 
@@ -194,7 +194,7 @@ async def test_an_upsert_that_raises_adds_nothing_of_the_call(jobs: Jobs, archiv
 # Editing
 
 
-async def test_a_decision_sees_the_job_what_it_waits_for_and_its_executions(crank: Crank) -> None:
+async def test_a_decision_sees_the_job_what_it_waits_for_and_the_executions_it_names(crank: Crank) -> None:
     one = job(every(10, retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(one)
     closed, still_open, recent = [(await crank.fire_one(at_ms=NOW_MS + at * SECOND)) for at in (0, 10, 20)]
@@ -205,24 +205,82 @@ async def test_a_decision_sees_the_job_what_it_waits_for_and_its_executions(cran
         seen.append(before)
         return Change()
 
-    applied = await crank.change(one, look, since_ms=NOW_MS + 20 * SECOND)
+    applied = await crank.change(one, look, show=[recent.execution_id])
     (before,) = seen
     assert before.job == one
     assert before.fire == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND)
     assert [e.id for e in before.executions] == [still_open.execution_id, recent.execution_id]
-    assert [e.id for e in before.open] == [still_open.execution_id]
+    assert [e.id for e in before.known_open] == [still_open.execution_id]
     assert [e.staged for e in before.executions] == [True, False]
     assert applied.after == before
     assert (applied.entries, applied.flags, applied.created) == ((), (), 0)
+
+
+@pytest.mark.parametrize("scope", [Scope.UNBUFFERED, Scope.OPEN])
+async def test_a_decision_that_asks_for_more_is_made_again_with_it(crank: Crank, scope: Scope) -> None:
+    one = job(every(overlap=Overlap.BUFFER_ALL))
+    await crank.add(one)
+    running = await crank.fire_one()
+    for minutes in (1, 2, 3):
+        await crank.fire(at_ms=NOW_MS + minutes * MINUTE)
+    seen: list[list[str]] = []
+
+    def look(before: Snapshot) -> Change:
+        assert before.has_open
+        assert before.has_buffered
+        seen.append([e.id for e in before.open_in(scope)])
+        return Change()
+
+    await crank.change(one, look)
+    everything = [execution_id(one.id, NOW_MS + minutes * MINUTE) for minutes in range(4)]
+    assert seen == [[running.execution_id] if scope is Scope.UNBUFFERED else everything]
+
+
+async def test_a_decision_learns_which_executions_exist(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    await crank.settle(report(await crank.fire_one()))
+    there, missing = execution_id(one.id, NOW_MS), execution_id(one.id, NOW_MS + MINUTE)
+    seen: list[object] = []
+
+    def look(before: Snapshot) -> Change:
+        seen.append((before.existing([there]), before.existing([missing, there]), before.find(missing)))
+        return Change()
+
+    await crank.change(one, look)
+    assert seen == [({there}, {there}, None)]
+
+
+async def test_the_turn_of_the_next_one_comes_although_others_of_the_backlog_are_cancelled(crank: Crank) -> None:
+    one = job(every(overlap=Overlap.BUFFER_ALL))
+    await crank.add(one)
+    running = await crank.fire_one()
+    for minutes in range(1, 6):
+        await crank.fire(at_ms=NOW_MS + minutes * MINUTE)
+    first, second, third = (execution_id(one.id, NOW_MS + minutes * MINUTE) for minutes in (1, 2, 3))
+    await crank.change(one, Change(cancel=((first, "no"), (second, "no"))))
+    settled = await crank.settle(report(running))
+    assert [entry.key for entry in settled.entries] == [third]
+
+
+async def test_a_retry_that_waits_keeps_the_backlog_waiting(crank: Crank) -> None:
+    one = job(every(overlap=Overlap.BUFFER_ALL))
+    await crank.add(one)
+    running = await crank.fire_one()
+    await crank.fire(at_ms=NOW_MS + MINUTE)
+    settled = await crank.settle(report(running, Outcome.FAILED, failure=failure()))
+    assert [entry.key for entry in settled.entries] == [running.execution_id]
+    applied = await crank.change(one, Change(cancel=((running.execution_id, "no"),)))
+    assert [entry.key for entry in applied.entries] == [execution_id(one.id, NOW_MS + MINUTE)]
 
 
 async def test_a_job_of_another_tenant_or_none_at_all_is_not_found(crank: Crank, jobs: Jobs) -> None:
     one = job()
     await crank.add(one)
     with pytest.raises(NotFound):
-        await jobs.edit(OTHER, one.id, lambda _: Change(), since_ms=0)
+        await jobs.edit(OTHER, one.id, lambda _: Change())
     with pytest.raises(NotFound):
-        await jobs.edit(TENANT, JobId("01900000-0000-7000-8000-ffffffffffff"), lambda _: Change(), since_ms=0)
+        await jobs.edit(TENANT, JobId("01900000-0000-7000-8000-ffffffffffff"), lambda _: Change())
 
 
 async def test_a_change_is_applied_whole(crank: Crank, archive: Archive) -> None:
@@ -265,7 +323,7 @@ async def test_a_decision_that_raises_changes_nothing(crank: Crank, archive: Arc
         raise Conflict("not now")
 
     with pytest.raises(Conflict, match="not now"):
-        await jobs.edit(TENANT, one.id, decide, since_ms=0)
+        await jobs.edit(TENANT, one.id, decide)
     assert await archive.find_job(TENANT, one.id) == before
 
 
@@ -279,7 +337,7 @@ async def test_a_seal_that_raises_undoes_the_change(crank: Crank, archive: Archi
 
     paused = Change(job=msgspec.structs.replace(one, state=JobState.PAUSED), fire=Fire(NOW_MS, None))
     with pytest.raises(Conflict, match="no receipt"):
-        await jobs.edit(TENANT, one.id, lambda _: paused, since_ms=0, seal=seal)
+        await jobs.edit(TENANT, one.id, lambda _: paused, seal=seal)
     assert await archive.find_job(TENANT, one.id) == before
     assert len(await crank.due()) == 1
 
@@ -291,7 +349,7 @@ async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs
     def count_up(before: Snapshot) -> Change:
         return Change(job=msgspec.structs.replace(before.job, revision=before.job.revision + 1))
 
-    await asyncio.gather(*[jobs.edit(TENANT, one.id, count_up, since_ms=0) for _ in range(50)])
+    await asyncio.gather(*[jobs.edit(TENANT, one.id, count_up) for _ in range(50)])
     row = await archive.find_job(TENANT, one.id)
     assert row is not None
     assert row.job.revision == 51
@@ -357,7 +415,7 @@ async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, 
     await crank.add(one)
     await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
     await crank.settle(report(await crank.fire_one()))
-    applied = await crank.change(one, Change(executions=(trigger(one),)), since_ms=NOW_MS + HOUR)
+    applied = await crank.change(one, Change(executions=(trigger(one),)))
     assert (applied.created, applied.entries) == (0, ())
     assert await crank.timeline() == []
 
@@ -423,7 +481,7 @@ async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Cran
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", crank.now_ms + 1))
-    await crank.change(one, asked, since_ms=0)
+    await crank.change(one, asked)
     times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).moves}]")]
     assert times == sorted(times)
 
@@ -510,13 +568,12 @@ async def test_a_job_that_forgets_about_overlap_lets_go_what_waits(crank: Crank)
     await crank.fire_one()
     for minutes in (1, 2):
         await crank.fire(at_ms=NOW_MS + minutes * MINUTE)
-    before = (await crank.change(one, Change())).after
-    waiting = [e.id for e in before.open if e.buffered]
+    waiting = [e.id for e in await crank.all_of(one) if e.buffered]
     assert len(waiting) == 2
     edited = msgspec.structs.replace(one, revision=2, spec=every(overlap=Overlap.ALLOW))
     applied = await crank.change(one, Change(job=edited, rebase=tuple(waiting)))
     assert {e.key for e in applied.entries} == set(waiting)
-    assert [(e.revision, e.buffered) for e in applied.after.open if e.id in waiting] == [(2, 0), (2, 0)]
+    assert [(e.revision, e.buffered) for e in await crank.all_of(one) if e.id in waiting] == [(2, 0), (2, 0)]
     fired = [await crank.fire(at_ms=NOW_MS + 2 * MINUTE + turn) for turn in range(3)]
     assert set(waiting) <= {dispatch.execution_id for each in fired for dispatch in each.dispatches}
 
@@ -572,9 +629,9 @@ async def test_a_second_receipt_with_the_same_key_undoes_an_edit(crank: Crank, j
     def count_up(before: Snapshot) -> Change:
         return Change(job=msgspec.structs.replace(before.job, revision=before.job.revision + 1))
 
-    await jobs.edit(TENANT, one.id, count_up, since_ms=0, seal=seal)
+    await jobs.edit(TENANT, one.id, count_up, seal=seal)
     with pytest.raises(Conflict):
-        await jobs.edit(TENANT, one.id, count_up, since_ms=0, seal=seal)
+        await jobs.edit(TENANT, one.id, count_up, seal=seal)
     row = await archive.find_job(TENANT, one.id)
     receipt = await jobs.find_receipt(TENANT, "key-1")
     assert row is not None

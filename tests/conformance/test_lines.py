@@ -202,7 +202,7 @@ async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
     other = msgspec.structs.replace(first.spec, concurrency=line, run_at=instant(NOW_MS))
-    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     assert (await crank.fire_one()).job_id == second.id
     assert [d.job_id for d in (await crank.fire(at_ms=NOW_MS + HOUR)).dispatches] == [first.id]
     assert await used(crank) == 1
@@ -214,7 +214,7 @@ async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_f
     dispatch = await crank.fire_one()
     await fail(crank, dispatch)
     other = msgspec.structs.replace(recurring.spec, concurrency=None, overlap=Overlap.CANCEL_OTHER)
-    await crank.change(recurring, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    await crank.change(recurring, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     crank.now_ms = NOW_MS + MINUTE
     following = [shot for shot in await crank.due() if shot.kind == Kind.FIRE]
     fired = await crank.fire(following)
@@ -228,7 +228,7 @@ async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_lin
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
     other = msgspec.structs.replace(first.spec, name="new", run_at=instant(NOW_MS))
-    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     assert (await crank.fire()).dispatches == ()
     assert await used(crank) == 1
 
@@ -243,7 +243,7 @@ async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it
     other = msgspec.structs.replace(
         first.spec, concurrency=Concurrency("another", 1, ordered=True), run_at=instant(NOW_MS)
     )
-    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None), NOW_MS)
+    await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     await fail(crank, dispatch)
     again = await crank.fire(at_ms=NOW_MS + HOUR)
     assert [d.execution_id for d in again.dispatches] == [dispatch.execution_id]
@@ -419,12 +419,12 @@ class Lives:
         row = await self.crank.store.archive.find_job(TENANT, one.id)
         assert row is not None
         if row.job.state.name == "PAUSED":
-            await self.crank.change(one, lambda before: edits.resume(before, now_ms, audit()), now_ms - HOUR)
+            await self.crank.change(one, lambda before: edits.resume(before, now_ms, audit()))
         elif self.random.random() < 0.5:
             moved = msgspec.structs.replace(row.job.spec, concurrency=self.random.choice(self.LINES))
-            await self.crank.change(one, lambda before: edits.replace(before, moved, None, now_ms, None), now_ms - HOUR)
+            await self.crank.change(one, lambda before: edits.replace(before, moved, None, now_ms, None))
         elif row.fire and row.fire.due_ms is not None:
-            await self.crank.change(one, lambda before: edits.pause(before, now_ms, audit()), now_ms - HOUR)
+            await self.crank.change(one, lambda before: edits.pause(before, now_ms, audit()))
 
     async def check(self) -> None:
         found = [each for one in self.jobs for each in await self.crank.all_of(one)]
@@ -445,7 +445,7 @@ async def test_whatever_happens_one_of_a_line_is_out_at_a_time_and_everything_en
         await lives.turn()
         await lives.check()
     for one in lives.jobs:
-        await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()), NOW_MS)
+        await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()))
     for _ in range(300):
         await lives.fire()
         await lives.check()

@@ -460,9 +460,8 @@ def test_a_trigger_that_would_be_skipped_is_refused(overlap: Overlap) -> None:
     one = job(every(overlap=overlap))
     running = execution(one, state=State.RUNNING)
     behind = execution(one, NOW_MS + MINUTE, fired_ms=None, buffered=1)
-    with pytest.raises(Conflict, match=overlap) as caught:
+    with pytest.raises(Conflict, match=overlap):
         edits.trigger(seen(one, None, running, behind), "key", NOW_MS, BY)
-    assert caught.value.context == {"openExecutions": 2}
 
 
 # Backfills

@@ -1,5 +1,6 @@
 """What a due point turns into, compared with an oracle that looks at every occurrence on its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +24,7 @@ from noonday.model.firing import (
     plan_fire,
     still_wanted,
 )
-from noonday.model.ids import JobId, execution_id
+from noonday.model.ids import ExecutionId, JobId, execution_id
 from noonday.model.job import (
     CatchUp,
     CatchUpPolicy,
@@ -259,7 +260,7 @@ def test_a_one_shot_with_a_deadline_fires_until_then(late_ms: int, fires: bool) 
 
 @pytest.mark.parametrize("policy", Overlap)
 def test_with_nothing_open_everything_starts(policy: Overlap) -> None:
-    assert decide_overlap(policy, 0, 0) == (Start.NOW, False)
+    assert decide_overlap(policy, has_open=False, has_buffered=False) == (Start.NOW, False)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_with_nothing_open_everything_starts(policy: Overlap) -> None:
 def test_what_a_new_execution_does_while_one_is_open(
     policy: Overlap, buffered: int, expected: tuple[Start, bool]
 ) -> None:
-    assert decide_overlap(policy, 1 + buffered, buffered) == expected
+    assert decide_overlap(policy, has_open=True, has_buffered=bool(buffered)) == expected
 
 
 def test_only_what_overlap_and_keys_do_not_concern_is_staged() -> None:
@@ -313,15 +314,28 @@ def test_the_first_time_without_an_execution_is_found() -> None:
     one = job(every())
     rule = rule_of(one.spec, one.anchor_ms)
     fired = {execution_id(one.id, NOW_MS), execution_id(one.id, NOW_MS + MINUTE)}
-    assert first_unfired(rule, one.id, NOW_MS, fired) == NOW_MS + 2 * MINUTE
-    assert first_unfired(rule, one.id, NOW_MS, set()) == NOW_MS
-    assert first_unfired(rule, one.id, NOW_MS + 1, set()) == NOW_MS + MINUTE
+    assert first_unfired(rule, one.id, NOW_MS, fired.intersection) == NOW_MS + 2 * MINUTE
+    assert first_unfired(rule, one.id, NOW_MS, set().intersection) == NOW_MS
+    assert first_unfired(rule, one.id, NOW_MS + 1, set().intersection) == NOW_MS + MINUTE
+
+
+def test_many_fired_times_are_looked_up_in_few_steps() -> None:
+    one = job(every(1))
+    fired = {execution_id(one.id, NOW_MS + n * SECOND) for n in range(3_000)}
+    asked: list[int] = []
+
+    def existing(ids: Sequence[ExecutionId]) -> set[ExecutionId]:
+        asked.append(len(ids))
+        return fired.intersection(ids)
+
+    assert first_unfired(rule_of(one.spec, one.anchor_ms), one.id, NOW_MS, existing) == NOW_MS + 3_000 * SECOND
+    assert asked == [1, 4, 16, 64, 256, 1024, 4096]
 
 
 def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
     one = job()
     fired = {execution_id(one.id, NOW_MS)}
-    assert first_unfired(rule_of(one.spec, one.anchor_ms), one.id, NOW_MS, fired) is None
+    assert first_unfired(rule_of(one.spec, one.anchor_ms), one.id, NOW_MS, fired.intersection) is None
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ class Crank:
         new = [NewJob(job, first_fire(job, self.now_ms)) for job in jobs]
         await self.store.jobs.add(new, upsert=_no_upsert, audit=None, seal=None)
 
-    async def change(self, job: Job, change: Change | Decide, since_ms: int = 0) -> Applied:
+    async def change(self, job: Job, change: Change | Decide, *, show: Sequence[ExecutionId] = ()) -> Applied:
         decide = (lambda before: change) if isinstance(change, Change) else change
-        return await self.store.jobs.edit(job.tenant, job.id, decide, since_ms=since_ms)
+        return await self.store.jobs.edit(job.tenant, job.id, decide, show=show)
 
     async def due(self) -> list[Entry]:
         return await self.store.firing.walk(range(PARTITIONS), None, self.now_ms, 10_000)

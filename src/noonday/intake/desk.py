@@ -53,7 +53,7 @@ from noonday.ports.archive import Archive, DeadFilterQuery, JobRow, Pause
 from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import EVERY_TENANT, Applied, AuditEntry, Change, Decide, Jobs, NewJob, Snapshot
+from noonday.ports.jobs import EVERY_TENANT, Applied, AuditEntry, Change, Decide, Jobs, NewJob, Scope, Snapshot
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
@@ -363,28 +363,34 @@ class Desk:
         idem: Idempotency | None,
         view: Callable[[Applied], Any],
         *,
-        since_ms: int | None = None,
+        show: Sequence[ExecutionId] = (),
     ) -> Applied:
-        """One decision about one job, and what follows once it is stored."""
-        since_ms = now_ms - edits.LOOK_BACK_MS if since_ms is None else since_ms
+        """One decision about one job, and what follows once it is stored. `show`: executions that the view needs."""
         try:
             async with self.receipts.once(caller, idem):
                 seal = None
                 if idem:
                     seal = lambda applied: self.receipts.of(caller, idem, now_ms, view(applied))  # noqa: E731
-                applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, since_ms=since_ms, seal=seal)
+                applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, show=show, seal=seal)
                 await self._after(applied)
                 return applied
         except Answered:
-            await self._bar(caller, JobId(job_id), since_ms)
+            await self._bar(caller, JobId(job_id))
             raise
 
-    async def _bar(self, caller: Caller, job_id: JobId, since_ms: int) -> None:
+    async def _bar(self, caller: Caller, job_id: JobId) -> None:
         """Whoever was told that the signals cannot be reached asks again, and is answered from what was stored: not before
         workers know of it."""
         with suppress(NotFound):
-            kept = await self._jobs.edit(caller.tenant, job_id, lambda _: Change(), since_ms=since_ms)
-            for pool in {kept.after.job.spec.target.pool, *(e.pool for e in kept.after.executions)}:
+            pools: set[str] = set()
+
+            def look(before: Snapshot) -> Change:
+                open_ = before.open_in(Scope.UNBUFFERED)
+                pools.update([before.job.spec.target.pool], (e.pool for e in open_))
+                return Change()
+
+            await self._jobs.edit(caller.tenant, job_id, look)
+            for pool in sorted(pools):
                 await self._signals.bar(pool, job_id, self._clock.now_ms())
 
     async def _after(self, applied: Applied) -> None:
@@ -405,17 +411,15 @@ class Desk:
         now_ms = self._clock.now_ms()
         key = idem.key if idem else self._new_id()
         audit = self._audit(caller, "job.trigger", job_id)
-        made: list[ExecutionId] = []
+        new = edits.id_of_trigger(JobId(job_id), key, now_ms)
 
         def decide(before: Snapshot) -> Change:
-            change = edits.trigger(before, key, now_ms, audit)
-            made[:] = [change.executions[0].id]
-            return change
+            return edits.trigger(before, key, now_ms, audit)
 
         def view(applied: Applied) -> ExecutionView:
-            return self._execution_in(applied, made[0])
+            return self._execution_in(applied, new)
 
-        return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
+        return view(await self._edit(caller, job_id, decide, now_ms, idem, view, show=[new]))
 
     def _execution_in(self, applied: Applied, execution: ExecutionId) -> ExecutionView:
         row = next(e for e in applied.after.executions if e.id == execution)
@@ -469,7 +473,6 @@ class Desk:
                 caller.tenant,
                 job.id,
                 lambda before, t=times, a=audit: edits.backfill(before, t, backfill_id, now_ms, a),  # type: ignore[misc]
-                since_ms=times[0],
             )
             await self._after(applied)
             created += applied.created
@@ -489,7 +492,7 @@ class Desk:
         def view(applied: Applied) -> ExecutionView:
             return self._execution_in(applied, row.id)
 
-        applied = await self._edit(caller, row.job_id, decide, now_ms, idem, view, since_ms=row.nominal_ms)
+        applied = await self._edit(caller, row.job_id, decide, now_ms, idem, view, show=[row.id])
         return view(applied)
 
     async def retry_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> ExecutionView:
@@ -497,17 +500,15 @@ class Desk:
             dead = await self._dead_row(caller, execution_id)
         now_ms = self._clock.now_ms()
         audit = self._audit(caller, "dead.retry", execution_id)
-        made: list[ExecutionId] = []
+        new = edits.id_of_retry(dead)
 
         def decide(before: Snapshot) -> Change:
-            change = edits.retry_dead(before, dead, now_ms, audit)
-            made[:] = [change.executions[0].id]
-            return change
+            return edits.retry_dead(before, dead, now_ms, audit)
 
         def view(applied: Applied) -> ExecutionView:
-            return self._execution_in(applied, made[0])
+            return self._execution_in(applied, new)
 
-        return view(await self._edit(caller, dead.job_id, decide, now_ms, idem, view, since_ms=dead.nominal_ms))
+        return view(await self._edit(caller, dead.job_id, decide, now_ms, idem, view, show=[new]))
 
     async def run_again(
         self, caller: Caller, job_id: JobId, wanted: Sequence[edits.Again], idem: Idempotency | None = None
@@ -527,7 +528,7 @@ class Desk:
         def decide(before: Snapshot) -> Change:
             return edits.run_again(before, wanted, now_ms, audit)
 
-        return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
+        return view(await self._edit(caller, job_id, decide, now_ms, idem, view, show=sorted(new)))
 
     async def archive_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> DeadLetterView:
         async with self.receipts.unless_answered(caller, idem):
@@ -704,7 +705,7 @@ def _without_payload(spec: JobSpec) -> JobSpec:
 
 
 def _row(snapshot: Snapshot) -> JobRow:
-    return JobRow(snapshot.job, snapshot.fire, bool(snapshot.open))
+    return JobRow(snapshot.job, snapshot.fire, snapshot.has_open)
 
 
 def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:

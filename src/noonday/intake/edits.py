@@ -7,12 +7,10 @@ import msgspec
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import ASKED_BACK_REASONS, EDITED, JOB_CANCELLED, PAUSED, Cause, State
 from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
-from noonday.model.ids import ExecutionId, discriminator, execution_id
+from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
-from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Snapshot
+from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Scope, Snapshot
 
-LOOK_BACK_MS = 61_000
-"""How far back a snapshot must reach: a one-shot may say a time up to a minute past."""
 SAME_MOMENT_MS = 1_000
 OVERDUE_COMPARED = 100
 """How many overdue occurrences an edit looks for in the new plan; with more, all are given up."""
@@ -40,9 +38,10 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
         anchor_ms=anchor_of(spec, now_ms),
         updated_ms=now_ms,
     )
+    open_ = before.open_in(Scope.OPEN)
     fire, decisions = _replanned(before, job, now_ms)
-    asked_back = [(e.id, EDITED) for e in before.open if e.staged and e.cancel is None]
-    unstarted = [e for e in before.open if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
+    asked_back = [(e.id, EDITED) for e in open_ if e.staged and e.cancel is None]
+    unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
     wanted = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
     given_up = [(e.id, EDITED) for e in unstarted if e.id not in wanted]
     return Change(
@@ -58,9 +57,8 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
 def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
     awaited = _awaited(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
-    fired = {e.id for e in before.executions}
     rule = rule_of(job.spec, job.anchor_ms)
-    following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, fired)
+    following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
     decisions: tuple[Decision, ...] = ()
     if (
         awaited is not None
@@ -71,7 +69,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Dec
         outcome, reason = (Decided.PAUSED, WAS_PAUSED) if paused else (Decided.EDITED, "the job was replaced")
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
-            following = first_unfired(rule, job.id, now_ms + 1, fired)
+            following = first_unfired(rule, job.id, now_ms + 1, before.existing)
     runs_left = _runs_left(before, job)
     if following is None or runs_left == 0:
         return Fire(now_ms + 1, None, runs_left), decisions
@@ -88,8 +86,7 @@ def _awaited(before: Snapshot) -> int | None:
         return fire.nominal_ms
     if job.state is not JobState.PAUSED:
         return None
-    fired = {e.id for e in before.executions}
-    return first_unfired(rule_of(job.spec, job.anchor_ms), job.id, fire.nominal_ms, fired)
+    return first_unfired(rule_of(job.spec, job.anchor_ms), job.id, fire.nominal_ms, before.existing)
 
 
 def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
@@ -150,8 +147,9 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         raise Conflict("the job is COMPLETED: nothing of it is to come")
     job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_moment(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
-    handed_out = tuple((e.id, PAUSED) for e in before.open if e.fired_ms is not None and e.cancel is None)
-    waiting = tuple(e.id for e in before.open if e.waits_until_ms is not None)
+    open_ = before.open_in(Scope.UNBUFFERED)
+    handed_out = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.cancel is None)
+    waiting = tuple(e.id for e in open_ if e.waits_until_ms is not None)
     return Change(job=job, fire=fire, cancel=handed_out, hold=waiting, audit=audit)
 
 
@@ -179,7 +177,8 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         return Change()
     now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
-    release = tuple((e.id, max(now_ms, e.due_ms, e.held_until_ms or 0)) for e in before.open if _is_held(e))
+    held = [e for e in before.open_in(Scope.UNBUFFERED) if _is_held(e)]
+    release = tuple((e.id, max(now_ms, e.due_ms, e.held_until_ms or 0)) for e in held)
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 
@@ -194,7 +193,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
     if awaited > now_ms or not _passes_over(job):
         return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
-    following = first_unfired(rule, job.id, now_ms + 1, {e.id for e in before.executions})
+    following = first_unfired(rule, job.id, now_ms + 1, before.existing)
     decisions = _given_up(job, awaited, now_ms, Decided.PAUSED, WAS_PAUSED)
     if following is None:
         return Fire(now_ms + 1, None, fire.runs_left), decisions
@@ -225,28 +224,32 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         if _passes_over(before.job):
             why = (Decided.PAUSED, WAS_PAUSED)
         decisions = _given_up(before.job, awaited, now_ms, *why)
-    open_ = tuple((e.id, JOB_CANCELLED) for e in before.open if e.cancel is None or e.cancel in ASKED_BACK_REASONS)
-    return Change(job=job, fire=fire, decisions=decisions, cancel=open_, audit=audit)
+    open_ = before.open_in(Scope.OPEN)
+    cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.cancel is None or e.cancel in ASKED_BACK_REASONS)
+    return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 
 def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:
     """Run it now, besides its schedule."""
     _refuse_if_cancelled(before.job)
     job = before.job
-    new = execution_id(job.id, now_ms, discriminator("trigger", key))
     start, cancel = _overlap(before)
     if start is Start.SKIP:
-        raise Conflict(
-            f"overlap is {job.spec.overlap} and an execution of this job is open", openExecutions=len(before.open)
-        )
-    others = tuple((e.id, f"overlap {job.spec.overlap}") for e in before.open if cancel and not e.buffered)
-    execution = NewExecution(new, now_ms, now_ms, Cause.TRIGGER, buffered=start is Start.BUFFER)
+        raise Conflict(f"overlap is {job.spec.overlap} and an execution of this job is open")
+    open_ = before.open_in(Scope.UNBUFFERED) if cancel else ()
+    others = tuple((e.id, f"overlap {job.spec.overlap}") for e in open_)
+    execution = NewExecution(
+        id_of_trigger(job.id, key, now_ms), now_ms, now_ms, Cause.TRIGGER, buffered=start is Start.BUFFER
+    )
     return Change(executions=(execution,), cancel=others, audit=audit)
 
 
+def id_of_trigger(job_id: JobId, key: str, now_ms: int) -> ExecutionId:
+    return execution_id(job_id, now_ms, discriminator("trigger", key))
+
+
 def _overlap(before: Snapshot) -> tuple[Start, bool]:
-    open_ = before.open
-    return decide_overlap(before.job.spec.overlap, len(open_), sum(bool(e.buffered) for e in open_))
+    return decide_overlap(before.job.spec.overlap, before.has_open, before.has_buffered)
 
 
 def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, audit: AuditEntry | None) -> Change:
@@ -255,18 +258,18 @@ def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, 
     tag = discriminator("backfill", backfill_id)
     # One after the other unless the job allows overlap: a backfill is never skipped.
     serial = before.job.spec.overlap is not Overlap.ALLOW
-    known = {e.id for e in before.executions}
-    made: list[NewExecution] = []
-    for time in times:
-        new = execution_id(before.job.id, time, tag)
-        if new not in known:
-            waits = serial and (bool(made) or bool(before.open))
-            made.append(NewExecution(new, time, now_ms, Cause.BACKFILL, buffered=waits))
+    wanted = {execution_id(before.job.id, time, tag): time for time in times}
+    existing = before.existing(list(wanted))
+    missing = [(new, time) for new, time in wanted.items() if new not in existing]
+    made = [
+        NewExecution(new, time, now_ms, Cause.BACKFILL, buffered=serial and (place > 0 or before.has_open))
+        for place, (new, time) in enumerate(missing)
+    ]
     return Change(executions=tuple(made), audit=audit)
 
 
 def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audit: AuditEntry) -> Change:
-    row = next((e for e in before.executions if e.id == execution), None)
+    row = before.find(execution)
     if row is None or row.state not in (State.PENDING, State.RUNNING):
         state = row.state.name if row else "ended"
         raise Conflict(f"the execution is {state} already", state=state)
@@ -277,9 +280,13 @@ def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry
     """A dead letter is tried again as a new execution of the same occurrence."""
     _refuse_if_cancelled(before.job)
     start, _ = _overlap(before)
-    new = execution_id(dead.job_id, dead.nominal_ms, discriminator("retry", dead.id))
+    new = id_of_retry(dead)
     execution = NewExecution(new, dead.nominal_ms, now_ms, Cause.RETRY_OF, start is not Start.NOW, dead.id)
     return Change(executions=(execution,), dead=((dead.id, new),), audit=audit)
+
+
+def id_of_retry(dead: Execution) -> ExecutionId:
+    return execution_id(dead.job_id, dead.nominal_ms, discriminator("retry", dead.id))
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -304,7 +311,7 @@ def run_again(before: Snapshot, wanted: Sequence[Again], now_ms: int, audit: Aud
             each.was.nominal_ms,
             now_ms,
             Cause.RETRY_OF,
-            buffered=serial and bool(place or before.open),
+            buffered=serial and (place > 0 or before.has_open),
             retry_of=each.was.id,
             revision=each.revision,
         )
@@ -327,7 +334,7 @@ def _moment(job: Job, now_ms: int) -> int:
 
 
 def _completed(before: Snapshot) -> bool:
-    return (before.fire is None or before.fire.due_ms is None) and not before.open
+    return (before.fire is None or before.fire.due_ms is None) and not before.has_open
 
 
 def _refuse_if_cancelled(job: Job) -> None:

@@ -66,7 +66,8 @@ class Books:
         heads: dict[tuple[str, str], str] | None = None,
         kept: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`open_`: all open executions of each job whose overlap may matter, oldest first; `paused`: which jobs are, of those
+        """`open_`: of each job whose overlap may matter the first open executions, one more of those whose turn it is than the
+        decision may end, and one that is buffered; `paused`: which jobs are, of those
         that something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`; `heads`: the key of the
         first fire of each line, by (tenant, line); `kept`: which slots waiting executions have kept."""
         self.open: dict[JobId, list[Execution]] = {}

@@ -6,24 +6,40 @@ import msgspec
 
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, watch_of
+from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
 from noonday.model.job import Job, JobState, Overlap
 from noonday.model.slots import of_line
-from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Snapshot
+from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Scope, Snapshot
+
+LOOKS = 16
+"""How often a decision may ask for more. Each time it looks up four times as many of its times as before."""
+
+
+def too_many_looks(job: Job) -> StoreUnavailable:
+    return StoreUnavailable(f"gave up on job {job.id} after {LOOKS} looks at its executions; retry")
+
+
+def require_what_changes(before: Snapshot, change: Change) -> None:
+    """Raises Unread if a change is about executions that its snapshot does not have."""
+    before.require(change.named)
+    if change.job and change.job.spec.overlap is Overlap.ALLOW and before.job.spec.overlap is not Overlap.ALLOW:
+        # Nothing waits for another any more.
+        before.open_in(Scope.OPEN)
 
 
 class Edit:
     """A change of one job, worked out. What belongs to the job's own row is `job`; the rest is in the ledger."""
 
-    def __init__(self, before: Snapshot, change: Change, existing: set[str]) -> None:
+    def __init__(self, before: Snapshot, change: Change, existing: set[ExecutionId]) -> None:
         """`existing`: which of the executions to be made exist already."""
         self.before = before
         self.change = change
         self.job = change.job or before.job
         paused = [self.job.id] if self.job.state is JobState.PAUSED else []
-        self.ledger = Ledger(Books(open_=before.open, paused=paused), _moment(before, change))
+        self.ledger = Ledger(Books(open_=before.known_open, paused=paused), _moment(before, change))
         self._existing = existing
         self._rows = {e.id: e for e in before.executions}
         self._leave_lines()
@@ -63,7 +79,7 @@ class Edit:
         """What waits keeps the slot of a line only as long as its job is in that line, and not paused."""
         line = self.job.spec.line
         stays = (of_line(line),) if line and self.job.state is not JobState.PAUSED else ()
-        for row in self.before.open:
+        for row in self.before.known_open:
             if row.fired_ms is None and row.slots and row.slots != stays:
                 watch = row.watch | watch_of(self.job.spec)
                 now = self._rows[row.id] = msgspec.structs.replace(row, slots=(), watch=watch)

@@ -1,5 +1,6 @@
 """What outcomes do to executions."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -7,7 +8,17 @@ import msgspec
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.model.alert import NOTICES_POOL, AlertKind
-from noonday.model.execution import ASKED_BACK_REASONS, FINAL, GONE, Outcome, State, Verdict, is_cancel, judge
+from noonday.model.execution import (
+    ASKED_BACK_REASONS,
+    FINAL,
+    GONE,
+    WATCH_OVERLAP,
+    Outcome,
+    State,
+    Verdict,
+    is_cancel,
+    judge,
+)
 from noonday.model.firing import still_wanted
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
@@ -54,6 +65,13 @@ class Settlement:
     def watched(self) -> list[tuple[str, JobId]]:
         """(tenant, job) of those that others may wait for."""
         return sorted({(e.tenant, e.job_id) for e, _, _ in self.cases if e.watch})
+
+    @property
+    def turns(self) -> dict[JobId, int]:
+        """Jobs that do not allow overlap, and how many of their open executions to read: one more than may end here tells
+        whether another is open."""
+        cases = Counter(e.job_id for e, _, _ in self.cases if e.watch & WATCH_OVERLAP)
+        return {job: count + 1 for job, count in cases.items()}
 
     def settle(self, books: Books, now_ms: int) -> tuple[Ledger, Settled]:
         ledger = Ledger(books, now_ms)

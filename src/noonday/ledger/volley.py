@@ -1,7 +1,7 @@
 """What firing entries does: executions, decisions, the schedule moved on; or why an entry is held."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from sys import maxsize
 
 import msgspec
@@ -17,6 +17,7 @@ from noonday.model.slots import capped_by
 from noonday.ports.firing import Held, Shot
 from noonday.ports.jobs import Execution
 
+ALL = 2**31 - 1
 UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
 """Decisions that nobody has asked for."""
 
@@ -30,6 +31,12 @@ def is_plain(shot: Shot) -> bool:
 def is_careful(shot: Shot) -> bool:
     """What becomes of it depends on other executions, or on a concurrency key. (A cap may hold anything.)"""
     return not shot.entry.staged
+
+
+def turns_to_fire(limits: Mapping[JobId, Limit], jobs: Iterable[JobId]) -> dict[JobId, int]:
+    """How many of the open executions of some jobs to read, besides the first buffered one: any tells that one is open; all
+    are asked to end if the job says so."""
+    return {job: ALL if limits.get(job, NO_LIMIT).overlap == Overlap.CANCEL_OTHER else 1 for job in jobs}
 
 
 class Volley:
@@ -46,8 +53,8 @@ class Volley:
         self.fired: list[Shot] = []
         """Those that did something."""
         self._job_of = job_of
-        self._open = {job: len(rows) for job, rows in books.open.items()}
-        self._buffered = {job: sum(e.buffered for e in rows) for job, rows in books.open.items()}
+        self._has_open = {job for job, rows in books.open.items() if rows}
+        self._has_buffered = {job for job, rows in books.open.items() if any(e.buffered for e in rows)}
         self._others = {job: list(rows) for job, rows in books.open.items()}
         """What was open before, and not yet asked to end."""
         self._had_its_turn: set[JobId] = set()
@@ -127,7 +134,7 @@ class Volley:
         """Whether a fire is the first of its line, and would not wait behind another execution of its own job."""
         if limit.line is None:
             return True
-        waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and self._open.get(JobId(entry.key), 0)
+        waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
         if self.books.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
             return True
         self._hold(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
@@ -211,16 +218,17 @@ class Volley:
         )
         self.ledger.touched.add((entry.tenant, job_id))
         self.ledger.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
-        self._open[job_id] = self._open.get(job_id, 0) + 1
-        self._buffered[job_id] = self._buffered.get(job_id, 0) + (not now)
+        self._has_open.add(job_id)
         if now:
             self.members.append((execution, due_ms))
+        else:
+            self._has_buffered.add(job_id)
         return None
 
     def _overlap(self, job_id: JobId) -> Start:
         limit = self.books.limit_of(job_id)
         start, cancel = decide_overlap(
-            Overlap(limit.overlap or Overlap.ALLOW), self._open.get(job_id, 0), self._buffered.get(job_id, 0)
+            Overlap(limit.overlap or Overlap.ALLOW), job_id in self._has_open, job_id in self._has_buffered
         )
         if cancel:
             for other in self._others.pop(job_id, ()):

@@ -1,5 +1,6 @@
 """What a due point of the timeline turns into: which occurrences fire, which are decided against, and what comes next."""
 
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum, StrEnum
 
 import msgspec
@@ -171,14 +172,14 @@ class Start(StrEnum):
     SKIP = "SKIP"
 
 
-def decide_overlap(policy: Overlap, open_count: int, buffered_count: int) -> tuple[Start, bool]:
+def decide_overlap(policy: Overlap, has_open: bool, has_buffered: bool) -> tuple[Start, bool]:
     """Whether a new execution starts, waits or is skipped, and whether the open ones are asked to cancel."""
-    if policy is Overlap.ALLOW or open_count == 0:
+    if policy is Overlap.ALLOW or not has_open:
         return Start.NOW, False
     if policy is Overlap.SKIP:
         return Start.SKIP, False
     cancel = policy is Overlap.CANCEL_OTHER
-    if policy is not Overlap.BUFFER_ALL and buffered_count:
+    if policy is not Overlap.BUFFER_ALL and has_buffered:
         return Start.SKIP, cancel
     return Start.BUFFER, cancel
 
@@ -218,9 +219,20 @@ def fire_entry(job: Job, nominal_ms: int, partition: int) -> Entry:
     )
 
 
-def first_unfired(rule: Rule, job_id: JobId, from_ms: int, fired: set[ExecutionId]) -> int | None:
-    """The first nominal time at or after `from_ms` that has no execution yet."""
-    time = rule.next_after(from_ms - 1)
-    while time is not None and execution_id(job_id, time) in fired:
-        time = rule.next_after(time)
-    return time
+LOOK_UP, LOOK_UP_MOST = 1, 4_096
+"""How many times `first_unfired` looks up at once, first and at most."""
+
+
+def first_unfired(
+    rule: Rule, job_id: JobId, from_ms: int, existing: Callable[[Sequence[ExecutionId]], Collection[ExecutionId]]
+) -> int | None:
+    """The first nominal time at or after `from_ms` that has no execution yet. `existing` tells which of some exist."""
+    after_ms, count = from_ms - 1, LOOK_UP
+    while times := list(rule.take(after_ms, count)):
+        ids = [execution_id(job_id, time) for time in times]
+        fired = existing(ids)
+        for time, execution in zip(times, ids, strict=True):
+            if execution not in fired:
+                return time
+        after_ms, count = times[-1], min(4 * count, LOOK_UP_MOST)
+    return None

@@ -1,11 +1,12 @@
 """Jobs and what changes them: the intake's side of the store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
 
 import msgspec
 
-from noonday.model.execution import Cause, State
+from noonday.model.execution import OPEN, Cause, State
 from noonday.model.firing import Decision, Entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId
 from noonday.model.job import Job
@@ -68,16 +69,102 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
         return self.state is State.PENDING and self.fired_ms is not None
 
 
+class Scope(IntEnum):
+    """How many of a job's executions a snapshot has. Each scope includes the ones before it."""
+
+    NAMED = 0
+    """Those that were named, and the first few open ones: enough to tell whether any other is open, or buffered."""
+    UNBUFFERED = 1
+    """Every open execution that is not buffered."""
+    OPEN = 2
+    """Every open execution."""
+
+
+class Unread(Exception):
+    """A decision needs more than its snapshot has. The store reads that and decides again."""
+
+    def __init__(
+        self, *, scope: Scope = Scope.NAMED, ids: Sequence[ExecutionId] = (), exist: Sequence[ExecutionId] = ()
+    ):
+        """`ids`: executions to read; `exist`: executions of which only the existence matters."""
+        super().__init__(scope, ids, exist)
+        self.scope = scope
+        self.ids = tuple(ids)
+        self.exist = tuple(exist)
+
+
+class Read(msgspec.Struct, frozen=True):
+    """How much of a job's executions was read."""
+
+    scope: Scope = Scope.NAMED
+    ids: frozenset[ExecutionId] = frozenset()
+    looked_up: frozenset[ExecutionId] = frozenset()
+    """Executions whose existence was looked up."""
+    existing: frozenset[ExecutionId] = frozenset()
+    """Those of `looked_up` that exist."""
+
+    def with_existing(self, ids: Iterable[ExecutionId], existing: Iterable[ExecutionId]) -> "Read":
+        return msgspec.structs.replace(
+            self, looked_up=self.looked_up.union(ids), existing=self.existing.union(existing)
+        )
+
+    def reaching(self, scope: Scope, ids: Iterable[ExecutionId]) -> "Read":
+        return msgspec.structs.replace(self, scope=max(self.scope, scope), ids=self.ids.union(ids))
+
+
 class Snapshot(msgspec.Struct, frozen=True):
-    """A job under its lock: as it is, what it waits for, and its executions that are open or not older than asked for."""
+    """A job under its lock: as it is, what it waits for, and the executions that the decision asked for.
+
+    Without `read`, `executions` are all there are. With it, asking for more raises Unread.
+    """
 
     job: Job
     fire: Fire | None
-    executions: tuple[Execution, ...]
+    executions: tuple[Execution, ...] = ()
+    """In order of their ids."""
+    read: Read | None = None
 
     @property
-    def open(self) -> tuple[Execution, ...]:
-        return tuple(e for e in self.executions if e.state in (State.PENDING, State.RUNNING))
+    def has_open(self) -> bool:
+        return any(e.state in OPEN for e in self.executions)
+
+    @property
+    def has_buffered(self) -> bool:
+        return any(e.buffered for e in self.executions)
+
+    @property
+    def known_open(self) -> tuple[Execution, ...]:
+        """The open executions that were read: all of its scope, and one more than were named of those outside of it."""
+        return tuple(e for e in self.executions if e.state in OPEN)
+
+    def open_in(self, scope: Scope) -> tuple[Execution, ...]:
+        """Every open execution of a scope. Raises Unread."""
+        if self.read is not None and self.read.scope < scope:
+            raise Unread(scope=scope)
+        return tuple(e for e in self.known_open if scope is Scope.OPEN or not e.buffered)
+
+    def find(self, execution: ExecutionId) -> Execution | None:
+        """Raises Unread."""
+        self.require([execution])
+        return next((e for e in self.executions if e.id == execution), None)
+
+    def require(self, ids: Iterable[ExecutionId]) -> None:
+        """Raises Unread if one of these executions was not read."""
+        if self.read is None:
+            return
+        wanted = set(ids) - self.read.ids
+        if self.read.scope is not Scope.NAMED:
+            wanted -= {e.id for e in self.executions}
+        if wanted:
+            raise Unread(ids=sorted(wanted))
+
+    def existing(self, ids: Sequence[ExecutionId]) -> frozenset[ExecutionId]:
+        """Which of these executions exist. Raises Unread."""
+        if self.read is None:
+            return frozenset(e.id for e in self.executions).intersection(ids)
+        if unknown := [execution for execution in ids if execution not in self.read.looked_up]:
+            raise Unread(exist=unknown)
+        return self.read.existing.intersection(ids)
 
 
 class NewExecution(msgspec.Struct, frozen=True):
@@ -140,11 +227,22 @@ class Change(msgspec.Struct, frozen=True):
     """Dead letters dealt with: (execution, the one that retries it or None if archived)."""
     audit: AuditEntry | None = None
 
+    @property
+    def named(self) -> tuple[ExecutionId, ...]:
+        """Executions that exist and that this changes."""
+        return (
+            *(execution for execution, _ in self.cancel),
+            *self.rebase,
+            *self.hold,
+            *(execution for execution, _ in self.release),
+        )
+
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a change did: the snapshot after it, what to place on the hot index, which flags to raise."""
+    """What a change did, what to place on the hot index, which flags to raise."""
 
     after: Snapshot
+    """With the executions that were to be shown, and the first few open ones."""
     entries: tuple[Entry, ...]
     flags: tuple[tuple[str, ExecutionId, int, str], ...]
     """(pool, execution, dispatch, reason) of those handed out that are asked to end."""
@@ -189,13 +287,14 @@ class Jobs(ABC):
         job_id: JobId,
         decide: Decide,
         *,
-        since_ms: int,
+        show: Sequence[ExecutionId] = (),
         seal: Callable[[Applied], Receipt] | None = None,
     ) -> Applied:
         """Take a snapshot of the job under its lock, let `decide` choose, and apply the change. All in one transaction.
 
-        The snapshot has the open executions and those with a nominal time not before `since_ms`. `decide` is pure; what it
-        raises is raised here and nothing is changed. Raises NotFound.
+        The first snapshot has the executions `show` and the scope NAMED, so it costs the same whatever the job's history and
+        backlog. `decide` is pure. If it raises Unread, it is called again with a snapshot that has more; whatever else it
+        raises is raised here, and nothing is changed. Raises NotFound.
         """
 
     @abstractmethod

@@ -7,13 +7,14 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
-from noonday.drivers.postgres.ledger import payload_of
+from noonday.drivers.postgres.ledger import payload_of, until_unchanged
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.editing import Edit, fire_columns
+from noonday.ledger.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
 from noonday.ledger.ledger import as_json, watch_of
 from noonday.model.errors import Conflict, NotFound
+from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import LANES
-from noonday.model.ids import JobId, TenantId, is_id
+from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job, JobState
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import (
@@ -24,10 +25,12 @@ from noonday.ports.jobs import (
     Execution,
     Fire,
     Jobs,
-    NewExecution,
     NewJob,
+    Read,
     Receipt,
+    Scope,
     Snapshot,
+    Unread,
     Upsert,
 )
 
@@ -44,7 +47,7 @@ FIRE_COLUMNS = (
 MANY = 100
 """From so many on, COPY is worth its two more round trips: it costs a third."""
 _spec = msgspec.json.Encoder().encode
-_snapshot = StoredDecoder(tuple[Job, Fire | None, tuple[Execution, ...]])
+_found = StoredDecoder(tuple[Job, Fire | None, tuple[Execution, ...]])
 
 
 class PostgresJobs(Jobs):
@@ -59,10 +62,13 @@ class PostgresJobs(Jobs):
         audit: AuditEntry | None,
         seal: Callable[[Sequence[Applied | None]], Receipt] | None,
     ) -> list[Applied | None]:
+        async def attempt() -> list[Applied | None]:
+            async with self._database.transaction() as session:
+                return await _add(session, jobs, upsert, audit, seal)
+
         while True:
             try:
-                async with self._database.transaction() as session:
-                    return await _add(session, jobs, upsert, audit, seal)
+                return await until_unchanged(attempt)
             except asyncpg.UniqueViolationError as error:
                 if error.constraint_name != "jobs_unique_key":
                     raise
@@ -74,14 +80,17 @@ class PostgresJobs(Jobs):
         job_id: JobId,
         decide: Decide,
         *,
-        since_ms: int,
+        show: Sequence[ExecutionId] = (),
         seal: Callable[[Applied], Receipt] | None = None,
     ) -> Applied:
-        async with self._database.transaction() as session:
-            applied = await _edit(session, tenant, job_id, decide, since_ms)
-            if seal:
-                await keep_receipt(session, seal(applied))
-            return applied
+        async def attempt() -> Applied:
+            async with self._database.transaction() as session:
+                applied = await _edit(session, tenant, job_id, decide, show)
+                if seal:
+                    await keep_receipt(session, seal(applied))
+                return applied
+
+        return await until_unchanged(attempt)
 
     async def keep_receipt(self, receipt: Receipt) -> None:
         async with self._database.session() as session:
@@ -145,7 +154,7 @@ async def _without_taken_keys(
                 # The one that has the key may be an earlier one of this very call.
                 await insert_jobs(session, fresh)
                 fresh = []
-            answers[at] = await _edit(session, tenant, JobId(owner), _upserting(upsert, new.job), new.job.updated_ms)
+            answers[at] = await _edit(session, tenant, JobId(owner), _upserting(upsert, new.job), ())
     return fresh
 
 
@@ -153,42 +162,65 @@ def _upserting(upsert: Upsert, job: Job) -> Decide:
     return lambda before: upsert(before, job)
 
 
-async def _edit(session: Session, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
-    """Under the locks of the job, its rows on the timeline and its open executions, in this order."""
-    before = await _locked_snapshot(session, tenant, job_id, since_ms)
-    change = decide(before)
-    edit = Edit(before, change, await _existing(session, change.executions))
+async def _edit(
+    session: Session, tenant: TenantId, job_id: JobId, decide: Decide, show: Sequence[ExecutionId]
+) -> Applied:
+    """Under the locks of the job, its fire row, and the dispatch rows and executions that it reads, in this order."""
+    if not is_id(job_id) or await session.fetchval(SQL.lock_job, tenant, job_id) is None:
+        raise NotFound(f"no job {job_id}")
+    await session.fetchval(SQL.lock_rows, [job_id, *show])
+    before, change = await _decide(session, await _snapshot(session, tenant, job_id, Read(ids=frozenset(show))), decide)
+    edit = Edit(before, change, await _existing(session, [new.id for new in change.executions]))
     if change.job:
         await _set_job(session, edit)
     created: int = await session.fetchval(SQL.write_ledger, as_json(payload_of(edit.ledger)), edit.ledger.now_ms)
     await _finish(session, change, edit.ledger.now_ms)
-    after = await snapshot(session, tenant, job_id, since_ms)
+    after = await _snapshot(session, tenant, job_id, Read(ids=frozenset(show)))
     return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
 
 
-async def _locked_snapshot(session: Session, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
-    if not is_id(job_id):
-        raise NotFound(f"no job {job_id}")
-    if await session.fetchval(SQL.lock_job, tenant, job_id) is None:
-        raise NotFound(f"no job {job_id}")
-    await session.fetchval(SQL.lock_rest, job_id)
-    await session.fetchval(SQL.lock_dispatches, job_id)
-    return await snapshot(session, tenant, job_id, since_ms)
+async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
+    """Decide, and read on as long as the decision needs more."""
+    for _ in range(LOOKS):
+        try:
+            change = decide(before)
+            require_what_changes(before, change)
+        except Unread as unread:
+            before = await _read_on(session, before, unread)
+        else:
+            return before, change
+    raise too_many_looks(before.job)
 
 
-async def snapshot(session: Session, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
-    time = f"{max(0, since_ms):012x}"
-    oldest = f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
-    text = await session.fetchval(SQL.snapshot, tenant, job_id, oldest)
+async def _read_on(session: Session, before: Snapshot, unread: Unread) -> Snapshot:
+    job, read = before.job, before.read
+    assert read is not None
+    if unread.exist:
+        # Nobody can make or drop one under the lock of the job and its fire row.
+        existing = await _existing(session, unread.exist)
+        return msgspec.structs.replace(before, read=read.with_existing(unread.exist, existing))
+    rows = await session.fetch(_ids_in(unread.scope, job), job.id) if unread.scope else []
+    ids = {ExecutionId(row[0]) for row in rows}.union(unread.ids)
+    await session.fetchval(SQL.lock_rows, list(ids))
+    return await _snapshot(session, job.tenant, job.id, read.reaching(unread.scope, ids))
+
+
+def _ids_in(scope: Scope, job: Job) -> str:
+    """A job that allows overlap buffers nothing."""
+    return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
+
+
+async def _snapshot(session: Session, tenant: TenantId, job_id: JobId, read: Read) -> Snapshot:
+    text = await session.fetchval(SQL.snapshot, tenant, job_id, list(read.ids), len(read.ids) + 1)
     if text is None:
         raise NotFound(f"no job {job_id}")
-    return Snapshot(*_snapshot.decode(text))
+    return Snapshot(*_found.decode(text), read)
 
 
-async def _existing(session: Session, wanted: Sequence[NewExecution]) -> set[str]:
+async def _existing(session: Session, wanted: Sequence[ExecutionId]) -> set[ExecutionId]:
     if not wanted:
         return set()
-    return {row[0] for row in await session.fetch(SQL.existing, [new.id for new in wanted])}
+    return {ExecutionId(row[0]) for row in await session.fetch(SQL.existing, wanted)}
 
 
 async def _set_job(session: Session, edit: Edit) -> None:

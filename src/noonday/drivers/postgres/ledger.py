@@ -60,6 +60,7 @@ def versioned(text: str) -> list[Versioned]:
 async def books_for(database: Database, settlement: Settlement) -> tuple[Books, list[Touched]]:
     """What a settlement looks at, and the jobs by which it decides, as they were touched."""
     failed, asked_back, decided_by = settlement.failed, settlement.asked_back, settlement.decided_by
+    turns = settlement.turns
     if not (failed or decided_by):
         return Books(), []
     text = await database.value(
@@ -69,7 +70,8 @@ async def books_for(database: Database, settlement: Settlement) -> tuple[Books, 
         [job for _, job in asked_back],
         [tenant for tenant, _ in decided_by],
         [job for _, job in decided_by],
-        [job for _, job in settlement.watched],
+        list(turns),
+        list(turns.values()),
     )
     touched, open_, said, jobs = _books.decode(text)
     policies = {execution: each.policy for execution, each in said}

@@ -19,7 +19,7 @@ from noonday.ledger.editing import fire_columns
 from noonday.ledger.ledger import as_json
 from noonday.ledger.settling import sort_out
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
-from noonday.model.ids import JobId, TenantId
+from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
 from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
@@ -69,7 +69,7 @@ class CallersJobs(Jobs):
         job_id: JobId,
         decide: Decide,
         *,
-        since_ms: int,
+        show: Sequence[ExecutionId] = (),
         seal: Callable[[Applied], Receipt] | None = None,
     ) -> Applied:
         raise _only_adds()

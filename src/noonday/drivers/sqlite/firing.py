@@ -13,10 +13,10 @@ from noonday.drivers.sqlite.ledger import (
     executions_of,
     heads_of,
     limits_of,
-    open_executions,
     rows_of,
     settle,
     slots_used,
+    turns_of,
     write,
 )
 from noonday.drivers.sqlite.queries import load
@@ -25,7 +25,7 @@ from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.ledger.plans import read_plans
 from noonday.ledger.replanning import may_have_fired, replan
 from noonday.ledger.settling import found
-from noonday.ledger.volley import Volley, is_careful, is_plain
+from noonday.ledger.volley import Volley, is_careful, is_plain, turns_to_fire
 from noonday.model.execution import Outcome, State
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
@@ -230,7 +230,7 @@ class _Fire:
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
         lines = {(tenant, line) for tenant, job in jobs if job in limits and (line := limits[job].line)}
         books = Books(
-            open_=open_executions(self.conn, sorted(job for _, job in fires)),
+            open_=turns_of(self.conn, turns_to_fire(limits, (job for _, job in fires))),
             used=self.used | slots_used(self.conn, slots) if slots else self.used,
             caps=self.caps,
             limits=limits,

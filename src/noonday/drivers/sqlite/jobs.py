@@ -10,23 +10,27 @@ import msgspec
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.ledger import executions_of, insert_many, rows_of, write
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.editing import Edit, fire_columns
+from noonday.ledger.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
 from noonday.ledger.ledger import as_json, watch_of
 from noonday.model.errors import Conflict, NotFound
+from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import LANES
-from noonday.model.ids import JobId, TenantId
+from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job, JobState
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import (
     Applied,
     AuditEntry,
+    Change,
     Decide,
     Fire,
     Jobs,
-    NewExecution,
     NewJob,
+    Read,
     Receipt,
+    Scope,
     Snapshot,
+    Unread,
     Upsert,
 )
 
@@ -56,11 +60,11 @@ class SqliteJobs(Jobs):
         job_id: JobId,
         decide: Decide,
         *,
-        since_ms: int,
+        show: Sequence[ExecutionId] = (),
         seal: Callable[[Applied], Receipt] | None = None,
     ) -> Applied:
         def work(conn: sqlite3.Connection) -> Applied:
-            applied = _edit(conn, tenant, job_id, decide, since_ms)
+            applied = _edit(conn, tenant, job_id, decide, show)
             if seal:
                 keep_receipt(conn, seal(applied))
             return applied
@@ -118,14 +122,15 @@ def _without_taken_keys(
                 # The one that has the key may be an earlier one of this very call.
                 _insert(conn, fresh)
                 fresh = []
-            answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), new.job.updated_ms)  # type: ignore[misc]
+            answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), ())  # type: ignore[misc]
     return fresh
 
 
-def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, since_ms: int) -> Applied:
-    before = snapshot(conn, tenant, job_id, since_ms)
-    change = decide(before)
-    edit = Edit(before, change, _existing(conn, change.executions))
+def _edit(
+    conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, show: Sequence[ExecutionId]
+) -> Applied:
+    before, change = _decide(conn, _snapshot(conn, tenant, job_id, Read(ids=frozenset(show))), decide)
+    edit = Edit(before, change, _existing(conn, [new.id for new in change.executions]))
     if change.job:
         _set_job(conn, edit)
     created = write(conn, edit.ledger)
@@ -133,7 +138,7 @@ def _edit(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Dec
         conn.execute(SQL.resolve_dead, (as_json(change.dead), edit.ledger.now_ms))
     if change.audit:
         add_audit(conn, change.audit)
-    after = snapshot(conn, tenant, job_id, since_ms)
+    after = _snapshot(conn, tenant, job_id, Read(ids=frozenset(show)))
     return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
 
 
@@ -147,20 +152,46 @@ def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
         conn.execute(SQL.watch_open, (edit.watch_more, job.id))
 
 
-def _existing(conn: sqlite3.Connection, wanted: Sequence[NewExecution]) -> set[str]:
+def _existing(conn: sqlite3.Connection, wanted: Sequence[ExecutionId]) -> set[ExecutionId]:
     if not wanted:
         return set()
-    return {row[0] for row in rows_of(conn, SQL.existing, as_json([new.id for new in wanted]))}
+    return {ExecutionId(row[0]) for row in rows_of(conn, SQL.existing, as_json(wanted))}
 
 
-def snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, since_ms: int) -> Snapshot:
+def _decide(conn: sqlite3.Connection, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
+    """Decide, and read on as long as the decision needs more."""
+    for _ in range(LOOKS):
+        try:
+            change = decide(before)
+            require_what_changes(before, change)
+        except Unread as unread:
+            before = _read_on(conn, before, unread)
+        else:
+            return before, change
+    raise too_many_looks(before.job)
+
+
+def _read_on(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Snapshot:
+    job, read = before.job, before.read
+    assert read is not None
+    if unread.exist:
+        return msgspec.structs.replace(before, read=read.with_existing(unread.exist, _existing(conn, unread.exist)))
+    ids = {ExecutionId(row[0]) for row in rows_of(conn, _ids_in(unread.scope, job), job.id)} if unread.scope else set()
+    return _snapshot(conn, job.tenant, job.id, read.reaching(unread.scope, ids.union(unread.ids)))
+
+
+def _ids_in(scope: Scope, job: Job) -> str:
+    """A job that allows overlap buffers nothing."""
+    return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
+
+
+def _snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, read: Read) -> Snapshot:
     row = conn.execute(SQL.job, (tenant, job_id)).fetchone()
     if row is None:
         raise NotFound(f"no job {job_id}")
     fire = conn.execute(SQL.fire, (job_id,)).fetchone()
-    time = f"{max(0, since_ms):012x}"
-    executions = executions_of(conn, SQL.executions, job_id, f"{time[:8]}-{time[8:]}")
-    return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions))
+    executions = executions_of(conn, SQL.executions, job_id, as_json(sorted(read.ids)), len(read.ids) + 1)
+    return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions), read)
 
 
 def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:

@@ -68,22 +68,28 @@ def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Set
 
 
 def _books_for(conn: sqlite3.Connection, settlement: Settlement) -> Books:
-    failed, asked_back, watched = settlement.failed, settlement.asked_back, settlement.watched
+    failed, asked_back = settlement.failed, settlement.asked_back
     said = _said.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
     jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(asked_back))) if asked_back else []
     decided_by = settlement.decided_by
     paused = rows_of(conn, SQL.paused, as_json(decided_by)) if decided_by else []
     return Books(
-        open_=open_executions(conn, [job for _, job in watched]),
+        open_=turns_of(conn, settlement.turns),
         policies={execution: each.policy for execution, each in said},
         jobs=jobs,
         paused=[JobId(job) for (job,) in paused],
     )
 
 
-def open_executions(conn: sqlite3.Connection, jobs: Sequence[JobId]) -> list[Execution]:
-    """All open executions of some jobs, oldest first."""
-    return executions_of(conn, SQL.open_of_jobs, as_json(jobs)) if jobs else []
+def turns_of(conn: sqlite3.Connection, jobs: Mapping[JobId, int]) -> list[Execution]:
+    """The first open executions of some jobs, so many of each, and the first buffered one."""
+    return [
+        execution
+        for most in sorted(set(jobs.values()))
+        for execution in executions_of(
+            conn, SQL.turns_of_jobs, as_json(sorted(job for job, count in jobs.items() if count == most)), most
+        )
+    ]
 
 
 def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict[JobId, Limit]:

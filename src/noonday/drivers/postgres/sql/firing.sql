@@ -175,7 +175,9 @@ SELECT jsonb_build_array(
     (SELECT coalesce(jsonb_agg(jsonb_build_array(tenant, id, touched, jsonb_build_array(overlap, key, most, ordered))), '[]')
      FROM named),
     (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
-     FROM unnest($2::uuid[]) f (id) JOIN executions x ON x.job_id = f.id AND x.state < 2),
+     FROM (SELECT DISTINCT n.id, n.overlap FROM named n JOIN unnest($2::uuid[]) f (id) ON f.id = n.id) n
+          CROSS JOIN LATERAL turns_of(n.id, CASE WHEN n.overlap = 'CANCEL_OTHER' THEN 2147483647 ELSE 1 END, 1) turn
+          JOIN executions x ON x.id = turn),
     (SELECT coalesce(jsonb_agg(jsonb_build_array(s.tenant, s.key, s.used)), '[]')
      FROM (SELECT DISTINCT tenant, CASE WHEN ordered THEN 'line/' ELSE 'key/' END || key AS key FROM named WHERE key IS NOT NULL) n
           JOIN slots s ON s.tenant = n.tenant AND s.key = n.key),

@@ -38,30 +38,30 @@ SELECT j.unique_key, j.id::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j
 -- Whoever has the job's row decides about the job.
 SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2::uuid FOR UPDATE;
 
--- name: lock_rest
--- Then its rows on the timeline and its open executions, so that nobody fires or settles them in the meantime.
-WITH fire AS (
-    SELECT 1 FROM timeline WHERE key = $1::uuid FOR UPDATE
-), open AS (
-    SELECT id FROM executions WHERE job_id = $1::uuid AND state < 2 ORDER BY id FOR UPDATE
-)
-SELECT (SELECT count(*) FROM fire) + (SELECT count(*) FROM open);
+-- name: lock_rows
+-- Then its fire row, the dispatch rows of some executions and these executions: nobody fires or settles them meanwhile.
+SELECT lock_rows($1::uuid[]);
 
--- name: lock_dispatches
--- The dispatch rows of the job's open executions.
-SELECT count(*) FROM (
-    SELECT 1 FROM timeline t WHERE t.key IN (SELECT id FROM executions WHERE job_id = $1::uuid AND state < 2)
-    ORDER BY t.key FOR UPDATE) locked;
+-- name: open_ids
+-- All open executions of a job.
+SELECT id::text FROM executions WHERE job_id = $1::uuid AND state < 2;
+
+-- name: unbuffered_ids
+-- All open executions of a job that does not allow overlap, but for those that are buffered.
+SELECT id::text FROM executions WHERE job_id = $1::uuid AND buffered = 0 AND state < 2 AND watch & 1 = 1;
 
 -- name: snapshot
--- A job as it is, what it waits for, and its executions that are open or not older than asked for.
+-- A job as it is, what it waits for, some of its executions, and the first few open ones, so many of each kind.
 SELECT jsonb_build_array(
     job_json(j, true),
     (SELECT jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
     (SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) || jsonb_build_array(t.nominal_ms) ORDER BY x.id), '[]')
-     FROM executions x LEFT JOIN timeline t ON t.key = x.id
-     WHERE x.id IN (SELECT id FROM executions WHERE job_id = j.id AND state < 2
-                    UNION SELECT id FROM executions WHERE job_id = j.id AND id >= $3::uuid))
+     FROM (SELECT unnest($3::uuid[]) AS id
+           UNION
+           (SELECT id FROM executions WHERE job_id = j.id AND state < 2 ORDER BY job_id, fired_ms LIMIT 1)
+           UNION
+           SELECT turns_of(j.id, $4, $4)) e
+          JOIN executions x ON x.id = e.id AND x.job_id = j.id LEFT JOIN timeline t ON t.key = x.id)
 )::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 

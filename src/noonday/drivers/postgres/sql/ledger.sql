@@ -1,11 +1,12 @@
 -- name: books
--- What a settlement looks at: how often the jobs that decide were touched, and whether they are paused; the open executions of
--- watched jobs; who says how failures are retried; jobs under which what was asked back goes on.
+-- What a settlement looks at: how often the jobs that decide were touched, and whether they are paused; the first open executions
+-- of jobs that do not allow overlap; who says how failures are retried; jobs under which what was asked back goes on.
 SELECT jsonb_build_array(
     (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched, j.state = 1)), '[]')
      FROM unnest($4::text[], $5::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id),
     (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
-     FROM unnest($6::uuid[]) e (id) JOIN executions x ON x.job_id = e.id AND x.state < 2),
+     FROM unnest($6::uuid[], $7::bigint[]) e (id, most) CROSS JOIN LATERAL turns_of(e.id, e.most, 1) turn
+          JOIN executions x ON x.id = turn),
     (SELECT coalesce(jsonb_agg(jsonb_build_array(x.id, jsonb_build_array(
                 CASE WHEN j.revision = x.revision THEN j.spec::jsonb
                      ELSE (SELECT r.spec::jsonb FROM revisions r WHERE r.job_id = x.job_id AND r.revision = x.revision)

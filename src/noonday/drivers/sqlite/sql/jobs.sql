@@ -42,16 +42,32 @@ FROM jobs WHERE tenant = ?1 AND id = ?2;
 -- What a job waits for.
 SELECT json_array(nominal_ms, due_ms, runs_left) FROM timeline WHERE key = ?1;
 
+-- name: open_ids
+-- All open executions of a job.
+SELECT json_group_array(json_array(id)) FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2;
+
+-- name: unbuffered_ids
+-- All open executions of a job that does not allow overlap, but for those that are buffered.
+SELECT json_group_array(json_array(id)) FROM executions INDEXED BY executions_turns
+WHERE job_id = ?1 AND buffered = 0 AND state < 2 AND watch & 1 = 1;
+
 -- name: executions
--- Executions of a job that are open, or not older than asked for.
+-- Some executions of a job, and the first few open ones, so many of each kind.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
                                    x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL,
                                    x.retry_of, '', t.nominal_ms))
-FROM (SELECT * FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2
+FROM (SELECT value AS id FROM json_each(?2)
       UNION
-      SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2
-      ORDER BY id) x LEFT JOIN timeline t ON t.key = x.id;
+      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2 LIMIT 1)
+      UNION
+      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                     WHERE job_id = ?1 AND buffered = 0 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?3)
+      UNION
+      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                     WHERE job_id = ?1 AND buffered = 1 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?3)
+      ORDER BY id) e
+     CROSS JOIN executions x ON x.job_id = ?1 AND x.id = e.id LEFT JOIN timeline t ON t.key = x.id;
 
 -- name: existing
 -- Which of some executions exist.

@@ -61,12 +61,20 @@ ON CONFLICT (execution_id) DO NOTHING;
 INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, ?2 FROM json_each(?1) e;
 
--- name: open_of_jobs
--- Open executions of some jobs, oldest first.
+-- name: turns_of_jobs
+-- The first open executions of some jobs that do not allow overlap, so many of each: those whose turn it is, and the first one
+-- that is buffered.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel))
-FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x INDEXED BY executions_open ON x.job_id = e.value AND x.state < 2
+FROM (SELECT x.* FROM json_each(?1) e CROSS JOIN executions x ON x.job_id = e.value AND x.id IN
+          (SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                          WHERE job_id = e.value AND buffered = 0 AND state < 2 AND watch & 1 = 1
+                          ORDER BY id LIMIT ?2)
+           UNION ALL
+           SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                          WHERE job_id = e.value AND buffered = 1 AND state < 2 AND watch & 1 = 1
+                          ORDER BY id LIMIT 1))
       ORDER BY x.id);
 
 -- name: change_slots
