@@ -16,6 +16,7 @@ from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.job import Concurrency, Target
 from noonday.model.view import PoolSettings
+from noonday.ports.archive import Pause
 from noonday.ports.firing import Fired, Owner, Shot
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
@@ -255,3 +256,17 @@ async def test_one_shot_whose_overlap_is_unknown_gets_an_error_decision_alone(sc
     assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
     (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
     assert decision.outcome == "ERROR"
+
+
+async def test_pause_is_in_effect_before_the_next_look_at_the_settings(scheduler: Scheduler) -> None:
+    await scheduler.turn("tenants")
+    scheduler.firing.open()
+    await scheduler.store.archive.hold(Pause("POOL", POOL, scheduler.clock.now_ms(), "ann"), audit())
+    await scheduler.add_jobs(3)
+    await scheduler.place_again()
+    assert await scheduler.claim() == 3
+    await scheduler.dispatcher.land()
+    assert await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0) == []
+    assert await scheduler.claim() == 0, "the refused entries are claimed over and over"
+    await scheduler.store.archive.let_go("POOL", POOL, audit())
+    assert await scheduler.run_all() == 3

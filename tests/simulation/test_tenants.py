@@ -108,6 +108,21 @@ def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
     play(story)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
+def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
+    async def story(simulation: Simulation) -> None:
+        assert simulation.engine is not None
+        desk = simulation.engine.desk
+        await asyncio.sleep(5)
+        await desk.hold(USER, kind, name)
+        await create_due_together(simulation, 0, held=20)
+        await asyncio.sleep(30)
+        assert simulation.history.effects == []
+        await desk.let_go(USER, kind, name)
+
+    assert len(play(story).history.effects) == 20
+
+
 def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None

@@ -72,6 +72,8 @@ class Fired(msgspec.Struct, frozen=True):
     lost: tuple[int, ...] = ()
     """Partitions whose epoch is not the owner's any more: nothing of theirs was fired."""
     held: tuple[Held, ...] = ()
+    paused: int = 0
+    """Entries, among `entries`, of a tenant or pool that is paused."""
     decided: Mapping[str, int] = {}
     """How many occurrences were decided against, by outcome."""
 
@@ -111,8 +113,9 @@ class Firing(ABC):
         """Turn due entries into executions, all in one transaction.
 
         Checked for each: the partition's epoch; the row is still the one the entry names (compare and set); it is due by the
-        store's clock plus the lead. The schedule is advanced or its row taken off, executions are made PENDING with dispatch 1
-        (or the named dispatch handed out again), decisions written, overlap and keys decided, and the batch noted.
+        store's clock plus the lead; no pause that was stored before stops its tenant or pool. The schedule is advanced or its
+        row taken off, executions are made PENDING with dispatch 1 (or the named dispatch handed out again), decisions written,
+        overlap and keys decided, and the batch noted.
         """
 
     @abstractmethod

@@ -234,6 +234,10 @@ class Dispatcher:
                 self.on_published()
             self._to_seal += fired.batches
         finally:
+            if fired.paused:
+                # Before the entries are ready again: else they are claimed over and over until the next look at the settings.
+                with contextlib.suppress(StoreUnavailable):
+                    await self._allowances.run_once(self._clock.now_ms())
             # Also if the bus is away: what comes next is not of this batch, which stays unsealed.
             latest = self._clock.now_ms() + self._hint_ahead_ms
             await self._index.hint([e for e in fired.entries if e.due_ms <= latest and e not in self._in_flight])

@@ -30,6 +30,7 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
+from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
@@ -168,8 +169,9 @@ class _Fire:
         self._volley: Volley | None = None
         self._caps: dict[SlotKey, int] = {}
         self._used: dict[SlotKey, int] = {}
+        self._paused = 0
         self._left: list[Shot] = []
-        """Entries that were not fired: stale, not due yet, locked, or of a partition that is not ours."""
+        """Entries that were not fired: stale, not due yet, paused, locked, or of a partition that is not ours."""
 
     def apart_from_twins(self, shots: Sequence[Shot]) -> list[Shot]:
         """The first shot of each key. A second one may at most find out what the key has afterwards."""
@@ -299,6 +301,7 @@ class _Fire:
             refused=refused,
             lost=tuple(sorted(lost)),
             held=tuple(volley.held),
+            paused=self._paused,
             decided=dict(volley.decided),
         )
 
@@ -319,4 +322,7 @@ class _Fire:
                 continue
             refused += row[3] != entry.number or row[4] != entry.nominal_ms or (bool(entry.planned) and not shot.plan)
             present.append(Entry(*row))
+        if present:
+            pauses = {(kind, name) for kind, name in await self._database.fetch(SQL.pauses)}
+            self._paused = sum(is_paused(pauses, entry.tenant, entry.pool) for entry in present)
         return refused, present, lost

@@ -31,6 +31,7 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.job import Job
 from noonday.model.message import Dispatch
+from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
 from noonday.model.stored import StoredDecoder
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
@@ -125,6 +126,7 @@ class _Fire:
         self.present: list[Entry] = []
         """Rows of the timeline that are not those their entries name, or not due yet."""
         self.refused = 0
+        self.paused = 0
         self.dispatches: list[Dispatch] = []
         self.members: list[tuple[ExecutionId, int]] = []
         self.fired_plain: list[str] = []
@@ -136,6 +138,7 @@ class _Fire:
         epochs = _epochs(self.conn)
         lost = {p for p in {shot.entry.partition for shot in shots} if epochs[p] != self.owner.epochs.get(p)}
         owned = shots if not lost else [shot for shot in shots if shot.entry.partition not in lost]
+        owned = self._drop_paused(owned)
         self.used, self.caps = caps_of(self.conn, {(shot.entry.tenant, shot.entry.pool) for shot in owned})
         sound = self._drop_stale(self._fire_plain(owned))
         volley = self._volley_for([shot for shot in sound if is_careful(shot)])
@@ -143,6 +146,16 @@ class _Fire:
         volley.ledger.drop(self.fired_plain)
         write(self.conn, volley.ledger)
         return self._answer(volley, tuple(sorted(lost)))
+
+    def _drop_paused(self, shots: Sequence[Shot]) -> Sequence[Shot]:
+        pauses = {(kind, name) for kind, name in rows_of(self.conn, SQL.pauses)}
+        if not pauses:
+            return shots
+        paused = [shot for shot in shots if is_paused(pauses, shot.entry.tenant, shot.entry.pool)]
+        before = len(self.present)
+        self.present += [shot.entry for shot in self._drop_stale(paused)]
+        self.paused = len(self.present) - before
+        return [shot for shot in shots if not is_paused(pauses, shot.entry.tenant, shot.entry.pool)]
 
     def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
         """One-shots that nothing but a cap can stand in the way of are fired at once, if not one of them is stale. Answers the
@@ -256,6 +269,7 @@ class _Fire:
             refused=self.refused,
             lost=lost,
             held=tuple(volley.held),
+            paused=self.paused,
             decided=dict(volley.decided),
         )
 

@@ -49,7 +49,7 @@ FROM unnest($1::text[], $2::uuid[]) e (tenant, id)
 
 -- name: fire_plain
 -- One-shots that nothing can stand in the way of, all at once: those whose row is the one the entry names, that are due, whose
--- epoch is the owner's, and that nobody else has locked. Answers what workers need, in the order of the fields of a Dispatch,
+-- epoch is the owner's, that nothing pauses, and that nobody else has locked. Answers what workers need, in the order of the fields of a Dispatch,
 -- and the batch.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
@@ -62,6 +62,9 @@ WITH moment AS MATERIALIZED (
          JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
     WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms + 0 <= (SELECT ms FROM moment) + $4
           AND p.epoch = ($2::bigint[])[t.partition + 1]
+          AND NOT EXISTS (SELECT 1 FROM pauses WHERE kind = 'ALL')
+          AND t.pool <> ALL (ARRAY(SELECT name FROM pauses WHERE kind = 'POOL'))
+          AND t.tenant <> ALL (ARRAY(SELECT name FROM pauses WHERE kind = 'TENANT'))
     ORDER BY t.key
     FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
@@ -95,6 +98,9 @@ WITH moment AS MATERIALIZED (
          JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
     WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms + 0 <= (SELECT ms FROM moment) + $4
           AND p.epoch = ($2::bigint[])[t.partition + 1]
+          AND NOT EXISTS (SELECT 1 FROM pauses WHERE kind = 'ALL')
+          AND t.pool <> ALL (ARRAY(SELECT name FROM pauses WHERE kind = 'POOL'))
+          AND t.tenant <> ALL (ARRAY(SELECT name FROM pauses WHERE kind = 'TENANT'))
     ORDER BY t.key
     FOR UPDATE OF t SKIP LOCKED
 ), locked AS MATERIALIZED (
@@ -154,8 +160,12 @@ FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e
 WHERE s.cap IS NOT NULL;
 
 -- name: fire_planned
--- Entries that were planned: all of them, or none.
-SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb);
+-- Entries that were planned: all of them, or none. Those that are paused are refused first, by the same statement.
+SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::jsonb -> 'shots');
+
+-- name: pauses
+-- What is paused.
+SELECT kind, name FROM pauses;
 
 -- name: careful_books
 -- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots, and the

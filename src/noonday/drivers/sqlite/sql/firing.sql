@@ -10,6 +10,10 @@ SELECT json_group_array(json_array(partition, owner)) FROM partitions WHERE part
 -- The present epoch of every partition.
 SELECT json_group_array(json_array(partition, epoch)) FROM partitions;
 
+-- name: pauses
+-- What is paused.
+SELECT json_group_array(json_array(kind, name)) FROM pauses;
+
 -- name: walk
 -- Rows in order of time, from a mark on.
 SELECT json_group_array(json_array(due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned))
