@@ -1,6 +1,7 @@
 """A worker on a bus and signals in memory, whose clock the test owns and whose loops the test turns."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.model.execution import Outcome
-from noonday.model.message import Dispatch, Report
+from noonday.model.message import Beat, Dispatch, Report
 from noonday.ports.clock import Clock
+from noonday.runtime.clock import SystemClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Handler, Mode
@@ -58,6 +60,13 @@ class Rig:
         found = [each for each in batch.entries if isinstance(each, Report) and each.outcome != Outcome.STARTED]
         return [each for each in found if of is None or each.execution_id == of.execution_id]
 
+    async def beats(self) -> list[Beat]:
+        batch = await self.bus.read(0, 0, 100_000, 0)
+        return [each for each in batch.entries if isinstance(each, Beat)]
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
     async def ended(self, of: Dispatch) -> Report:
         """Turn until the run is reported, and answer the report."""
 
@@ -87,10 +96,16 @@ def handler(call: Callable[..., Any], mode: Mode, *, pool: str = POOL, **fields:
 
 @asynccontextmanager
 async def rig(
-    handlers: Sequence[Handler], *, clock: Clock | None = None, bus: MemoryBus | None = None, **options: Any
+    handlers: Sequence[Handler],
+    *,
+    release: threading.Event | None = None,
+    real_time: bool = False,
+    bus: MemoryBus | None = None,
+    **options: Any,
 ) -> AsyncIterator[Rig]:
-    """`options` are those of the worker; every pool has room for 10 runs unless they say otherwise."""
-    clock = clock or _clock()
+    """`options` are those of the worker; every pool has room for 10 runs unless they say otherwise. `release` is set at the
+    end: what handlers wait for that ignore everything else."""
+    clock = SystemClock() if real_time else _clock()
     bus, signals, metrics = bus or MemoryBus(clock), MemorySignals(), Metrics()
     thread = HandlerThread(asyncio.new_event_loop, "handlers")
     concurrency = options.pop("concurrency", dict.fromkeys((each.pool for each in handlers), 10))
@@ -113,6 +128,8 @@ async def rig(
     try:
         yield Rig(worker, bus, signals, clock, metrics)
     finally:
+        if release is not None:
+            release.set()
         worker.abandon()
         thread.close()
 

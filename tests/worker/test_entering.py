@@ -1,7 +1,6 @@
 """When a run begins: its clock starts when its handler is entered, and none is handed out that would have to wait."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,8 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open.set()
+def gate() -> Gate:
+    return Gate()
 
 
 def move(rig: Rig, seconds: float) -> None:
@@ -45,7 +42,7 @@ def move(rig: Rig, seconds: float) -> None:
 
 
 async def test_time_spent_waiting_for_a_thread_is_not_running_time(gate: Gate) -> None:
-    async with rig([handler(gate.hold, Mode.THREAD)], threads=1) as it:
+    async with rig([handler(gate.hold, Mode.THREAD)], release=gate.open, threads=1) as it:
         first = await it.publish("hold", timeout_sec=100)
         await it.until(lambda: gate.entered)
         second = await it.publish("hold", timeout_sec=4, heartbeat_timeout_sec=4)
@@ -81,7 +78,7 @@ async def test_time_spent_waiting_for_a_process_is_not_running_time(tmp_path: Pa
 
 async def test_a_run_that_waits_for_a_thread_stays_with_the_control_loop(gate: Gate) -> None:
     handlers = [handler(gate.hold, Mode.THREAD), handler(gate.step, Mode.ASYNC)]
-    async with rig(handlers, threads=2) as it:
+    async with rig(handlers, release=gate.open, threads=2) as it:
         held = [await it.publish("hold") for _ in range(5)]
         await it.until(lambda: len(gate.entered) == 2)
         await it.turn()
@@ -97,7 +94,7 @@ async def test_a_run_that_waits_for_a_thread_stays_with_the_control_loop(gate: G
 
 async def test_pools_that_share_the_threads_take_turns(gate: Gate) -> None:
     handlers = [handler(gate.hold, Mode.THREAD, pool="first"), handler(gate.hold, Mode.THREAD, pool="second")]
-    async with rig(handlers, threads=2) as it:
+    async with rig(handlers, release=gate.open, threads=2) as it:
         crowd = [(await it.publish("hold", pool="first")).execution_id for _ in range(8)]
         single = (await it.publish("hold", pool="second")).execution_id
         await it.until(lambda: len(gate.entered) == 2)
@@ -113,7 +110,7 @@ async def test_a_worker_announces_no_more_slots_than_it_has_threads_and_processe
         handler(gate.hold, Mode.THREAD, pool="both"),
         handler(gate.step, Mode.ASYNC, pool="both"),
     ]
-    async with rig(handlers, threads=3, processes=2) as it:
+    async with rig(handlers, release=gate.open, threads=3, processes=2) as it:
         assert it.worker.pools == {"threads": 3, "processes": 2, "both": 10}
 
 

@@ -60,6 +60,14 @@ class Metrics:
         self.busy_slots = Gauge(
             "noonday_busy_slots", "Handlers that this worker runs now.", ["pool"], registry=registry
         )
+        self.abandoned = Counter(
+            "noonday_runs_abandoned_total",
+            "Runs that ignored their end and were reported as ended nevertheless.",
+            registry=registry,
+        )
+        self.abandoned_now = Gauge(
+            "noonday_abandoned_runs", "Abandoned runs that go on in this worker.", registry=registry
+        )
         self.workers_lost = Counter(
             "noonday_workers_lost_total", "Workers judged lost while they ran something.", registry=registry
         )

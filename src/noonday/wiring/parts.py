@@ -338,6 +338,7 @@ def worker_of(
         beat_sec=worker.beat_sec,
         drain_sec=worker.drain_sec,
         cancel_grace_sec=worker.cancel_grace_sec,
+        max_abandoned=worker.max_abandoned,
         guarded_from=worker.guarded_from,
         result_limit=around.settings.limits.result_bytes,
         frozen_after_sec=frozen_after_sec,

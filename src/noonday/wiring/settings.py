@@ -132,12 +132,33 @@ class WorkerSettings(Role, frozen=True, kw_only=True):
         int, Meta(ge=0, le=1_000, description="Processes for handlers that ask for their own; 0 allows none.")
     ] = 2
     drain_sec: Annotated[
-        int, Meta(ge=0, le=86_400, description="How long running handlers may finish when the worker is stopped.")
-    ] = 30
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Time that running handlers have to finish when the process is stopped. With cancel_grace_sec and 2 s "
+            "more it has to fit into what the supervisor waits before it kills (Kubernetes: 30 s).",
+        ),
+    ] = 20
     beat_sec: Annotated[int, Meta(ge=1, le=3_600, description="How often a worker says that it is alive.")] = 10
     cancel_grace_sec: Annotated[
-        int, Meta(ge=0, le=86_400, description="How long a cancelled handler may take to stop before it is forced.")
-    ] = 10
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Time that a cancelled handler has to stop. A process is killed then; a thread or coroutine that goes on "
+            "is abandoned.",
+        ),
+    ] = 5
+    max_abandoned: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Abandoned runs that are replaced. With this many, the worker is not ready, and `noonday worker` starts "
+            "a successor.",
+        ),
+    ] = 8
     guarded_from: Annotated[
         int,
         Meta(

@@ -36,7 +36,7 @@ class Guard:
         """[calls, failures] since they were last told."""
         self._open: dict[str, float] = {}
         """Until when, by the monotonic clock; in the past: whoever comes has to ask."""
-        self._probing: dict[str, Run] = {}
+        self._probing: dict[str, Dispatch] = {}
         self._probed: dict[str, bool] = {}
         """What came of probes: whether they failed."""
         self._told_at = 0.0
@@ -79,7 +79,7 @@ class Guard:
             del self._open[name]
             return 0.0
         if answer == PROBE:
-            self._probing[name] = run
+            self._probing[name] = run.dispatch
             self._open[name] = self._clock.monotonic() + PROBE_SEC
             return 0.0
         self._open[name] = self._clock.monotonic() + answer / 1000
@@ -90,7 +90,7 @@ class Guard:
         name = name_of(run.dispatch)
         if run.dispatch.endpoint is None and not self._least_runs:
             return
-        is_probe = self._probing.get(name) is run
+        is_probe = self._probing.get(name) is run.dispatch
         if is_probe:
             del self._probing[name]
         if not run.started_ms or run.outcome not in _COUNTED:

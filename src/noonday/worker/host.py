@@ -20,10 +20,17 @@ _SLICE_SEC = 0.002
 """How long runs that never wait may keep the loop before others get a turn."""
 
 
+KILL_AFTER = 0.8
+"""A process that ignores its end is killed after this part of the grace: in the rest its worker sees it dead, and reports it."""
+
+END_SEC = 0.5
+"""How long a thread with a loop may take to end."""
+
+
 class Host:
     """Starts runs on its loop, at most so many of a pool at once, and says when they have ended.
 
-    `start` and `stop` may be called from another thread. `on_ended` is called on the loop.
+    `start`, `stop` and `abandon` may be called from another thread. `on_ended` is called on the loop.
     """
 
     def __init__(
@@ -48,19 +55,27 @@ class Host:
         self._waiting: dict[str, deque[Run]] = {pool: deque() for pool in concurrency}
         self._threads = Threads(threads) if threads else None
         self._processes = (
-            ProcessHost(processes, cancel_grace_sec=cancel_grace_sec, on_entered=self._enter) if processes else None
+            ProcessHost(processes, cancel_grace_sec=KILL_AFTER * cancel_grace_sec, on_entered=self._enter)
+            if processes
+            else None
         )
         self._result_limit = result_limit
         self._on_ended = on_ended
         self.stepping: tuple[Run, float] | None = None
         """Whose code runs on the loop at this moment, and since when. Read from other threads."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._abandoned: set[Run] = set()
+        """Those whose slots others may have."""
 
     def start(self, runs: Sequence[Run]) -> None:
         self._loop.call_soon_threadsafe(self._enqueue, runs)
 
     def stop(self, run: Run, reason: str) -> None:
         self._loop.call_soon_threadsafe(self._stop, run, reason)
+
+    def abandon(self, run: Run) -> None:
+        """Let another run have the slot, and the thread, of one that ignores its end."""
+        self._loop.call_soon_threadsafe(self._abandon, run)
 
     def close(self) -> None:
         if self._threads:
@@ -95,8 +110,8 @@ class Host:
         yield_at = self._clock.monotonic() + _SLICE_SEC
         while waiting and self._free[pool] > 0:
             run = waiting.popleft()
-            if run.stop is not None or run.is_too_old(self._clock.now_ms()):
-                run.turn_away(run.stop or INTERRUPTED)
+            if run.asked is not None or run.is_too_old(self._clock.now_ms()):
+                run.turn_away(run.asked or INTERRUPTED)
                 self._end(run)
                 continue
             self._free[pool] -= 1
@@ -104,7 +119,7 @@ class Host:
             if waits is not None:
                 self._fill(pool)
                 await self._see_through(run, waits)
-                self._free[pool] += 1
+                self._release(run)
                 self._end(run)
                 self._fill(pool)
                 return
@@ -113,6 +128,23 @@ class Host:
             if self._clock.monotonic() >= yield_at:
                 await asyncio.sleep(0)
                 yield_at = self._clock.monotonic() + _SLICE_SEC
+
+    def _abandon(self, run: Run) -> None:
+        if run.ended_ms or not run.started_ms:
+            return  # it has ended after all, or is turned away when its turn comes
+        self._abandoned.add(run)
+        if run.mode is Mode.THREAD and self._threads is not None:
+            self._threads.replace_one()
+        self._free[run.dispatch.pool] += 1
+        self._fill(run.dispatch.pool)
+
+    def _release(self, run: Run) -> None:
+        if run not in self._abandoned:
+            self._free[run.dispatch.pool] += 1
+            return
+        self._abandoned.discard(run)
+        if run.mode is Mode.THREAD and self._threads is not None:
+            self._threads.take_back_one()
 
     def _begin(self, run: Run) -> "Coroutine[Any, Any, Any] | _Suspended | None":
         """Enter the handler, or send it to where it is entered. Answers what is left to wait for, or None if the run has
@@ -209,7 +241,6 @@ class Host:
         """Ask a run to end. One that has not begun is turned away when its turn comes."""
         if run.stop is None and run.ended_ms == 0:
             run.stop = reason
-            run.stop_at = self._clock.monotonic()
             if run.context is not None:
                 run.context._cancel_reason = reason
             if run.task is not None:
@@ -266,7 +297,10 @@ class HandlerThread:
         self.loop.run_forever()
 
     def close(self) -> None:
+        """End the thread. One whose loop is blocked by a handler is left behind: it ends with the process."""
+        if self.loop.is_closed():
+            return
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=END_SEC)
         if not self._thread.is_alive():
             self.loop.close()

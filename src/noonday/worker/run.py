@@ -31,6 +31,8 @@ class Run:
     """From being taken to being reported."""
 
     __slots__ = (
+        "asked",
+        "asked_at",
         "beat_at",
         "begun_at",
         "claimed_at",
@@ -48,7 +50,6 @@ class Run:
         "span",
         "started_ms",
         "stop",
-        "stop_at",
         "stuck",
         "task",
         "timeout_sec",
@@ -76,9 +77,11 @@ class Run:
         self.told_start = False
         self.is_known = False
         """Its start is on the log."""
+        self.asked: str | None = None
+        """Why it was asked to end. Set by the control loop, which may be ahead of the loop that the run is on."""
+        self.asked_at = 0.0
         self.stop: str | None = None
-        """Why it was asked to end."""
-        self.stop_at = 0.0
+        """Why it was told to end. Set on the loop that the run is on."""
         self.stuck = False
         self.outcome = Outcome.SUCCEEDED
         self.failure: Failure | None = None
@@ -184,6 +187,24 @@ class Run:
         """About whoever was called: it succeeded, or failed because of them."""
         failed_there = self.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) and self.counts
         return self.started_ms > 0 and (self.outcome is Outcome.SUCCEEDED or failed_there)
+
+    def stand_in(self, now_ms: int) -> "Run":
+        """What is reported for a run that ignores its end: another value, because the run itself may still be written to, in
+        whatever thread it is."""
+        made = Run(self.dispatch, self.token, self.handler, self.completing)
+        made.context, made.span, made.timeout_sec = self.context, self.span, self.timeout_sec
+        made.started_ms, made.begun_at = self.started_ms, self.begun_at
+        made.told_start, made.is_known = self.told_start, self.is_known
+        made.asked = made.stop = self.asked or INTERRUPTED
+        made.ended_ms = now_ms
+        if made.stop in (TIMED_OUT, HEARTBEAT):
+            made._time_out()
+            assert made.failure is not None
+            message = f"{made.failure.message}; it ignores its cancellation and was abandoned: it may still be running"
+            made.failure = msgspec.structs.replace(made.failure, message=message)
+        else:
+            made._cancel()
+        return made
 
     def is_too_old(self, now_ms: int) -> bool:
         return now_ms - self.dispatch.fired_ms > START_WITHIN_MS

@@ -29,6 +29,17 @@ class Threads:
         self._waiting.put(call)
         return call
 
+    def replace_one(self) -> None:
+        """Allow one thread more: one of them may never come back."""
+        self._limit += 1
+
+    def take_back_one(self) -> None:
+        """One that was replaced has come back: there is one too many."""
+        self._limit -= 1
+        if self._count > self._limit:
+            self._count -= 1
+            self._waiting.put(None)
+
     def close(self) -> None:
         """No thread takes another call. Those that are under way go on to their end."""
         for _ in range(self._count):

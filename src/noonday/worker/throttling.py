@@ -18,7 +18,7 @@ SLACK_SEC = 10.0
 
 @dataclass(slots=True)
 class _Inside:
-    run: Run
+    dispatch: Dispatch
     """The last that came for this execution: the place is its own."""
     whom: str
     until: float
@@ -48,7 +48,7 @@ class Throttle:
         for run, knock, wait_ms in zip(asking, knocks, waits, strict=True):
             if wait_ms == GO:
                 until = self._clock.monotonic() + knock.lease_ms / 1000
-                self._inside[knock.execution] = _Inside(run, knock.whom, until)
+                self._inside[knock.execution] = _Inside(run.dispatch, knock.whom, until)
             else:
                 held[run] = failure_of_throttled(run.dispatch, wait_ms)
                 run.put_off(abs(wait_ms) / 1000, held[run])
@@ -57,7 +57,7 @@ class Throttle:
     def note(self, run: Run) -> None:
         """A run is over, whether it was made or not."""
         inside = self._inside.get(run.dispatch.execution_id)
-        if inside is None or inside.run is not run:
+        if inside is None or inside.dispatch is not run.dispatch:
             return
         del self._inside[run.dispatch.execution_id]
         if run.dispatch.limits and run.dispatch.limits.max_concurrency is not None:
@@ -80,7 +80,7 @@ class Throttle:
         inside = self._inside.get(run.dispatch.execution_id)
         if inside is None or inside.until < self._clock.monotonic():
             return False
-        inside.run = run
+        inside.dispatch = run.dispatch
         return True
 
     def _forget(self) -> None:

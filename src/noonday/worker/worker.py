@@ -27,8 +27,9 @@ from noonday.ports.completions import Completions
 from noonday.ports.signals import Signals, Taken
 from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import worth_saying
+from noonday.runtime.supervise import stop, worth_saying
 from noonday.runtime.tracing import Tracing
+from noonday.worker.abandoned import Abandoned
 from noonday.worker.completing import Completing
 from noonday.worker.guarding import Guard, failure_of_held
 from noonday.worker.handler import Handler, Mode
@@ -52,6 +53,11 @@ FULL_SEC = 0.005
 PARKED_SEC = 1.0
 """How often what is parked is tried again."""
 DEFAULT_TIMEOUT_SEC = 3600.0
+DEATH_SEC = 0.5
+"""How long it may take until a process that was killed is seen dead."""
+LAST_WORDS_SEC = 1.5
+"""How long a worker that stops tries to report, beyond the drain time and the grace."""
+CLOSING_SEC = 0.01
 Lane = tuple[str, Mode]
 """A pool, and where its handlers run."""
 
@@ -63,8 +69,10 @@ class WorkerOptions:
     threads: int = 32
     processes: int = 2
     beat_sec: float = 10.0
-    drain_sec: float = 30.0
-    cancel_grace_sec: float = 10.0
+    drain_sec: float = 20.0
+    cancel_grace_sec: float = 5.0
+    max_abandoned: int = 8
+    """How many runs that ignore their end are replaced by others."""
     result_limit: int = 65_536
     guarded_from: int = MIN_RUNS
     """How many runs of a handler a minute it takes before its retries wait, if more than half fail; 0 if they never do."""
@@ -124,6 +132,7 @@ class Worker:
         self._held = dict.fromkeys(options.concurrency, 0)
         """Taken and not yet reported, by pool."""
         self._active: dict[ExecutionId, Run] = {}
+        self._abandoned = Abandoned(options.max_abandoned)
         self._ended: deque[Run] = deque()
         self._ended_wake = asyncio.Event()
         self._reporting = asyncio.Lock()
@@ -154,28 +163,73 @@ class Worker:
         self._last_beat = self._last_round = self._clock.monotonic()
         for pool, slots in self._options.concurrency.items():
             self._metrics.watch_slots(pool, slots, partial(self._busy, pool))
+        self._metrics.abandoned_now.set_function(lambda: len(self._abandoned))
 
     def _busy(self, pool: str) -> int:
         return sum(
             run.dispatch.pool == pool and not run.ended_ms and bool(run.begun_at) for run in self._active.values()
         )
 
-    async def close(self) -> None:
-        """Finish what runs, within the drain time; return the rest without spending an attempt; say good-bye."""
+    async def close(self, drain_sec: float | None = None) -> None:
+        """Finish what runs, within the drain time; interrupt the rest, which costs it no attempt; say good-bye.
+
+        Returns within the drain time, the grace and LAST_WORDS_SEC, whatever is away and whatever goes on running. A run that
+        ignores its interruption is abandoned. If the bus does not take the last reports, the recorder finds this worker lost,
+        and its runs with it.
+        """
+        drain_sec = self._options.drain_sec if drain_sec is None else drain_sec
+        deadline = self._clock.monotonic() + drain_sec + self._options.cancel_grace_sec + LAST_WORDS_SEC
         self._taking = False
         self._hand_back_unstarted()
-        deadline = self._clock.monotonic() + self._options.drain_sec
-        while self._active and self._clock.monotonic() < deadline:
-            await self._pump()
-        for run in self._active.values():
-            self._host_of(run).stop(run, INTERRUPTED)
-        deadline = self._clock.monotonic() + self._options.cancel_grace_sec
-        while self._active and self._clock.monotonic() < deadline:
-            await self._pump()
+        over = asyncio.Event()
+        reporting = asyncio.create_task(self._report_until(over))
+        await self._see_all_end(drain_sec)
+        for run in list(self._active.values()):
+            self._ask_to_end(run, INTERRUPTED)
+        await self._see_all_end(self._options.cancel_grace_sec)
+        # Processes have been killed by now: seeing them dead takes a moment.
+        await self._see_all_end(DEATH_SEC, Mode.PROCESS)
+        for run in self._not_ended():
+            self._abandon(run)
+        over.set()
+        said = await self._within(deadline, self._say_good_bye())
+        await stop([reporting])
+        if not said:
+            log.warning(
+                "stopped without acknowledged reports",
+                worker=self.id,
+                runs=len(self._active) + len(self._ended),
+                note="the recorder marks this worker as lost, which uses up an attempt of each run it had started",
+            )
+        self.abandon()
+
+    async def _report_until(self, over: asyncio.Event) -> None:
+        while not over.is_set():
+            await self._report_ended()
+            await self._clock.sleep(CLOSING_SEC)
+
+    async def _see_all_end(self, seconds: float, mode: Mode | None = None) -> None:
+        """Wait until all runs (of a mode) have ended, whether that could be reported or not; for so long at most."""
+        deadline = self._clock.monotonic() + seconds
+        while self._not_ended(mode) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(CLOSING_SEC)
+
+    def _not_ended(self, mode: Mode | None = None) -> list[Run]:
+        return [run for run in self._active.values() if not run.ended_ms and mode in (None, run.mode)]
+
+    async def _say_good_bye(self) -> None:
         await self._report_ended()
         await self._send([Bye(self.id, self._clock.now_ms())])
         await self._bus.leave(self.id)
-        self.abandon()
+
+    async def _within(self, deadline: float, doing: Coroutine[None, None, None]) -> bool:
+        """Do something until it is done or the time is over. Returns whether it was done."""
+        task = asyncio.create_task(doing)
+        waiting = asyncio.create_task(self._clock.sleep(max(0.0, deadline - self._clock.monotonic())))
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        done = task.done()
+        await stop([task, waiting])
+        return done
 
     async def finish_all(self) -> int:
         """Wait until everything that was started has ended, and report it. Answers how many."""
@@ -202,7 +256,17 @@ class Worker:
             reasons.append(f"nothing could be reported for {self._clock.monotonic() - self._mute_since:.0f} s")
         if self._deaf_since is not None:
             reasons.append(f"flags could not be read for {self._clock.monotonic() - self._deaf_since:.0f} s")
+        if self._abandoned.is_full:
+            reasons.append(
+                f"{len(self._abandoned)} abandoned runs have not ended, {self._abandoned.limit} at most are replaced "
+                "(worker.max_abandoned): make their handlers heed ctx.cancelled, and restart"
+            )
         return reasons
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether so many abandoned runs go on here that another process should do the work."""
+        return self._abandoned.is_full
 
     @property
     def pools(self) -> Mapping[str, int]:
@@ -479,7 +543,7 @@ class Worker:
                 self._turn_away(run, INTERRUPTED)
             else:
                 twins.append(run)
-                self._host_of(other).stop(other, INTERRUPTED)
+                self._ask_to_end(other, INTERRUPTED)
         return starting, twins
 
     def _hand_to_hosts(self, runs: Sequence[Run]) -> None:
@@ -544,6 +608,8 @@ class Worker:
         while self._ended or self._to_say:
             said, self._to_say = self._to_say, []
             runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
+            if self._abandoned:
+                runs = [run for run in runs if not self._came_back(run)]
             self._let_go(runs)
             reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
             await self._send([*(entry for entry, _ in said), *reports])
@@ -652,19 +718,57 @@ class Worker:
             context = run.context
             if context is not None and context._said_new:
                 run.beat_at = now
+            if run.ended_ms:
+                continue
             silence = run.dispatch.heartbeat_timeout_sec
-            if run.stop is None and now - run.begun_at >= run.timeout_sec:
-                self._host_of(run).stop(run, TIMED_OUT)
-            elif run.stop is None and silence is not None and now - run.beat_at >= silence:
-                self._host_of(run).stop(run, HEARTBEAT)
-            elif run.stop is not None and not run.stuck and now - run.stop_at >= self._options.cancel_grace_sec:
-                run.stuck = True
-                log.warning(
-                    "run ignores its end",
-                    execution=run.dispatch.execution_id,
-                    handler=run.dispatch.handler,
-                    why=run.stop,
-                )
+            if run.asked is not None:
+                if now - run.asked_at >= self._patience_with(run):
+                    self._abandon(run)
+            elif now - run.begun_at >= run.timeout_sec:
+                self._ask_to_end(run, TIMED_OUT)
+            elif silence is not None and now - run.beat_at >= silence:
+                self._ask_to_end(run, HEARTBEAT)
+
+    def _patience_with(self, run: Run) -> float:
+        """How long after it was asked to end a run is abandoned. A process is killed before, and should be seen dead."""
+        return self._options.cancel_grace_sec + (DEATH_SEC if run.mode is Mode.PROCESS else 0.0)
+
+    def _ask_to_end(self, run: Run, reason: str) -> None:
+        if run.asked is None and not run.ended_ms:
+            run.asked_at = self._clock.monotonic()
+            run.asked = reason
+            self._host_of(run).stop(run, reason)
+
+    def _abandon(self, run: Run) -> None:
+        """Report the end of a run that ignores it. Its own end is dropped, should it come."""
+        log.warning(
+            "run abandoned",
+            execution=run.dispatch.execution_id,
+            handler=run.dispatch.handler,
+            why=run.asked,
+            mode=run.mode.value,
+        )
+        stand_in = run.stand_in(self._clock.now_ms())
+        self._active[run.dispatch.execution_id] = stand_in
+        if self._abandoned.add(run):
+            self._host_of(run).abandon(run)
+        else:
+            # What its stand-in gives back when it is reported is still taken.
+            self._pace[run.dispatch.pool].under_way += 1
+            self._under_way[run.mode] += 1
+        self._metrics.abandoned.inc()
+        self._ended.append(stand_in)
+        self._ended_wake.set()
+
+    def _came_back(self, run: Run) -> bool:
+        """Whether this is the end of an abandoned run, which was reported long ago."""
+        if run not in self._abandoned:
+            return False
+        log.info("abandoned run ended", execution=run.dispatch.execution_id, handler=run.dispatch.handler)
+        if self._abandoned.remove(run):
+            self._pace[run.dispatch.pool].under_way -= 1
+            self._under_way[run.mode] -= 1
+        return True
 
     def _name_what_blocks(self, now: float) -> None:
         """A coroutine that does not let go of the handlers' loop harms its neighbours there: say who it is."""
@@ -688,7 +792,7 @@ class Worker:
             for execution, reason in wanted.items():
                 run = self._active.get(execution)  # type: ignore[assignment]
                 if run is not None and reason not in SPARES_RUNNING and not run.is_completed:
-                    self._host_of(run).stop(run, reason)
+                    self._ask_to_end(run, reason)
 
     def _tell_starts(self, runs: Iterable[Run], now: float) -> None:
         """A run of more than a second reports its start: from then on the store knows who runs it."""
@@ -717,7 +821,7 @@ class Worker:
                 said.append(
                     (run.dispatch.execution_id, run.dispatch.number, self._keyring.seal(run.context._said, context))
                 )
-        stuck = tuple(run.dispatch.execution_id for run in runs if run.stuck)
+        stuck = (*(run.dispatch.execution_id for run in runs if run.stuck), *self._abandoned)
         self._say(Beat(self.id, self._clock.now_ms(), tuple(said), stuck))
 
     async def _begin_anew(self) -> None:
@@ -725,7 +829,7 @@ class Worker:
         log.warning("worker stood still", worker=self.id)
         self._hand_back_unstarted()
         for run in self._active.values():
-            self._host_of(run).stop(run, INTERRUPTED)
+            self._ask_to_end(run, INTERRUPTED)
         while self._active or self._ended:
             await self._pump()
         await self._send([Bye(self.id, self._clock.now_ms())])
