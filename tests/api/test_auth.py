@@ -447,7 +447,7 @@ async def test_known_keys_work_while_a_slow_provider_is_asked_for_others(clock: 
     provider.asked.clear()
     provider.ready.clear()
     waiting = asyncio.create_task(refusal(authenticator, bearer(OTHER_RSA_KEY, "RS256", "r2", exp=NOW + 900)))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await provider.asked.wait()
         assert await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1", exp=NOW + 900))
     assert not waiting.done()

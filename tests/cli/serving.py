@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-DEADLINE_SEC = 30
+DEADLINE_SEC = 120
 
 APP = """
 from noonday import Context, Noonday

@@ -29,7 +29,7 @@ def mailbox_in_a_thread() -> Iterator[Mailbox]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield box
     finally:

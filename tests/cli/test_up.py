@@ -56,17 +56,17 @@ def test_the_line_in_the_greeting_creates_a_job(server: Up) -> None:
     words = shlex.split(line)
     headers = dict(words[i + 1].split(": ") for i, word in enumerate(words) if word == "-H")
     request = Request(words[-1], data=words[words.index("-d") + 1].encode(), headers=headers, method="POST")
-    with urlopen(request, timeout=10) as response:
+    with urlopen(request, timeout=60) as response:
         assert response.status == 201
         job = json.loads(response.read())
     with client_of(server) as client:
-        assert client.result(job["jobId"], timeout=10) == "hello"
+        assert client.result(job["jobId"], timeout=60) == "hello"
 
 
 def test_the_handlers_of_the_application_run(server: Up) -> None:
     with client_of(server) as client:
         job = client.create(type="ONE_TIME", target={"pool": "shop", "handler": "shop.add"}, payload={"a": 2, "b": 3})
-        assert client.result(job, timeout=10) == 5
+        assert client.result(job, timeout=60) == 5
 
 
 def test_the_jobs_declared_in_the_application_are_there(server: Up) -> None:
@@ -77,7 +77,7 @@ def test_the_jobs_declared_in_the_application_are_there(server: Up) -> None:
 
 @pytest.mark.parametrize("path", ["healthz", "readyz", "metrics", "docs", "openapi.json"])
 def test_what_is_open_to_everybody_answers(server: Up, path: str) -> None:
-    with urlopen(f"{server.url}/{path}", timeout=10) as response:
+    with urlopen(f"{server.url}/{path}", timeout=60) as response:
         assert response.status == 200
 
 

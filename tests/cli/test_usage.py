@@ -61,7 +61,7 @@ def test_the_days_can_be_chosen(ask: Run, used: dict[str, Any]) -> None:
 
 
 def test_the_metrics_name_the_tenant_if_they_are_told_to(server: Up, used: dict[str, Any]) -> None:
-    with urlopen(f"{server.url}/metrics", timeout=10) as answer:
+    with urlopen(f"{server.url}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'noonday_tenant_runs_total{outcome="FAILED",tenant="default"} 1.0' in text
 

@@ -17,10 +17,11 @@ from noonday.ports.signals import Signals
 from noonday.ports.tokens import Tokens
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
-from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, TOKENS, Driver, Store
+from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, THREADED_STORE, TOKENS, Driver, Store
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "also_threaded: runs on SQLite with threads, too")
     config.addinivalue_line("markers", "needs(*capabilities): skipped, visibly, for a driver that cannot do this")
 
 
@@ -33,7 +34,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@each(STORES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Stores: SQLite's form with threads differs from the plain one by its connections alone, so a cross-section is enough."""
+    if "store" in metafunc.fixturenames:
+        is_in_section = metafunc.definition.get_closest_marker("also_threaded") is not None
+        drivers = [*STORES, THREADED_STORE] if is_in_section else STORES
+        metafunc.parametrize("store", drivers, indirect=True, ids=[driver.name for driver in drivers])
+
+
+@pytest.fixture
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
     async with chosen(request).open(tmp_path, clock) as opened:
         yield opened

@@ -84,6 +84,7 @@ async def kinds(executions: Executions) -> list[str]:
     return [incident.kind for incident in await executions.incidents(100)]
 
 
+@pytest.mark.also_threaded
 async def test_a_first_failure_and_a_dead_letter_are_incidents_and_what_is_between_is_none(
     crank: Crank, executions: Executions
 ) -> None:

@@ -257,6 +257,7 @@ async def test_a_dead_letter_is_found_by_its_own_tenant_alone(crank: Crank, arch
 # Pools and workers
 
 
+@pytest.mark.also_threaded
 async def test_a_pool_shows_its_handlers_workers_and_work(crank: Crank, archive: Archive) -> None:
     load, copy = HandlerInfo(POOL, HANDLER), HandlerInfo(POOL, "copy")
     await crank.settle(
@@ -349,6 +350,7 @@ async def test_what_is_held_is_held_once_since_it_was_first_and_until_it_is_let_
     assert actions == ["tenant.resume", "pool.resume", "all.pause", "pool.pause", "pool.pause"]
 
 
+@pytest.mark.also_threaded
 async def test_the_audit_is_listed_newest_first_filtered_and_in_pages(archive: Archive) -> None:
     entries = [
         audit("tenant.put", NOW_MS + at, subject=("ann", "bob")[at % 2], target=f"t-{at}", detail={"at": at})

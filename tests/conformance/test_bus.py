@@ -16,7 +16,7 @@ from tests.support.factories import NOW_MS, POOL, WORKER, dispatch, failure, hel
 
 T = TypeVar("T")
 OTHER = WorkerId("w-2")
-PATIENCE_SEC = 20.0
+PATIENCE_SEC = 60.0
 """A real broker may need some seconds to give the partitions of a pool to its workers."""
 
 

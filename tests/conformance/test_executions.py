@@ -216,6 +216,7 @@ async def test_a_start_is_followed_by_its_end(crank: Crank, kind: JobSpec) -> No
     assert moves_of(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
+@pytest.mark.also_threaded
 @each_kind
 async def test_a_start_and_its_end_may_come_in_one_batch(crank: Crank, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
@@ -628,6 +629,7 @@ async def test_the_buffered_one_waits_while_the_other_is_open(crank: Crank, outc
     assert all(e.key == dispatch.execution_id for e in settled.entries)
 
 
+@pytest.mark.also_threaded
 async def test_a_lost_worker_lets_the_buffered_one_start(crank: Crank, executions: Executions) -> None:
     one, dispatch = await buffered(crank)
     await crank.settle(report(dispatch, Outcome.STARTED))
@@ -780,6 +782,7 @@ async def test_a_lost_worker_gives_its_slots_back(crank: Crank, executions: Exec
 # A log that lost its memory
 
 
+@pytest.mark.also_threaded
 async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_comes_back(
     crank: Crank, executions: Executions, firing: Firing
 ) -> None:
@@ -887,6 +890,7 @@ async def test_what_is_open_is_never_pruned(crank: Crank, executions: Executions
     )
 
 
+@pytest.mark.also_threaded
 async def test_pruning_goes_in_small_steps_until_nothing_is_left_to_do(crank: Crank, executions: Executions) -> None:
     await crank.add(*[job() for _ in range(5)])
     await crank.settle(*[report(d) for d in (await crank.fire()).dispatches])

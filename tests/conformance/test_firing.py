@@ -40,6 +40,7 @@ from tests.support.factories import (
 # Ownership
 
 
+@pytest.mark.also_threaded
 async def test_taking_over_raises_the_epoch_of_those_partitions_alone(firing: Firing) -> None:
     first = await firing.take_over(INSTANCE, range(PARTITIONS))
     second = await firing.take_over(InstanceId("i-2"), [3, 7])
@@ -105,6 +106,7 @@ async def test_what_was_fired_under_an_old_epoch_stays_valid(crank: Crank) -> No
 # One fire
 
 
+@pytest.mark.also_threaded
 async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank: Crank) -> None:
     one = job()
     await crank.add(one)
@@ -262,6 +264,7 @@ async def test_spread_delays_each_due_time_and_leaves_the_nominal_one(crank: Cra
     assert [(e.nominal_ms, e.due_ms) for e in fired.entries] == [(NOW_MS + MINUTE, NOW_MS + MINUTE + spread)]
 
 
+@pytest.mark.also_threaded
 async def test_max_runs_counts_down_and_its_row_stays_without_a_time(crank: Crank) -> None:
     one = job(every(max_runs=2))
     await crank.add(one)
@@ -503,6 +506,7 @@ async def test_with_allow_occurrences_run_side_by_side(crank: Crank) -> None:
     assert await crank.states_of(one) == ["PENDING", "PENDING"]
 
 
+@pytest.mark.also_threaded
 async def test_with_skip_an_occurrence_is_skipped_while_one_is_open(crank: Crank, archive: Archive) -> None:
     one = job(every(overlap=Overlap.SKIP))
     await crank.add(one)
@@ -660,6 +664,7 @@ async def test_a_running_execution_keeps_its_slot(crank: Crank) -> None:
     assert (await crank.fire()).dispatches == ()
 
 
+@pytest.mark.also_threaded
 async def test_a_retry_waits_for_a_slot_like_any_other(crank: Crank) -> None:
     one = job(spec(concurrency=Concurrency("db", 1)))
     first = await failed_once(crank, one)
@@ -823,6 +828,7 @@ async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahea
 # Whatever happens
 
 
+@pytest.mark.also_threaded
 async def test_one_fire_serves_many_kinds_at_once(crank: Crank) -> None:
     retried = await failed_once(crank)
     plain, recurring, keyed = job(), job(every()), job(spec(concurrency=KEYED))

@@ -56,6 +56,7 @@ def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **said: object) -> Ne
 # Adding
 
 
+@pytest.mark.also_threaded
 async def test_a_job_is_kept_whole(crank: Crank, archive: Archive) -> None:
     one = job(
         every(
@@ -139,6 +140,7 @@ async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, archive: Arch
     assert await archive.find_job(TENANT, beside.id) is not None
 
 
+@pytest.mark.also_threaded
 async def test_the_decision_about_a_taken_key_sees_the_job_as_it_is(crank: Crank, jobs: Jobs) -> None:
     first = job(every(unique_key="nightly"))
     await crank.add(first)
@@ -342,6 +344,7 @@ async def test_a_seal_that_raises_undoes_the_change(crank: Crank, archive: Archi
     assert len(await crank.due()) == 1
 
 
+@pytest.mark.also_threaded
 async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs, archive: Archive) -> None:
     one = job(every())
     await crank.add(one)
@@ -420,6 +423,7 @@ async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, 
     assert await crank.timeline() == []
 
 
+@pytest.mark.also_threaded
 async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None:
     one = job(every(overlap=Overlap.BUFFER_ALL))
     await crank.add(one)
@@ -609,6 +613,7 @@ async def test_a_receipt_is_kept_with_what_it_answers(jobs: Jobs) -> None:
     assert await jobs.find_receipt(OTHER, "key-1") is None
 
 
+@pytest.mark.also_threaded
 async def test_a_second_receipt_with_the_same_key_is_a_conflict_and_nothing_is_added(
     jobs: Jobs, archive: Archive
 ) -> None:

@@ -61,6 +61,7 @@ async def used(crank: Crank, slot: str = SLOT) -> int:
     return (await crank.store.archive.slots([(TENANT, slot)])).get((TENANT, slot), Slots(0, None)).used
 
 
+@pytest.mark.also_threaded
 async def test_jobs_of_one_line_run_in_the_order_of_their_times(crank: Crank) -> None:
     times = [5, 3, 9, 1, 7]
     jobs = {at: in_line(at_ms=NOW_MS + at) for at in times}

@@ -139,6 +139,7 @@ async def test_what_happened_is_gathered_until_it_is_due(notices: Notices, alert
     ]
 
 
+@pytest.mark.also_threaded
 async def test_a_happening_is_taken_once(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a")
     taken = await asyncio.gather(*(take(notices, happened, opened(f"n{i}")) for i in range(4)))

@@ -47,6 +47,7 @@ async def used(archive: Archive, tenant: TenantId = TENANT) -> Used:
     return days[0][1] if days else Used()
 
 
+@pytest.mark.also_threaded
 @each_kind
 async def test_a_run_is_counted_for_its_tenant_on_the_day_of_its_end(
     crank: Crank, archive: Archive, kind: JobSpec

@@ -83,7 +83,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
 
 def scraped(url: str, metric: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/query?query={metric}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/query?query={metric}", timeout=60) as answer:
             return bool(json.load(answer)["data"]["result"])
     except OSError:
         return False
@@ -92,7 +92,7 @@ def scraped(url: str, metric: str) -> bool:
 def firing(url: str) -> set[str]:
     time.sleep(LOOK_EVERY_SEC)
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/alerts", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/alerts", timeout=60) as answer:
             alerts = json.load(answer)["data"]["alerts"]
     except OSError:
         return set()

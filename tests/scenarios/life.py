@@ -18,8 +18,6 @@ from tests.scenarios.receiver import Receiver
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
 
-LOOK_MS = 300
-"""A worker's last look comes no longer than this before the first line of the handler, on a busy machine."""
 QUIET_SEC = 90.0
 _PAYLOADS: tuple[dict[str, Any], ...] = (
     {},
@@ -107,11 +105,15 @@ class Life:
 
 def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int]] = ()) -> list[str]:
     """Read what a process left behind, and answer every promise that was broken."""
-    starts = server.lines("start")
-    looks = {(line["execution"], line["dispatch"]): line["start_ms"] - LOOK_MS for line in starts}
-    history = History(answers, effects_of(server.lines()), looks, list(deaths))
+    effects = effects_of(server.lines())
+    history = History(answers, effects, checks_of(effects), list(deaths))
     with closing(sqlite3.connect(server.data)) as conn:
         return check_end(conn, history, now_ms())
+
+
+def checks_of(effects: Sequence[Effect]) -> dict[tuple[str, int], int]:
+    """When the pre-start check of each run was made."""
+    return {(effect.execution, effect.dispatch): effect.checked_ms for effect in effects}
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
@@ -136,6 +138,7 @@ def _started(line: dict[str, Any]) -> Effect:
         line["start_ms"],
         line["due_ms"],
         line["payload"],
+        checked_ms=line.get("checked_ms", 0),
     )
 
 

@@ -45,7 +45,10 @@ class Receiver:
         token = int(said["noonday-token"])
         call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
         due = datetime.fromisoformat(said["noonday-scheduled-at"])
-        begun = {"token": token, "start_ms": _now_ms(), "due_ms": round(due.timestamp() * 1000), "payload": body}
+        # When the caller's pre-start check was made is not said; its claim, which came before, is part of the token.
+        checked_ms = token & (1 << 48) - 1
+        begun = {"token": token, "start_ms": _now_ms(), "checked_ms": checked_ms, "payload": body}
+        begun["due_ms"] = round(due.timestamp() * 1000)
         self._write({"what": "start", **call, **begun})
         # Whoever is gone when the answer is ready does not hear it: then there is no line of the end.
         await asyncio.sleep(body.get("sec", 0))

@@ -1,7 +1,8 @@
 """From a call that fails to the mail that says so: the whole engine on a file, a real receiver, a real mail server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from aiohttp import web
 
 from noonday.alerts.preferences import PreferenceSpec
+from noonday.alerts.wire import AlertView
 from noonday.crypto.envelope import context_of
 from noonday.intake.filters import DeadFilter
-from noonday.model.alert import AlertKind
+from noonday.model.alert import AlertKind, AlertState
 from noonday.model.job import instant_of
 from noonday.model.notice import ChannelType, Recipient
 from noonday.model.retry import Backoff
@@ -22,11 +24,13 @@ from noonday.webhooks.signing import verify
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
+from tests.scenarios.clock import SetClock
 from tests.support.eventually import eventually
 from tests.support.mail import Mailbox
 
 pytestmark = pytest.mark.slow
 PATIENCE_SEC = 60.0
+HOUR_SEC = 3_600
 EVERYTHING = tuple(AlertKind)
 
 
@@ -59,7 +63,7 @@ async def running(folder: Path, box: Mailbox | None = None) -> AsyncIterator[Emb
     settings: dict[str, Any] = {"data": str(folder / "noonday.db"), "webhooks_allow_networks": "127.0.0.0/8"}
     if box:
         settings |= {"email_host": "127.0.0.1", "email_port": box.port, "email_sender": "noonday@sender.test"}
-    embedded = await Embedded.open(load_settings(settings, {}, None), {})
+    embedded = await Embedded.open(load_settings(settings, {}, None), {}, clock=SetClock(datetime.now(UTC)))
     try:
         yield embedded
     finally:
@@ -69,6 +73,21 @@ async def running(folder: Path, box: Mailbox | None = None) -> AsyncIterator[Emb
 async def tell(embedded: Embedded, to: Recipient, digest_seconds: int) -> None:
     wanted = PreferenceSpec(to, kinds=EVERYTHING, digest_seconds=digest_seconds)
     await embedded.engine.preferences.put(OWNER, "ops", wanted, None)
+
+
+async def digest_is_due(embedded: Embedded, is_complete: Callable[[Sequence[AlertView]], bool]) -> None:
+    """Wait until the alerts are all that the digest shall have, and let the digest's hour pass."""
+
+    async def all_seen() -> bool:
+        page = await embedded.engine.alerts.list_alerts(OWNER, limit=1_000)
+        drivers = embedded.engine.drivers
+        is_gathered = not await drivers.alerts.happenings(1) and await drivers.notices.next_due_ms() is not None
+        return is_complete(page.alerts) and is_gathered
+
+    await eventually(all_seen, PATIENCE_SEC)
+    clock = embedded.engine.drivers.clock
+    assert isinstance(clock, SetClock)
+    clock.let_pass(HOUR_SEC)
 
 
 async def call(embedded: Embedded, url: str, name: str, attempts: int) -> str:
@@ -84,14 +103,16 @@ MAIL = Recipient(ChannelType.EMAIL, "ops@example.com")
 
 async def test_a_failure_is_one_mail_and_its_recovery_another(tmp_path: Path) -> None:
     async with Receiving() as receiver, Mailbox() as box, running(tmp_path, box) as embedded:
-        await tell(embedded, MAIL, digest_seconds=3)
+        await tell(embedded, MAIL, digest_seconds=HOUR_SEC)
         task = await call(embedded, receiver.url, "nightly", attempts=2)
+        await digest_is_due(embedded, lambda alerts: sum(alert.count for alert in alerts) == 2)
         failed = await eventually(lambda: box.messages and box.messages[0], PATIENCE_SEC)
         assert failed["Subject"] == "[noonday] nightly: 1 failed and is tried again, 1 dead letter"
         assert "HTTP_500" in failed.get_content()
         receiver.status = 200
         (dead,) = (await embedded.engine.tasks.list_executions(OWNER, task)).executions
         await embedded.engine.desk.retry_dead(OWNER, dead.id)
+        await digest_is_due(embedded, lambda alerts: all(alert.status == AlertState.RECOVERED for alert in alerts))
         recovered = await eventually(lambda: box.messages[1:] and box.messages[1], PATIENCE_SEC)
         assert recovered["Subject"] == "[noonday] nightly: 1 recovered"
         assert "it works again" in recovered.get_content()
@@ -102,9 +123,10 @@ async def test_a_storm_of_failures_is_one_mail(tmp_path: Path) -> None:
     async with Receiving() as receiver, Mailbox() as box, running(tmp_path, box) as embedded:
         # A refusal, which does not open the breaker of the endpoint: all of them fail at once.
         receiver.status = 400
-        await tell(embedded, MAIL, digest_seconds=10)
+        await tell(embedded, MAIL, digest_seconds=HOUR_SEC)
         for number in range(500):
             await call(embedded, receiver.url, f"task {number}", attempts=1)
+        await digest_is_due(embedded, lambda alerts: sum(alert.count for alert in alerts) == 500)
         message = await eventually(lambda: box.messages and box.messages[0], PATIENCE_SEC)
         assert message["Subject"] == "[noonday] 500 jobs: 500 dead letters"
         assert "... and 480 more." in message.get_content()

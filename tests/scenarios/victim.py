@@ -102,7 +102,10 @@ def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
 
 
 def _begin(ctx: Context, payload: dict[str, Any]) -> None:
-    _write("start", ctx, start_ms=_now_ms(), due_ms=ctx._dispatch.due_ms, token=ctx.token, payload=payload)
+    # A process of its own is not told when the check was made: the claim came before it.
+    checked_ms = ctx._checked_ms or ctx._token.claimed_ms
+    due_ms, token = ctx._dispatch.due_ms, ctx.token
+    _write("start", ctx, start_ms=_now_ms(), checked_ms=checked_ms, due_ms=due_ms, token=token, payload=payload)
 
 
 def _end(ctx: Context) -> None:

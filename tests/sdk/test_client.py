@@ -686,7 +686,7 @@ def served_from_a_thread():
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield wire
     loop.call_soon_threadsafe(stop.set)
     thread.join()
@@ -698,7 +698,7 @@ def test_the_synchronous_client_waits_for_its_answers():
         wire.will(job(name="x"), execution(result=7), problem(404, "not-found"))
 
         assert client.create(SPEC).name == "x"
-        assert client.result("e", timeout=10) == 7
+        assert client.result("e", timeout=60) == 7
         with pytest.raises(NotFound):
             client.get_job("a")
 
@@ -726,7 +726,7 @@ def test_whoever_waits_when_the_synchronous_client_is_closed_is_told():
         client = SyncClient(wire.url)
         wire.will(SILENCE)
         waiting = threads.submit(client.get_job, "a")
-        assert wire.silent.wait(10)
+        assert wire.silent.wait(60)
 
         client.close()
         client.close()
@@ -759,7 +759,7 @@ USES_A_CLIENT_ON_BOTH_SIDES_OF_A_FORK = """
 import os, sys, time
 from noonday.sdk.sync import SyncClient
 
-client = SyncClient(sys.argv[1], timeout=20)
+client = SyncClient(sys.argv[1], timeout=60)
 print("parent", client.get_job("a").name, flush=True)
 child = os.fork()
 if child == 0:

@@ -18,6 +18,8 @@ class Effect:
     due_ms: int
     payload: Any
     end_ms: int | None = None
+    checked_ms: int = 0
+    """When the pre-start check was asked for, or earlier: what was acknowledged before it must win."""
 
 
 @dataclass(frozen=True)

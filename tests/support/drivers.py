@@ -231,10 +231,11 @@ async def kafka_bus(folder: Path, clock: ManualClock) -> AsyncIterator[Bus]:
 
 
 STORES: list[Driver[Store]] = [
-    Driver("sqlite-inline", sqlite(lambda folder: MEMORY)),
-    Driver("sqlite-file", sqlite(lambda folder: str(folder / "noonday.db"))),
+    Driver("sqlite", sqlite(lambda folder: MEMORY)),
     Driver("postgres", lambda folder, clock: postgres_store(LEAD_MS)),
 ]
+THREADED_STORE: Driver[Store] = Driver("sqlite-threaded", sqlite(lambda folder: str(folder / "noonday.db")))
+"""A file, which has a thread that writes and threads that read."""
 HOT_INDEXES: list[Driver[HotIndex]] = [
     Driver("memory", plain(lambda folder, clock: MemoryHotIndex(LEAD_MS)), frozenset({Capability.IN_ITS_PROCESS})),
     Driver("redis", redis_index, frozenset({Capability.OUTLIVES_ITS_OWNER})),

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+PATIENCE_SEC = 60.0
+"""Long enough for a machine with ten times as much to do. It matters only to a test that fails."""
 
 
-async def eventually(look: Callable[[], T | Awaitable[T]], within_sec: float = 5.0) -> T:
+async def eventually(look: Callable[[], T | Awaitable[T]], within_sec: float = PATIENCE_SEC) -> T:
     """Look again and again until there is something to see, and answer it."""
     deadline = time.monotonic() + within_sec
     while True:

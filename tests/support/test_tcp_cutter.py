@@ -35,7 +35,7 @@ class Client:
         self.writer.write(words)
 
     async def hears(self, words: bytes) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.reader.readexactly(len(words)) == words
 
     async def hears_nothing(self) -> bool:
@@ -48,7 +48,7 @@ class Client:
 
     async def is_cut_short(self) -> bool:
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True

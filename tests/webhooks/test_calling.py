@@ -100,7 +100,7 @@ async def test_the_half_that_came_is_kept() -> None:
 async def test_a_receiver_that_is_too_slow_has_been_sent_the_request(path: str, status: int | None) -> None:
     async with Receiver() as receiver:
         exchange = await call(receiver, path, SOON_SEC)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await receiver.left.wait()
     assert (kind_of(exchange), exchange.status) == (ErrorKind.TIMEOUT_AFTER_SENT, status)
     assert exchange.timings.total_ms >= SOON_SEC * 990
@@ -143,7 +143,7 @@ async def test_a_port_where_nobody_listens_is_an_error_of_connecting() -> None:
 async def test_no_more_of_a_huge_body_is_read_than_is_kept() -> None:
     async with Receiver() as receiver, make_caller() as caller:
         exchange = await caller.call(Request("GET", receiver.url("/huge")), 10)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await receiver.left.wait()
     assert (exchange.status, exchange.error, exchange.truncated) == (200, None, True)
     assert len(exchange.body) == MAX_BODY

@@ -15,7 +15,7 @@ from noonday.worker.handler import Handler, Mode
 from noonday.worker.run import Run
 from tests.worker.process_handlers import codec_of
 
-DEADLINE_SEC = 10.0
+DEADLINE_SEC = 60.0
 _TENANT = "acme"
 _JOB = JobId("job-1")
 

@@ -69,6 +69,7 @@ class Context:
     __slots__ = (
         "_account",
         "_cancel_reason",
+        "_checked_ms",
         "_completed",
         "_completing",
         "_dispatch",
@@ -90,6 +91,7 @@ class Context:
         completing: "Completing | None" = None,
         encode: Callable[[Any], bytes] | None = None,
         started_ms: int = 0,
+        checked_ms: int = 0,
     ) -> None:
         self._dispatch = dispatch
         self._token = token
@@ -97,6 +99,7 @@ class Context:
         self._completing = completing
         self._encode = encode
         self._started_ms = started_ms
+        self._checked_ms = checked_ms
         self._completed = False
         self._said: Any = None
         self._said_new = False

@@ -35,6 +35,7 @@ class Run:
         "asked_at",
         "beat_at",
         "begun_at",
+        "checked_ms",
         "claimed_at",
         "completing",
         "context",
@@ -67,6 +68,8 @@ class Run:
         self.completing = completing
         self.claimed_at = math.nan
         """When its claim was asked for, by the monotonic clock. NaN, which is never recent, until it is claimed."""
+        self.checked_ms = 0
+        """When its pre-start check was asked for."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.timeout_sec = 0.0
@@ -106,6 +109,7 @@ class Run:
             completing=self.completing if handler.mode is Mode.ASYNC else None,
             encode=handler.encode,
             started_ms=self.started_ms,
+            checked_ms=self.checked_ms,
         )
         if handler.decode is None:
             return (self.context,)

@@ -478,10 +478,12 @@ class Worker:
         """The pre-start check, then the start, of all that start now. False: nothing may start at present."""
         pool, ready = lane[0], self._ready[lane]
         runs = ready.take(count)
+        checked_ms = 0
         try:
             runs = await self._with_claims(runs)
             runs = await self._without_held(runs)
             runs = await self._without_throttled(runs)
+            checked_ms = self._clock.now_ms()
             flags = await self._signals.look(pool, [run.dispatch for run in runs]) if runs else {}
         except SignalsUnavailable:
             self._lost_signals()
@@ -499,6 +501,7 @@ class Worker:
         self._under_way[lane[1]] += len(starting)
         for run in starting:
             run.timeout_sec = self._timeout_of(run)
+            run.checked_ms = checked_ms
         self._hand_to_hosts(starting)
         ready.extend(twins)
         return not twins

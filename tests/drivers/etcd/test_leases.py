@@ -77,7 +77,7 @@ async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(
 ) -> None:
     await behind_cutter.join(ME, 1.0)
     await cutter.cut()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         with pytest.raises(LeasesUnavailable, match="no answer within 1 s"):
             await behind_cutter.renew()
     await cutter.heal()
@@ -139,7 +139,7 @@ async def test_a_wait_ends_in_time_whatever_it_is_doing_then(new_leases: NewLeas
     leases = new_leases()
     await leases.join(ME, 1.0)
     await leases.members()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for tenths_of_ms in range(1, 120):
             assert not await leases.changed(tenths_of_ms / 10_000)
     await leases.leave()

@@ -12,7 +12,7 @@ from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.offsets import Place
 from noonday.drivers.kafka.options import KafkaOptions
 
-WITHIN_SEC = 10.0
+WITHIN_SEC = 60.0
 
 
 @lru_cache(maxsize=1)

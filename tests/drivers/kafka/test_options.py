@@ -61,7 +61,7 @@ async def test_a_password_can_be_shown_without_being_sent(
         except BusUnavailable:
             return False
 
-    await eventually(is_let_in, 10)
+    await eventually(is_let_in)
     with pytest.raises(BusUnavailable):
         await new_bus(replace(hers, password="his")).era(0)
 

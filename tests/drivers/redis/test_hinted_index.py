@@ -45,7 +45,7 @@ async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index
     await right.eras(RIGHT)
     entries = [entry() for _ in range(3_500)]
     await api.place(entries)
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
     claimed: list[Entry] = []
 
     async def all_claimed() -> bool:
@@ -90,7 +90,7 @@ async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_i
     foreign, ours = entry(partition=1), entry(partition=2)
     await api.place([foreign])
     await api.place([ours])
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
     assert await owner.missing([foreign, ours]) == [foreign]
 
 
@@ -103,7 +103,7 @@ async def test_a_hint_that_nobody_can_read_harms_nobody(
     owner.on_placed = woken.set
     await connection.ask("PUBLISH", f"{prefix}:hints", "nonsense", failing=Unavailable)
     await api.place([entry(partition=1)])
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
 
 
 async def test_hints_are_heard_again_after_a_break(

@@ -62,7 +62,7 @@ async def test_the_owner_is_told_what_another_process_placed(
     await hears(owner, connection, prefix)
     one = entry()
     await other.place([one])
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
     assert await owner.next_ready_ms(ALL, PLENTY) == NOW_MS
     assert await take(owner) == [one]
 
@@ -77,7 +77,7 @@ async def test_nobody_is_told_of_what_has_time(
     later, now = entry(due_ms=NOW_MS + HOUR), entry()
     await other.place([later])
     await other.place([now])
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
     assert await owner.next_ready_ms(ALL, PLENTY) == NOW_MS
     assert await take(owner, NOW_MS + HOUR) == [now]
     clock.advance(READ_SEC)
@@ -150,7 +150,7 @@ async def test_what_goes_back_to_redis_is_heard_of_by_the_next_owner(
     claimed = await take(former, limit=1)
     await hears(heir, connection, prefix, of=2)
     await former.forget(ALL)
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
     assert set(await take(heir)) == set(entries) - set(claimed)
 
 
@@ -205,7 +205,7 @@ async def test_news_that_nobody_can_read_harm_nobody(new_index: NewIndex, connec
     await hears(owner, connection, prefix)
     await connection.ask("PUBLISH", f"{prefix}:placed", "nonsense", failing=Unavailable)
     await other.place([entry()])
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), 60)
 
 
 async def test_a_server_that_is_away_is_said_to_be_away(

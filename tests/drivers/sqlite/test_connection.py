@@ -72,7 +72,7 @@ class Blocked:
     def _hold(self, conn: sqlite3.Connection) -> None:
         conn.set_trace_callback(self.statements.append)
         self.began.set()
-        assert self.go_on.wait(5)
+        assert self.go_on.wait(60)
 
     async def group(self, database: ThreadedDatabase, *works: Callable[[sqlite3.Connection], Any]) -> list[Any]:
         """What the requests are answered when the writer finds them all waiting."""
@@ -174,7 +174,7 @@ async def test_nobody_is_answered_while_the_group_is_under_way(threaded: Threade
 
     def slow(conn: sqlite3.Connection) -> None:
         reached.set()
-        assert go_on.wait(5)
+        assert go_on.wait(60)
 
     blocked = Blocked(threaded)
     grouped = asyncio.ensure_future(blocked.group(threaded, note("first"), slow))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tests.scenarios.life import LOOK_MS, effects_of, now_ms
+from tests.scenarios.life import checks_of, effects_of, now_ms
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
 
@@ -59,10 +59,9 @@ def problems_in(
     What was done before `since_ms` has been checked already.
     """
     effects = [_without_skew(effect) for effect in effects_of(lines)]
-    looks = {(effect.execution, effect.dispatch): _looked_ms(effect, faults) for effect in effects}
     recent = [effect for effect in effects if effect.start_ms >= since_ms]
     with closing(copy):
-        found = check_end(copy, History(answers, recent, looks), now_ms())
+        found = check_end(copy, History(answers, recent, checks_of(effects)), now_ms())
     return [problem for problem in found if not problem.startswith("I8")] + list(_runs_without_excuse(effects, faults))
 
 
@@ -90,19 +89,6 @@ def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterato
 def _without_skew(effect: Effect) -> Effect:
     effect.due_ms -= SKEW_MS
     return effect
-
-
-def _looked_ms(effect: Effect, faults: Sequence[Fault]) -> int:
-    """When the last look before a start was answered, at the earliest. Whoever is frozen after it starts when it wakes."""
-    looked_ms = effect.start_ms - LOOK_MS
-    asleep = [
-        fault.at_ms - LOOK_MS
-        for fault in faults
-        if fault.kind == FROZEN
-        and fault.victim == effect.process
-        and _was_woken_within(fault, looked_ms, effect.start_ms)
-    ]
-    return min([looked_ms, *asleep])
 
 
 def _was_woken_within(fault: Fault, since_ms: int, until_ms: int) -> bool:
@@ -145,10 +131,9 @@ def _excuse(run: Effect, end_ms: int, faults: Sequence[Fault]) -> Fault | None:
 
 
 def _asleep(run: Effect, faults: Sequence[Fault]) -> Fault | None:
-    """Its process was frozen between its last look and its start: it had claimed first, and began last."""
-    since_ms = run.start_ms - LOOK_MS
+    """Its process was frozen between its pre-start check and its start: it had claimed first, and began last."""
     asleep = (f for f in faults if f.kind == FROZEN and f.victim == run.process)
-    return next((fault for fault in asleep if _was_woken_within(fault, since_ms, run.start_ms)), None)
+    return next((fault for fault in asleep if _was_woken_within(fault, run.checked_ms, run.start_ms)), None)
 
 
 def _forgetting(first: Effect, second: Effect, faults: Sequence[Fault]) -> Fault | None:

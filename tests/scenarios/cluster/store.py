@@ -44,7 +44,7 @@ class StoreView:
             await self._session.close()
 
     async def query(self, sql: str, *parameters: Any) -> Sequence[Any]:
-        return await (await self._open_session()).fetch(sql, *parameters, timeout=20)
+        return await (await self._open_session()).fetch(sql, *parameters, timeout=60)
 
     async def copy(self) -> sqlite3.Connection:
         """Everything that the checker looks at, in the tables that it knows."""
@@ -63,7 +63,7 @@ class StoreView:
             for table, which in chosen.items():
                 names = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]
                 words = f"SELECT {', '.join(_plain(name) for name in names)} FROM {table} WHERE {which}"
-                rows = await session.fetch(words, timeout=20)
+                rows = await session.fetch(words, timeout=60)
                 places = ", ".join("?" * len(names))
                 copied.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", map(tuple, rows))
         return copied
@@ -71,7 +71,7 @@ class StoreView:
     async def _open_session(self) -> asyncpg.Connection:
         if self._session is None or self._session.is_closed():
             settings = {"search_path": self._options.schema}
-            self._session = await asyncpg.connect(self._options.url, server_settings=settings, timeout=5)
+            self._session = await asyncpg.connect(self._options.url, server_settings=settings, timeout=60)
         return self._session
 
 

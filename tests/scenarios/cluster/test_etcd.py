@@ -9,9 +9,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from noonday.model.ids import PARTITIONS
 from servers import Etcd, free_ports
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
 from tests.scenarios.cluster.cuts import Cut, every_cut
+from tests.scenarios.process import until
 from tests.support.tcp_cutter import HOST, Cutter
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -98,7 +100,12 @@ async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster)
         assert await process.exit_code() == 0, process.said
     cluster.settings["cluster_leases"] = "redis"
     await cluster.have(scheduler=2, recorder=2)
-    assert not await cluster.owners() & Counter(former)
+
+    async def others_own_everything() -> bool:
+        owners = await cluster.owners()
+        return owners.total() == PARTITIONS and not owners & Counter(former)
+
+    await until(others_own_everything)
     await cluster.done(jobs)
 
 
