@@ -257,6 +257,23 @@ async def test_a_retry_is_never_due_before_the_store_learned_of_the_failure(cran
 
 
 @each_kind
+async def test_a_start_deadline_counts_from_the_time_of_the_occurrence(crank: Crank, kind: JobSpec) -> None:
+    first = await fired(crank, msgspec.structs.replace(kind, start_deadline_sec=60))
+    await crank.settle(report(first, Outcome.INTERRUPTED, started_ms=0, ended_ms=NOW_MS + 20 * SECOND))
+    again = await crank.fire_one()
+    assert first.start_deadline_sec == 60
+    assert again.start_deadline_sec is not None
+    assert again.due_ms + again.start_deadline_sec * SECOND == NOW_MS + 60 * SECOND
+
+
+@each_kind
+async def test_a_start_deadline_is_met_once_a_run_has_started(crank: Crank, kind: JobSpec) -> None:
+    first = await fired(crank, msgspec.structs.replace(kind, start_deadline_sec=60))
+    await crank.settle(report(first, Outcome.INTERRUPTED, ended_ms=NOW_MS + 20 * SECOND))
+    assert (await crank.fire_one()).start_deadline_sec is None
+
+
+@each_kind
 async def test_an_execution_that_used_up_its_attempts_is_dead(crank: Crank, archive: Archive, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     for outcome in (Outcome.FAILED, Outcome.TIMED_OUT):

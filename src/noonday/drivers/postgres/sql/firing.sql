@@ -203,11 +203,14 @@ SELECT jsonb_build_array(
 SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
 
 -- name: dispatches
--- What workers need to run what is still PENDING of a batch, in the order of the fields of a Dispatch.
+-- What workers need to run what is still PENDING of a batch, in the order of the fields of a Dispatch. A start deadline counts from
+-- the time of the occurrence, however often it waited since, and is met once it has started.
 SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.due_ms, x.nominal_ms, x.attempt, x.fired_ms, x.revision,
        CASE WHEN r.revision IS NULL THEN j.timeout_sec ELSE (r.spec::jsonb ->> 'timeoutSec')::float8 END,
        CASE WHEN r.revision IS NULL THEN j.heartbeat_sec ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END,
-       CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END,
+       CASE WHEN x.started_ms IS NULL
+            THEN CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END
+                 + (x.due_ms - m.due_ms) / 1000.0::float8 END,
        CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END,
        x.progress, j.trace, j.name, NULL, NULL, x.lane,
        CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END

@@ -77,12 +77,14 @@ SELECT json_group_array(json_array(name, settings ->> '$.timeoutSec')) FROM pool
 SELECT json_group_array(json_array(x.id, x.tenant, x.job_id, json(coalesce(x.slots, '[]')))) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: dispatches
--- What workers need to run these executions, in the order of the fields of a Dispatch.
+-- What workers need to run these executions, in the order of the fields of a Dispatch. A start deadline counts from the time of the
+-- occurrence, however often it waited since, and is met once it has started.
 SELECT json_group_array(json_array(x.id, x.dispatch, x.job_id, x.tenant, x.pool, x.handler, e.value ->> 1, x.nominal_ms,
                                    x.attempt, x.fired_ms, x.revision,
                                    iif(r.revision IS NULL, j.timeout_sec, r.spec ->> '$.timeoutSec'),
                                    iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec'),
-                                   iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec'),
+                                   iif(x.started_ms IS NULL, iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec')
+                                                             + (x.due_ms - (e.value ->> 1)) / 1000.0, NULL),
                                    iif(r.revision IS NULL, j.payload, r.payload),
                                    x.progress, j.trace, j.name, NULL, NULL, x.lane,
                                    iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint')))
