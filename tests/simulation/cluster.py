@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -20,8 +21,10 @@ from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surrounding
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
 from tests.simulation.embedded import Simulation
-from tests.simulation.history import Effect
+from tests.simulation.history import Effect, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock
+from tests.simulation.lateness import Scene, spans_of
+from tests.simulation.rows import StoredExecution
 from tests.simulation.servers import (
     Broker,
     Network,
@@ -36,6 +39,31 @@ from tests.simulation.servers import (
 )
 
 ROLES = {"api": 1, "scheduler": 2, "recorder": 2, "worker": 2}
+RECOVERY_MS = {
+    "down api": 0,
+    "down scheduler": 8_000,
+    "down recorder": 8_000,
+    "down worker": 10_000,
+    "frozen api": 0,
+    "frozen scheduler": 8_000,
+    "frozen recorder": 8_000,
+    "frozen worker": 10_000,
+    "cut": 12_000,
+    "flush": 5_000,
+    "hint": 4_000,
+}
+"""How long a cluster takes to recover from a fault, as far as anyone feels it who had nothing to do with it."""
+FREED_MS = 2_500
+"""A scheduler learns of a slot that another process freed when it tries again, which is every two seconds at the latest."""
+IN_FLIGHT_MS = 45_000
+"""How long a dispatch takes to come back from a worker: until its claim lapses, or until the worker is judged."""
+
+
+def _meets(span: Span, process: str) -> bool:
+    kind, *rest = span.why.split()
+    if kind == "cut":
+        return rest[0] == process.split("#")[0]
+    return kind in ("down", "frozen") and rest[0] == process
 
 
 class ClusterSimulation(Simulation):
@@ -46,7 +74,7 @@ class ClusterSimulation(Simulation):
         self.disk.check_every = 20
         self.network = Network(self.world, Random(f"network/{seed}"))
         self.broker = Broker(self.world, Random(f"broker/{seed}"))
-        self.redis = Redis(self.world)
+        self.redis = Redis(self.world, lost_hints=self.history.spans)
         self.registrar = Registrar(self.world)
         self.processes: dict[str, Process] = {}
         self.kept_down: set[str] = set()
@@ -87,6 +115,7 @@ class ClusterSimulation(Simulation):
                 await clock.sleep(1)  # as a real process: it ends, and is started again
             else:
                 break
+        self.history.boots.append((str(process), self.world.now_ms()))
         up.set_result(None)
 
     def _drivers(self, process: Process, clock: SimClock) -> Drivers:
@@ -261,7 +290,23 @@ class ClusterSimulation(Simulation):
 
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
         self.direct(director)
-        return self.disk.problems + check_cluster(self.disk.conn, self.history, self.world)
+        found = check_cluster(self.disk.conn, self.history, self.world)
+        return [*self.disk.problems, *found, *self.check_times()]
+
+    def recovery_ms(self, why: str) -> int:
+        kind, *rest = why.split()
+        return RECOVERY_MS[kind if kind in RECOVERY_MS else f"{kind} {rest[0].split('-')[0]}"]
+
+    def scene(self) -> Scene:
+        spans = spans_of(self.history, self.world)
+
+        def in_flight(execution: StoredExecution, dispatch: int) -> list[Span]:
+            """Faults of processes that had a dispatch in hand."""
+            holders = self.history.taken.get((execution.id, dispatch), ())
+            met = [span for span in spans if any(_meets(span, holder) for holder in holders)]
+            return [Span(span.why, span.from_ms, span.until_ms + IN_FLIGHT_MS) for span in met]
+
+        return replace(super().scene(), in_flight=in_flight, freed_ms=FREED_MS)
 
     def direct(self, director: Callable[[], Awaitable[None]]) -> None:
         async def and_heal() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -30,7 +30,7 @@ from noonday.model.errors import (
 )
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
-from noonday.model.message import Dispatch
+from noonday.model.message import Dispatch, LogEntry
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import ExecutionView, JobView, TenantSettings
@@ -40,14 +40,21 @@ from noonday.wiring.settings import Settings, WorkerSettings
 from noonday.worker.context import Context, Snooze
 from noonday.worker.handler import Handler, Mode
 from tests.simulation.checker import check_commit, check_end
-from tests.simulation.history import Answer, Effect, History
+from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
+from tests.simulation.lateness import Scene, faults_of
+from tests.simulation.logs import check_log
+from tests.simulation.observing import observe, seen
+from tests.simulation.policies import check_policies
+from tests.simulation.rows import SqliteRows
 
 T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
 """Errors that say that nothing was changed."""
 USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
+RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000}
+"""How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
 
 
 @dataclass
@@ -55,6 +62,7 @@ class Disk:
     """What survives a process. Some commits fail, when the seed says so."""
 
     random: Random
+    now_ms: Callable[[], int]
     conn: sqlite3.Connection = field(default_factory=lambda: connect(MEMORY, FileOptions("OFF")))
     full: bool = False
     commits: int = 0
@@ -63,6 +71,7 @@ class Disk:
 
     def __post_init__(self) -> None:
         prepare(self.conn)
+        observe(self.conn, self.now_ms)
 
     def commit(self, requests: Sequence[Request[Any]]) -> None:
         if self.full:
@@ -130,17 +139,34 @@ class LookingSignals(MemorySignals):
         return found
 
 
+class LoggedBus(MemoryBus):
+    """Notes what is written to the log. Each start of a process begins another one."""
+
+    def __init__(self, clock: SimClock, history: History, now_ms: Callable[[], int], generation: int) -> None:
+        super().__init__(clock)  # type: ignore[arg-type]
+        self._history = history
+        self._now_ms = now_ms
+        self._generation = generation
+
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        await super().report(partition, entries)
+        now_ms = self._now_ms()
+        self._history.log += [Logged(self._generation, now_ms, entry) for entry in entries]
+
+
 class Simulation:
     """One seed: a world, a disk, a process that dies and comes back, a user, and a history."""
 
     def __init__(self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8) -> None:
         self.world = World(seed)
         self.random = Random(f"user/{seed}")
-        self.disk = Disk(Random(f"disk/{seed}"))
+        self.disk = Disk(Random(f"disk/{seed}"), self.world.now_ms)
         self.keyring = Keyring.generate()
         self.history = History()
         self.faults = faults
         self.concurrency = concurrency
+        self.knows_limits = True
+        """Whether every limit and stall that makes something wait is in the history. If not, lateness is not checked."""
         self.most_of_a_tenant = 4 if seed % 7 == 5 else MOST_OF_A_TENANT
         """In some lives the index has little room."""
         # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
@@ -185,7 +211,7 @@ class Simulation:
             alerts=store.alerts,
             notices=store.notices,
             index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant),
-            bus=MemoryBus(clock),  # type: ignore[arg-type]
+            bus=LoggedBus(clock, self.history, self.world.now_ms, self._boots),
             signals=LookingSignals(self.history, self.world.now_ms),
             leases=LocalLeases(None, clock),
             keyring=self.keyring,
@@ -199,6 +225,7 @@ class Simulation:
             process.kill()  # the disk was full at start: this process gives up, like the real one
             await asyncio.sleep(0)
         self.clock, self.engine = clock, engine
+        self.history.boots.append((str(process), self.world.now_ms()))
         up.set_result(None)
 
     def _new_id(self) -> JobId:
@@ -213,6 +240,7 @@ class Simulation:
             assert process is not None
             await process.wait_dead()
             self.history.deaths.append((str(process), self.world.now_ms()))
+            self.history.log_ends[self._boots] = self.world.now_ms() - 1
             self.engine = None
             await asyncio.sleep(self.random.choice([0.01, 0.5, 3, 20]))
             await self.boot()
@@ -341,6 +369,14 @@ class Simulation:
             return self.spec(type=JobType.CRON, schedule=schedule, **common)
         return self.spec(type=JobType.INTERVAL, every_sec=random.choice([1, 2.5, 6]), **common)
 
+    async def full_disk(self, seconds: float) -> None:
+        """Nothing can be stored for a while."""
+        now_ms = self.world.now_ms()
+        self.history.spans.append(Span("full", now_ms, now_ms + round(seconds * 1000)))
+        self.disk.full = True
+        await asyncio.sleep(seconds)
+        self.disk.full = False
+
     def instant(self) -> datetime:
         return datetime.fromtimestamp(self.world.now_ms() / 1000, UTC)
 
@@ -362,7 +398,8 @@ class Simulation:
     async def cap(self, most: int) -> None:
         """No more of the user's executions are handed out at once."""
         settings = TenantSettings(max_running=most)
-        await self.ask("cap", "", lambda engine: engine.desk.put_tenant(USER, USER.tenant, settings), most)
+        tenant = USER.tenant
+        await self.ask("cap", "", lambda engine: engine.desk.put_tenant(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
         """Nothing stays paused for ever: asks until each job is known not to be."""
@@ -385,7 +422,37 @@ class Simulation:
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
         """Let a director direct, then wait for quiet, and answer the promises that were broken."""
         self.direct(director)
-        return self.disk.problems + check_end(self.disk.conn, self.history, self.world.now_ms())
+        return [
+            *self.disk.problems,
+            *check_end(self.disk.conn, self.history, self.world.now_ms()),
+            *self.check_times(),
+        ]
+
+    def check_times(self) -> Iterator[str]:
+        """What only a history of every commit and of the log can show."""
+        rows = SqliteRows(self.disk.conn)
+        yield from check_log(rows, self.history)
+        yield from check_policies(rows, self.history, QUICK)
+        if self.knows_limits:
+            yield from self.scene().problems()
+
+    def recovery_ms(self, why: str) -> int:
+        """How long the consequences of a fault may be felt after its end."""
+        return RECOVERY_MS[why.split()[0]]
+
+    def scene(self) -> Scene:
+        """The run as the check of lateness sees it."""
+        return Scene(
+            rows=SqliteRows(self.disk.conn),
+            history=self.history,
+            seen=seen(self.disk.conn),
+            faults=faults_of(self.history, self.world, self.recovery_ms),
+            in_flight=lambda execution, dispatch: (),
+            slots=self.concurrency,
+            policy=QUICK,
+            now_ms=self.world.now_ms(),
+            retries_may_wait=self.settings.worker.guarded_from > 0,
+        )
 
     def direct(self, director: Callable[[], Awaitable[None]]) -> None:
         async def direct() -> None:

@@ -1,9 +1,10 @@
 """What happened, as the checker needs it: answers to users, effects of handlers, pre-start checks, deaths."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from noonday.model.job import JobSpec
+from noonday.model.message import LogEntry
 
 
 @dataclass
@@ -46,6 +47,22 @@ class Answer:
         return not self.action.endswith("?")
 
 
+class Span(NamedTuple):
+    """A reason to wait, and how long it holds."""
+
+    why: str
+    from_ms: int
+    until_ms: int
+
+
+class Logged(NamedTuple):
+    """An entry of the log, and when it was written."""
+
+    partition: int
+    at_ms: int
+    entry: LogEntry
+
+
 @dataclass
 class History:
     answers: list[Answer] = field(default_factory=list)
@@ -60,6 +77,16 @@ class History:
     """(execution, dispatch, process) -> when the first report of it was acknowledged to its worker."""
     flushes: list[int] = field(default_factory=list)
     """When Redis forgot everything."""
+    boots: list[tuple[str, int]] = field(default_factory=list)
+    """(process, when it was up)."""
+    spans: list[Span] = field(default_factory=list)
+    """What else stood in the way, and when."""
+    taken: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    """(execution, dispatch) -> processes that had it in hand."""
+    log: list[Logged] = field(default_factory=list)
+    """What workers and recorders wrote to the log."""
+    log_ends: dict[int, int] = field(default_factory=dict)
+    """Partition -> when what was written to it was lost."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong while it happened."""
 

@@ -25,7 +25,7 @@ from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.leases import Leases
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 from tests.simulation.embedded import Disk
-from tests.simulation.history import History
+from tests.simulation.history import History, Logged, Span
 from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
@@ -241,7 +241,9 @@ class SimBus(Bus):
 
     def _take_from(self, place: tuple[str, int]) -> Dispatch:
         message, at = self._head(place), self._position[place]
-        self._open.setdefault(place, {})[at] = (message.execution_id, message.number)
+        name = (message.execution_id, message.number)
+        self._history.taken.setdefault(name, []).append(str(self._process))
+        self._open.setdefault(place, {})[at] = name
         self._position[place] = self._broker.read_to[place] = at + 1
         return message
 
@@ -285,12 +287,17 @@ class SimBus(Bus):
         self._open.clear()
 
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
-        await self._call(lambda: self._broker.log[partition].extend(entries))
+        await self._call(lambda: self._write(partition, entries))
         for entry in entries:
             if isinstance(entry, Report):
                 name = (entry.execution_id, entry.dispatch, str(self._process))
                 self._history.acks.setdefault(name, self._broker.world.now_ms())
         return ()
+
+    def _write(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        self._broker.log[partition].extend(entries)
+        now_ms = self._broker.world.now_ms()
+        self._history.log += [Logged(partition, now_ms, entry) for entry in entries]
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         waited = 0.0
@@ -322,6 +329,7 @@ class Redis:
     bars: dict[tuple[str, JobId], int] = field(default_factory=dict)
     eras: dict[str, int] = field(default_factory=dict)
     breakers: MemoryBreakers = field(default_factory=MemoryBreakers)
+    lost_hints: list[Span] = field(default_factory=list)
     listeners: list["SimIndex"] = field(default_factory=list)
 
     def flush(self) -> None:
@@ -459,7 +467,11 @@ class SimIndex(MemoryHotIndex):
 
     def _tell(self, hints: Sequence[Entry]) -> None:
         for listener in self._redis.listeners:
-            heard = listener._process.alive and not listener._process.frozen and self._network.random.random() > 0.1
+            alive = listener._process.alive and not listener._process.frozen
+            heard = alive and self._network.random.random() > 0.1
+            if alive and not heard:
+                now_ms = self._redis.world.now_ms()
+                self._redis.lost_hints.append(Span("hint", now_ms, max(now_ms, *(hint.due_ms for hint in hints))))
             if heard and self._network.reaches(listener._process, REDIS):
                 listener._queue.place([entry for entry in hints if entry.partition in listener._eras])
                 listener.on_placed()

@@ -33,9 +33,7 @@ def live(seed: int) -> list[str]:
                 if jobs and random.random() < 0.6:
                     await simulation.meddle(jobs)
                 if random.random() < 0.05:
-                    simulation.disk.full = True
-                    await asyncio.sleep(random.random() * 3)
-                    simulation.disk.full = False
+                    await simulation.full_disk(random.random() * 3)
             if seed % 10 == 3:
                 await simulation.cap(6)
             await simulation.resume_all(jobs)

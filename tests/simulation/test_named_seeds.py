@@ -18,9 +18,10 @@ from tests.simulation.embedded import USER, Simulation
 Director = Callable[[Simulation], Awaitable[None]]
 
 
-def play(director: Director, seed: int = 1, **options: Any) -> Simulation:
+def play(director: Director, seed: int = 1, *, knows_limits: bool = True, **options: Any) -> Simulation:
     """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
     simulation = Simulation(seed, **options)
+    simulation.knows_limits = knows_limits
     try:
         problems = simulation.run(lambda: director(simulation))
     finally:
@@ -202,6 +203,25 @@ def test_buffer_lost_wake_up(seed: int) -> None:
     assert set(states(play(story, seed))) == {"SUCCEEDED"}
 
 
+def test_deadline_while_buffered() -> None:
+    """An occurrence waits behind another one for longer than its start deadline."""
+
+    async def story(simulation: Simulation) -> None:
+        job = await created(
+            simulation,
+            once(
+                simulation,
+                1.0,
+                payload={"v": 1, "do": "sleep", "sec": 6},
+                overlap=Overlap.BUFFER_ALL,
+                start_deadline_sec=3,
+            ),
+        )
+        await simulation.ask("trigger", job.job_id, lambda e: e.desk.trigger(USER, job.job_id))
+
+    assert sorted(states(play(story))) == ["EXPIRED", "SUCCEEDED"]
+
+
 def test_cancel_then_lost() -> None:
     async def story(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 50}))
@@ -294,9 +314,7 @@ def test_store_away_10min() -> None:
         for _ in range(5):
             await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 2}))
         await until(lambda: len(simulation.history.effects) == 5)
-        simulation.disk.full = True
-        await asyncio.sleep(600)
-        simulation.disk.full = False
+        await simulation.full_disk(600)
 
     simulation = play(story)
     assert states(simulation) == ["SUCCEEDED"] * 5

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -15,10 +16,15 @@ from noonday.model.job import JobType
 from noonday.model.message import Dispatch
 from noonday.model.view import TenantInPool, TenantSettings
 from tests.simulation.embedded import USER, Simulation
-from tests.simulation.test_named_seeds import kill, play
+from tests.simulation.test_named_seeds import kill
+from tests.simulation.test_named_seeds import play as play_any
 
 BRIEF: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.02}
 SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
+
+
+play = partial(play_any, knows_limits=False)
+"""Rates, pauses and pool caps are set behind the back of the history."""
 
 
 def as_tenant(name: str) -> Caller:

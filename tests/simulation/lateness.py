@@ -1,0 +1,315 @@
+"""Bounded lateness: nothing that no fault, limit, pause, key or backlog explains starts, ends or is settled late.
+
+The wait of a dispatch begins when it could have started: at its due time, when its job was created, edited or resumed, when the
+former occurrence of its job was fired, or when its retry, snooze or return was due. The part of the wait that has a reason is
+taken off; the rest must be within `LATE_MS`. Each reason has an end: a fault explains what follows it only as long as the
+mechanism takes that recovers from it.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from noonday.model.execution import Cause, State
+from noonday.model.ids import stable_fraction
+from noonday.model.job import JobSpec, Overlap
+from noonday.model.retry import Backoff, RetryPolicy
+from tests.simulation.history import Effect, History, Span
+from tests.simulation.kernel import FaultKind, World
+from tests.simulation.observing import Seen
+from tests.simulation.rows import Rows, StoredExecution
+
+LATE_MS = 1_000
+"""How late something may start, end or be settled without a reason."""
+CANCEL_GRACE_MS = 10_000
+
+
+@dataclass
+class Scene:
+    """Everything about a run that explains why something waited."""
+
+    rows: Rows
+    history: History
+    seen: Mapping[str, Sequence[Seen]]
+    faults: Sequence[Span]
+    """Faults with the time that it takes to recover from them."""
+    in_flight: Callable[[StoredExecution, int], Iterable[Span]]
+    """Faults that one dispatch of an execution met in the hands of a process."""
+    slots: int
+    """How many handlers a process runs at once."""
+    policy: RetryPolicy
+    now_ms: int
+    freed_ms: int = 300
+    """Until those who wait for a slot know that it is free."""
+    retries_may_wait: bool = False
+    """Whether a breaker may keep retries back."""
+
+    def problems(self) -> Iterator[str]:
+        starts = {(e.execution, e.dispatch): e for e in reversed(self.history.effects)}
+        for (name, dispatch), effect in starts.items():
+            execution = self.rows.executions.get(name)
+            if execution is not None:
+                yield from self._late_start(execution, dispatch, effect)
+        for effect in self.history.effects:
+            execution = self.rows.executions.get(effect.execution)
+            if execution is not None:
+                yield from self._late_end(execution, effect)
+                yield from self._late_settlement(execution, effect)
+
+    # -- starts --------------------------------------------------------------------------------------------------------
+
+    def _late_start(self, execution: StoredExecution, dispatch: int, effect: Effect) -> Iterator[str]:
+        ready = self._ready_ms(execution, dispatch)
+        if ready is None or effect.start_ms - ready <= LATE_MS:
+            return
+        reasons = [
+            *self.faults,
+            *self.in_flight(execution, dispatch),
+            *self._limits(execution),
+            *self._busy(effect.process),
+        ]
+        unexplained = _uncovered(ready, effect.start_ms, reasons)
+        if unexplained > LATE_MS:
+            yield (
+                f"lateness: dispatch {dispatch} of {execution.id} (job {execution.job}) was ready at {ready} and started at "
+                f"{effect.start_ms}; {unexplained} ms of {effect.start_ms - ready} ms have no reason"
+            )
+
+    def _ready_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
+        """When a dispatch could have started. None: that cannot be told."""
+        notes = self.seen.get(execution.id, ())
+        placed = next((note for note in notes if note.dispatch == dispatch and not note.buffered), None)
+        if placed is None:
+            return None
+        if dispatch == 1:
+            waited = any(note.buffered for note in notes)
+            first = placed.at_ms if waited or execution.cause != Cause.SCHEDULE else self._plan_ms(execution)
+            return max(first, execution.due_ms, self._asked_ms(execution, placed.at_ms))
+        wait = self._wait_ms(execution, dispatch)
+        return None if wait is None else max(placed.at_ms + wait, self._asked_ms(execution, sys.maxsize))
+
+    def _plan_ms(self, execution: StoredExecution) -> int:
+        """When the former occurrence of the job was fired or decided: a job fires in the order of its times."""
+        former = [
+            self.seen[other.id][0].at_ms
+            for other in self.rows.executions_of[execution.job]
+            if other.nominal_ms < execution.nominal_ms and other.cause == Cause.SCHEDULE and other.id in self.seen
+        ]
+        decided = [d.decided_ms for d in self.rows.decisions.get(execution.job, ()) if d.to_ms < execution.nominal_ms]
+        return max([0, *former, *decided])
+
+    def _asked_ms(self, execution: StoredExecution, until_ms: int) -> int:
+        """When somebody last asked something of the job that may have put it off."""
+        answers = self._answers.get(execution.job, ())
+        return max((a.at_ms for a in answers if a.asked_ms <= until_ms and a.wish != "delete"), default=0)
+
+    @cached_property
+    def _answers(self) -> Mapping[str, list]:  # type: ignore[type-arg]
+        found = defaultdict(list)
+        for answer in self.history.asked("create", "replace", "resume"):
+            found[answer.target].append(answer)
+        return found
+
+    def _wait_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
+        """How long a dispatch waits after the one before it came back."""
+        places = [at for at, move in enumerate(execution.moves) if move.state is State.PENDING]
+        if len(places) < dispatch:
+            return None
+        at = places[dispatch - 1]
+        before, returned = execution.moves[at - 1].state, execution.moves[at]
+        if before in (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST):
+            if self.retries_may_wait:
+                return None
+            failures = sum(
+                m.state in (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST) for m in execution.moves[:at]
+            )
+            return retry_wait_ms(self._policy_of(execution), failures, execution.id)
+        reason = str(returned.reason or "")
+        if reason.startswith("SNOOZED"):
+            return 1_500 if before is State.RUNNING else None
+        return 5_000 if reason.startswith("HANDED_BACK") else 0
+
+    def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
+        return self.policy
+
+    # -- ends and settlements ------------------------------------------------------------------------------------------
+
+    def _late_end(self, execution: StoredExecution, effect: Effect) -> Iterator[str]:
+        """A run ends within its timeout and the grace of a cancellation. Handlers here heed it at once."""
+        limits = [spec.timeout_sec for spec in self._specs(execution) if spec.timeout_sec is not None]
+        if not limits or len(limits) < len(self._specs(execution)):
+            return
+        over_ms = effect.start_ms + round(max(limits) * 1000)
+        end_ms = self.now_ms if effect.end_ms is None else effect.end_ms
+        if effect.end_ms is None and self._died(effect.process):
+            return
+        unexplained = _uncovered(over_ms, end_ms, self.faults)
+        if unexplained > LATE_MS:
+            yield f"lateness: {effect} ran {unexplained} ms longer than its timeout of {max(limits)} s"
+
+    def _late_settlement(self, execution: StoredExecution, effect: Effect) -> Iterator[str]:
+        """What ended is settled: the store knows it, or has given the dispatch to somebody else before."""
+        if effect.end_ms is None:
+            return
+        notes = self.seen.get(execution.id, ())
+        settled = next((n.at_ms for n in notes if n.dispatch > effect.dispatch or n.state >= State.FAILED), self.now_ms)
+        if settled - effect.end_ms <= LATE_MS:
+            return
+        faults = [*self.faults, *self.in_flight(execution, effect.dispatch)]
+        unexplained = _uncovered(effect.end_ms, settled, faults)
+        if unexplained > LATE_MS:
+            yield f"lateness: {effect} was settled at {settled}; {unexplained} ms have no reason"
+
+    def _died(self, process: str) -> bool:
+        return any(name == process for name, _ in self.history.deaths)
+
+    # -- reasons -------------------------------------------------------------------------------------------------------
+
+    def _specs(self, execution: StoredExecution) -> Sequence[JobSpec]:
+        """All definitions the job ever had."""
+        return self._definitions.get(execution.job) or [self.rows.jobs[execution.job].spec]
+
+    @cached_property
+    def _definitions(self) -> Mapping[str, list[JobSpec]]:
+        found = defaultdict(list)
+        for answer in self.history.asked("create", "replace"):
+            if answer.spec is not None:
+                found[answer.target].append(answer.spec)
+        return found
+
+    def _limits(self, execution: StoredExecution) -> Iterator[Span]:
+        yield from self._pauses.get(execution.job, ())
+        for spec in self._specs(execution):
+            if spec.concurrency is not None:
+                yield from self._keys.get((execution.tenant, spec.concurrency.key, spec.concurrency.ordered), ())
+            if spec.overlap is not Overlap.ALLOW:
+                yield from self._others(execution)
+        yield from self._caps.get(execution.tenant, ())
+
+    @cached_property
+    def _pauses(self) -> Mapping[str, list[Span]]:
+        found = defaultdict(list)
+        since: dict[str, int] = {}
+        for answer in self.history.asked("pause", "resume"):
+            if answer.wish == "pause":
+                since.setdefault(answer.target, answer.asked_ms)
+            elif answer.target in since:
+                found[answer.target].append(Span("paused", since.pop(answer.target), answer.at_ms))
+        for job, from_ms in since.items():
+            found[job].append(Span("paused", from_ms, self.now_ms))
+        return found
+
+    def _others(self, execution: StoredExecution) -> Iterator[Span]:
+        for other in self.rows.executions_of[execution.job]:
+            if other.id != execution.id:
+                yield Span("overlap", *self._open_span(other, from_due=False))
+
+    @cached_property
+    def _keys(self) -> Mapping[tuple[str, str, bool], list[Span]]:
+        """When the slots of a key are taken: all of them; in a line also while somebody is before."""
+        holders: dict[tuple[str, str, bool], dict[str, tuple[int, int]]] = defaultdict(dict)
+        limits: dict[tuple[str, str, bool], int] = {}
+        for execution in self.rows.executions.values():
+            for spec in self._specs(execution):
+                if (key := spec.concurrency) is not None:
+                    name = (execution.tenant, key.key, key.ordered)
+                    limits[name] = key.limit
+                    holders[name][execution.id] = self._open_span(execution, from_due=key.ordered)
+        return {name: _full("key", spans.values(), limits[name]) for name, spans in holders.items()}
+
+    @cached_property
+    def _caps(self) -> Mapping[str, list[Span]]:
+        found: dict[str, list[Span]] = {}
+        for answer in self.history.asked("cap"):
+            tenant, most = answer.value
+            spans = [self._open_span(e, from_due=False) for e in self.rows.executions.values() if e.tenant == tenant]
+            found.setdefault(tenant, []).extend(_full("cap", spans, most))
+        return found
+
+    def _busy(self, process: str) -> list[Span]:
+        return self._busy_spans.get(process, [])
+
+    @cached_property
+    def _busy_spans(self) -> Mapping[str, list[Span]]:
+        """When all slots of a process were taken."""
+        runs: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        died = dict(self.history.deaths)
+        for effect in self.history.effects:
+            over = effect.end_ms if effect.end_ms is not None else died.get(effect.process, self.now_ms)
+            runs[effect.process].append((effect.start_ms, over + self.freed_ms))
+        return {process: _full("busy", spans, self.slots) for process, spans in runs.items()}
+
+    def _open_span(self, execution: StoredExecution, *, from_due: bool) -> tuple[int, int]:
+        """From an execution's first dispatch, or its due time, to the commit that closed it."""
+        notes = self.seen.get(execution.id, ())
+        first = next((note.at_ms for note in notes if note.fired or note.buffered), sys.maxsize)
+        closed = next((note.at_ms for note in notes if note.state >= State.FAILED), self.now_ms)
+        return min(first, execution.due_ms) if from_due else first, closed + self.freed_ms
+
+
+def retry_wait_ms(policy: RetryPolicy, failures: int, execution: str) -> int:
+    """The wait after so many failures: the policy's bound, times a fraction that the execution and the attempt decide."""
+    if policy.backoff is Backoff.LIST:
+        bound = policy.delays_ms[min(failures, len(policy.delays_ms)) - 1]
+    elif policy.backoff is Backoff.FIXED:
+        bound = policy.initial_delay_ms
+    else:
+        bound = int(min(policy.initial_delay_ms * policy.multiplier ** (failures - 1), policy.max_delay_ms))
+    return int(bound * stable_fraction(f"{execution}/{failures}"))
+
+
+def faults_of(history: History, world: World, recovery_ms: Callable[[str], int]) -> list[Span]:
+    """Everything that happened to processes and servers, with the time it takes to recover from it."""
+    spans = spans_of(history, world)
+    return [Span(span.why, span.from_ms, span.until_ms + recovery_ms(span.why)) for span in spans]
+
+
+def spans_of(history: History, world: World) -> list[Span]:
+    """Deaths until the next start, freezes until the next wake, cuts, flushes, and what the run has noted itself."""
+    found = list(history.spans)
+    now_ms = world.now_ms()
+    ups: dict[str, list[int]] = defaultdict(list)
+    for process, at_ms in history.boots:
+        ups[process.split("#")[0]].append(at_ms)
+    for at, fault in enumerate(world.fault_log):
+        name = fault.process.split("#")[0]
+        if fault.kind is FaultKind.KILL:
+            up = next((up for up in ups[name] if up >= fault.now_ms), now_ms)
+            found.append(Span(f"down {fault.process}", fault.now_ms, up))
+        elif fault.kind is FaultKind.FREEZE:
+            later = (
+                f.now_ms for f in world.fault_log[at:] if f.process == fault.process and f.kind is not FaultKind.FREEZE
+            )
+            found.append(Span(f"frozen {fault.process}", fault.now_ms, next(later, now_ms)))
+    found += [Span(f"cut {who} {server}", from_ms, until_ms) for who, server, from_ms, until_ms in history.cuts]
+    found += [Span("flush", at_ms, at_ms) for at_ms in history.flushes]
+    return found
+
+
+def _full(why: str, spans: Collection[tuple[int, int]], most: int) -> list[Span]:
+    """When at least `most` of some spans hold at once."""
+    real = [(from_ms, until_ms) for from_ms, until_ms in spans if until_ms > from_ms]
+    edges = sorted([*((from_ms, 1) for from_ms, _ in real), *((until_ms, -1) for _, until_ms in real)])
+    found, count, since = [], 0, 0
+    for at_ms, change in edges:
+        was, count = count, count + change
+        if was < most <= count:
+            since = at_ms
+        elif count < most <= was:
+            found.append(Span(why, since, at_ms))
+    return found
+
+
+def _uncovered(from_ms: int, until_ms: int, reasons: Iterable[Span]) -> int:
+    """How much of a span no reason covers."""
+    left, at = 0, from_ms
+    for span in sorted(reasons, key=lambda span: span.from_ms):
+        if span.until_ms <= at:
+            continue
+        if span.from_ms >= until_ms:
+            break
+        left += max(0, span.from_ms - at)
+        at = max(at, span.until_ms)
+    return left + max(0, until_ms - at)

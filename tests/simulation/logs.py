@@ -1,0 +1,88 @@
+"""What the log must show behind the store: a report for each transition (I6), and silence for each lost worker (I15)."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from noonday.model.execution import Outcome, State
+from noonday.model.message import Report, Tick
+from tests.simulation.history import History, Logged
+from tests.simulation.rows import Rows, StoredExecution
+
+TICKS_TO_JUDGE = 6
+TICK_MS = 5_000
+_REPORTED = {
+    State.SUCCEEDED: Outcome.SUCCEEDED,
+    State.FAILED: Outcome.FAILED,
+    State.TIMED_OUT: Outcome.TIMED_OUT,
+}
+
+
+def check_log(rows: Rows, history: History) -> Iterator[str]:
+    """I6 and I15, where the log was noted."""
+    if not history.log:
+        return
+    reports: dict[str, list[Report]] = defaultdict(list)
+    for _, _, entry in history.log:
+        if isinstance(entry, Report):
+            reports[entry.execution_id].append(entry)
+    silences = _Silences(history)
+    for execution in rows.executions.values():
+        yield from _fenced(execution, reports.get(execution.id, ()))
+        yield from silences.check(execution)
+
+
+def _fenced(execution: StoredExecution, reports: Sequence[Report]) -> Iterator[str]:
+    """I6: each start and each end is that of a report of the dispatch that was current, by the worker that had it."""
+    dispatch, worker = 0, None
+    for move in execution.moves:
+        if move.state is State.PENDING:
+            dispatch, worker = dispatch + 1, None
+        elif move.state is State.RUNNING:
+            worker = move.worker
+            if not any(r.dispatch == dispatch and r.worker_id == worker for r in reports):
+                yield f"I6: {execution.id} was started under dispatch {dispatch} by {worker}, which reported nothing of it"
+        elif (outcome := _REPORTED.get(move.state)) is not None and not any(
+            r.dispatch == dispatch and r.worker_id == worker and r.outcome == outcome and r.ended_ms == move.at_ms
+            for r in reports
+        ):
+            yield f"I6: {execution.id} is {move.state.name} under dispatch {dispatch} of {worker}, which no report says"
+
+
+class _Silences:
+    """For each worker what was written to its partition of the log, and when."""
+
+    def __init__(self, history: History) -> None:
+        self._log: Mapping[int, list[Logged]] = defaultdict(list)
+        self._partition: dict[str, int] = {}
+        for logged in history.log:
+            self._log[logged.partition].append(logged)
+            worker = getattr(logged.entry, "worker_id", None)
+            if worker is not None:
+                self._partition.setdefault(worker, logged.partition)
+        self._ended = history.log_ends
+
+    def check(self, execution: StoredExecution) -> Iterator[str]:
+        """I15: a worker is lost when its recorder read six ticks of its own and nothing of it, or when the log is gone."""
+        worker = None
+        for move in execution.moves:
+            worker = move.worker if move.state is State.RUNNING else worker
+            if move.state is State.FAILED_WORKER_LOST and worker is not None and not self._is_lost(worker, move.at_ms):
+                yield f"I15: {execution.id} was given up with worker {worker} at {move.at_ms}, which was not silent"
+
+    def _is_lost(self, worker: str, at_ms: int) -> bool:
+        partition = self._partition.get(worker)
+        if partition is None or self._ended.get(partition, at_ms) < at_ms:
+            return True
+        ticks: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for _, written_ms, entry in self._log[partition]:
+            if written_ms > at_ms:
+                break
+            if isinstance(entry, Tick):
+                heard = ticks[entry.recorder]
+                if not heard or (entry.number > heard[-1][0] and written_ms - heard[-1][1] >= TICK_MS):
+                    heard.append((entry.number, written_ms))
+                if len(heard) >= TICKS_TO_JUDGE:
+                    return True
+            elif getattr(entry, "worker_id", None) == worker:
+                ticks.clear()
+        return False

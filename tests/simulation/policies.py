@@ -1,0 +1,113 @@
+"""What a definition says about attempts, retries, timeouts, deadlines and ends, held against what executions did."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from noonday.model.execution import Cause, State
+from noonday.model.job import JobSpec, Overlap
+from noonday.model.retry import RetryPolicy
+from tests.simulation.history import Effect, History
+from tests.simulation.lateness import retry_wait_ms
+from tests.simulation.rows import Rows, StoredExecution
+
+_FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
+EARLY_MS = 2
+"""Instants are rounded to milliseconds."""
+
+
+def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterator[str]:
+    """`policy`: how failures are retried in this run, of all jobs that have requests in the history."""
+    specs: dict[str, list[JobSpec]] = defaultdict(list)
+    for answer in history.asked("create", "replace"):
+        if answer.spec is not None:
+            specs[answer.target].append(answer.spec)
+    effects: dict[str, list[Effect]] = defaultdict(list)
+    for effect in history.effects:
+        effects[effect.execution].append(effect)
+    asked = _requests(history)
+    for execution in rows.executions.values():
+        said = specs.get(execution.job) or [rows.jobs[execution.job].spec]
+        yield from _attempts(execution, policy)
+        yield from _retries(execution, effects[execution.id], policy)
+        yield from _deadline(execution, effects[execution.id], said, history)
+        yield from _end(execution, effects[execution.id], said, asked)
+
+
+def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
+    """I5: no more attempts than allowed, and a dead letter has used up all of them unless it said not to retry."""
+    failures = sum(move.state in _FAILURES for move in execution.moves)
+    if failures > policy.max_attempts or execution.attempt > policy.max_attempts:
+        yield f"I5: {execution.id} failed {failures} times, is at attempt {execution.attempt}, and has {policy.max_attempts}"
+    if execution.state is State.DEAD and failures < policy.max_attempts and not _is_final(execution):
+        yield f"I5: {execution.id} is DEAD after {failures} of {policy.max_attempts} attempts"
+
+
+def _is_final(execution: StoredExecution) -> bool:
+    """Whether the last failure said that no retry helps."""
+    reason = next((move.reason for move in reversed(execution.moves) if move.state in _FAILURES), None)
+    return isinstance(reason, dict) and reason.get("retryable") is False
+
+
+def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy) -> Iterator[str]:
+    """A retry and the end of a snooze are not early."""
+    first = {effect.dispatch: effect.start_ms for effect in reversed(effects)}
+    dispatch, failures = 0, 0
+    for at, move in enumerate(execution.moves):
+        failures += move.state in _FAILURES
+        if move.state is not State.PENDING:
+            continue
+        dispatch += 1
+        before = execution.moves[at - 1]
+        wait_ms = 0
+        if at and before.state in _FAILURES:
+            wait_ms = retry_wait_ms(policy, failures, execution.id)
+        elif at and before.state is State.RUNNING and str(move.reason or "").startswith("SNOOZED"):
+            wait_ms = 1_500
+        started_ms = first.get(dispatch)
+        if wait_ms and started_ms is not None and started_ms < move.at_ms + wait_ms - EARLY_MS:
+            early = move.at_ms + wait_ms - started_ms
+            yield f"retry delay: dispatch {dispatch} of {execution.id} started {early} ms before its {wait_ms} ms were over"
+
+
+def _deadline(
+    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], history: History
+) -> Iterator[str]:
+    """Nothing starts for the first time after its start deadline, and nothing expires before it."""
+    deadlines = [spec.start_deadline_sec for spec in said if spec.start_deadline_sec is not None]
+    if len(deadlines) == len(said):
+        latest_ms = execution.due_ms + max(deadlines) * 1000
+        for effect in effects[:1]:
+            looked_ms = history.looks.get((effect.execution, effect.dispatch), 0)
+            if looked_ms > latest_ms:
+                yield f"start deadline: {effect} was checked at {looked_ms} and started, {looked_ms - latest_ms} ms too late"
+    if execution.state is State.EXPIRED:
+        ended_ms = execution.moves[-1].at_ms
+        if not deadlines or ended_ms <= execution.due_ms + min(deadlines) * 1000:
+            yield f"start deadline: {execution.id} is EXPIRED {ended_ms - execution.due_ms} ms after {execution.due_ms}"
+
+
+def _end(
+    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], asked: Mapping[str, set[str]]
+) -> Iterator[str]:
+    """An end has its reason: a run that returned, a timeout that passed, somebody who asked."""
+    if execution.state is State.SUCCEEDED and not any(effect.end_ms is not None for effect in effects):
+        yield f"outcome: {execution.id} is SUCCEEDED, and no run of it has ended"
+    timeouts = [spec.timeout_sec for spec in said if spec.timeout_sec is not None]
+    for before, after in zip(execution.moves, execution.moves[1:], strict=False):
+        if after.state is State.TIMED_OUT:
+            ran_ms = after.at_ms - before.at_ms
+            if not timeouts or ran_ms < min(timeouts) * 1000 - EARLY_MS:
+                yield f"timeout: {execution.id} is TIMED_OUT after {ran_ms} ms"
+    if execution.state is State.CANCELLED:
+        wishes = asked.get(execution.id, set()) | asked.get(execution.job, set())
+        replaced_by_others = any(spec.overlap is Overlap.CANCEL_OTHER for spec in said)
+        if not wishes and not replaced_by_others:
+            yield f"outcome: {execution.id} ({Cause(execution.cause).name}) is CANCELLED, and nobody asked for it"
+
+
+def _requests(history: History) -> Mapping[str, set[str]]:
+    """Who may have been asked to end, of jobs and executions."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for answer in history.asked("cancel", "delete", "replace", "pause"):
+        found[answer.target].add(answer.wish)
+    return found
