@@ -10,11 +10,12 @@ from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.intake.waiting import Waiting
-from noonday.model.alert import NOTICES_POOL, Alert, AlertKind, AlertState, Sighting
+from noonday.model.alert import Alert, AlertKind, AlertState, Sighting
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, Job, Target
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.tenancy import rate_of
 from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.alerts import AlertFilter, Slow

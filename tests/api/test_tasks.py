@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from noonday.intake import edits
+from noonday.model.caller import Caller
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, TenantId
@@ -454,8 +455,11 @@ async def test_a_job_that_looks_like_a_task_can_be_read_but_not_changed_as_one(c
     await made(client, daily())
     target = Target("webhooks", "webhook.call", "https://api.example.com:443")
     job = JobSpec(type=JobType.INTERVAL, every_sec=60, target=target, payload=["not a call"])
-    response = await client.post("/v1/jobs", msgspec.to_builtins(job))
-    path = f"/v1/tasks/{response.json['jobId']}"
+    assert (await client.post("/v1/jobs", msgspec.to_builtins(job))).status == 422
+    stored = await backstage.desk.create(
+        Caller(TenantId("acme"), "older release", frozenset()), job, maker_of="webhooks"
+    )
+    path = f"/v1/tasks/{stored.job_id}"
     assert (await client.get(path)).json["interval"] == "every 60 seconds"
     assert (await patched(client, path, name="x")).code == "conflict"
     assert (await patched(client, path, status="PAUSED")).json["status"] == "PAUSED"

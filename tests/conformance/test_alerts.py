@@ -4,11 +4,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.model.alert import GIVEN_UP, NOTICES_POOL, Alert, AlertKind, AlertState, Sighting
+from noonday.model.alert import GIVEN_UP, Alert, AlertKind, AlertState, Sighting
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, Target
 from noonday.model.message import Dispatch
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.ports.alerts import AlertFilter, Alerts
 from noonday.ports.executions import Executions

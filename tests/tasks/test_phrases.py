@@ -35,7 +35,7 @@ def job_of(timing: Timing, now_ms: int = YEAR_2030_MS) -> JobSpec:
         schedule=timing.schedule,
         timezone=timing.timezone,
     )
-    check(spec, now_ms)
+    check(spec, now_ms, "webhooks")
     return spec
 
 

@@ -66,11 +66,26 @@ class Receiver:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
+    async def _read_body(self, reader: asyncio.StreamReader) -> bytes:
+        """As RFC 9112 says: chunks, whatever the length says."""
+        if "chunked" in (self.header("transfer-encoding") or "").lower():
+            return await _read_chunks(reader)
+        return await reader.readexactly(int(self.header("content-length") or 0))
+
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        self.bodies.append(await reader.readexactly(int(self.header("content-length") or 0)))
+        self.bodies.append(await self._read_body(reader))
         _, name, *arguments = self.paths[-1].split("/")
         return await _BEHAVIOURS[name](reader, writer, *arguments)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readline(), 16):
+        body += await reader.readexactly(size)
+        await reader.readline()
+    await reader.readline()
+    return body
 
 
 async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, code: str, *headers: str) -> bool:

@@ -12,6 +12,7 @@ from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import MAX_BODY, Caller, ErrorKind, Exchange, Request
 from tests.support.eventually import eventually
+from tests.support.factories import TENANT
 from tests.webhooks.receiver import Greeter, Receiver
 
 LOOPBACK = Networks(["127.0.0.0/8"])
@@ -24,7 +25,7 @@ def make_caller() -> Caller:
 
 async def call(receiver: Receiver, path: str, timeout_sec: float = 10) -> Exchange:
     async with make_caller() as caller:
-        return await caller.call(Request("POST", receiver.url(path), {}, b"{}"), timeout_sec)
+        return await caller.call(TENANT, Request("POST", receiver.url(path), {}, b"{}"), timeout_sec)
 
 
 def kind_of(exchange: Exchange) -> ErrorKind | None:
@@ -35,7 +36,7 @@ async def test_the_request_arrives_as_it_was_given() -> None:
     request_headers = {"Content-Type": "application/json", "X-Team": "a", "User-Agent": "mine"}
     async with Receiver() as receiver, make_caller() as caller:
         url = receiver.url("/status/200?a=%2B&b=c+d")
-        await caller.call(Request("PUT", url, request_headers, b'{"a": 1}'), 10)
+        await caller.call(TENANT, Request("PUT", url, request_headers, b'{"a": 1}'), 10)
         assert receiver.heads[0].startswith("PUT /status/200?a=%2B&b=c+d HTTP/1.1\r\n")
         assert receiver.bodies == [b'{"a": 1}']
         assert {name: receiver.header(name) for name in request_headers} == request_headers
@@ -52,7 +53,7 @@ async def test_a_call_says_no_more_than_it_was_told_to() -> None:
 async def test_the_answer_is_kept_with_its_secrets_redacted() -> None:
     async with Receiver() as receiver, make_caller() as caller:
         url = receiver.url("/status/201/Set-Cookie:a=b/X-Mine:c/X-Theirs:d")
-        exchange = await caller.call(Request("GET", url, secret_headers=("x-mine",)), 10)
+        exchange = await caller.call(TENANT, Request("GET", url, secret_headers=("x-mine",)), 10)
     assert (exchange.status, exchange.body, exchange.error) == (201, b"{}", None)
     assert exchange.headers == (
         ("Content-Length", "2"),
@@ -119,7 +120,7 @@ class HangingDns(AbstractResolver):
 
 async def test_a_dns_that_is_too_slow_has_sent_nothing() -> None:
     async with Caller(LOOPBACK, SystemClock(), resolver=HangingDns()) as caller:
-        exchange = await caller.call(Request("GET", "http://slow.test/"), 0.05)
+        exchange = await caller.call(TENANT, Request("GET", "http://slow.test/"), 0.05)
     assert kind_of(exchange) is ErrorKind.TIMEOUT_BEFORE_SENT
     assert (exchange.timings.dns_ms or 0) > 0
     assert exchange.timings.connect_ms is None
@@ -127,7 +128,7 @@ async def test_a_dns_that_is_too_slow_has_sent_nothing() -> None:
 
 async def test_a_handshake_that_is_too_slow_has_sent_nothing() -> None:
     async with Greeter() as silent, make_caller() as caller:
-        exchange = await caller.call(Request("GET", f"https://127.0.0.1:{silent.port}/"), SOON_SEC)
+        exchange = await caller.call(TENANT, Request("GET", f"https://127.0.0.1:{silent.port}/"), SOON_SEC)
     assert kind_of(exchange) is ErrorKind.TIMEOUT_BEFORE_SENT
     assert (exchange.timings.tls_ms or 0) > 0
 
@@ -136,13 +137,13 @@ async def test_a_port_where_nobody_listens_is_an_error_of_connecting() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         async with make_caller() as caller:
-            exchange = await caller.call(Request("GET", f"http://127.0.0.1:{unused.getsockname()[1]}/"), 10)
+            exchange = await caller.call(TENANT, Request("GET", f"http://127.0.0.1:{unused.getsockname()[1]}/"), 10)
     assert kind_of(exchange) is ErrorKind.CONNECT
 
 
 async def test_no_more_of_a_huge_body_is_read_than_is_kept() -> None:
     async with Receiver() as receiver, make_caller() as caller:
-        exchange = await caller.call(Request("GET", receiver.url("/huge")), 10)
+        exchange = await caller.call(TENANT, Request("GET", receiver.url("/huge")), 10)
         async with asyncio.timeout(60):
             await receiver.left.wait()
     assert (exchange.status, exchange.error, exchange.truncated) == (200, None, True)
@@ -165,7 +166,7 @@ async def test_of_very_many_headers_the_first_are_kept() -> None:
 
 async def test_a_call_that_is_cancelled_is_cancelled() -> None:
     async with Receiver() as receiver, make_caller() as caller:
-        running = asyncio.create_task(caller.call(Request("GET", receiver.url("/slow-headers")), 10))
+        running = asyncio.create_task(caller.call(TENANT, Request("GET", receiver.url("/slow-headers")), 10))
         await eventually(lambda: receiver.heads)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -175,11 +176,11 @@ async def test_a_call_that_is_cancelled_is_cancelled() -> None:
 async def test_a_url_that_cannot_be_called_is_refused_before_anything_is_dialled() -> None:
     async with make_caller() as caller:
         with pytest.raises(InvalidInput):
-            await caller.call(Request("GET", "http://0x7f.1/"), 10)
+            await caller.call(TENANT, Request("GET", "http://0x7f.1/"), 10)
 
 
 async def test_many_calls_at_once_each_get_their_own_answer() -> None:
     async with Receiver() as receiver, make_caller() as caller:
         requests = [Request("GET", receiver.url(f"/status/200/X-Number:{number}")) for number in range(200)]
-        exchanges = await asyncio.gather(*(caller.call(request, 10) for request in requests))
+        exchanges = await asyncio.gather(*(caller.call(TENANT, request, 10) for request in requests))
     assert [dict(exchange.headers)["X-Number"] for exchange in exchanges] == [str(number) for number in range(200)]

@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import Caller, ErrorKind, Exchange, Request
+from tests.support.factories import TENANT
 from tests.webhooks.receiver import Greeter, Receiver, self_signed
 
 LOOPBACK = Networks(["127.0.0.0/8"])
@@ -45,7 +46,7 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 async def get(caller: Caller, url: str, timeout_sec: float = 10) -> Exchange:
-    return await caller.call(Request("GET", url), timeout_sec)
+    return await caller.call(TENANT, Request("GET", url), timeout_sec)
 
 
 def kind_of(exchange: Exchange) -> ErrorKind | None:

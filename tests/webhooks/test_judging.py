@@ -8,6 +8,7 @@ from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import Caller, CallError, ErrorKind, Exchange, Request, Timings
 from noonday.webhooks.judging import Judgement, JudgingSettings, Verdict, judge
+from tests.support.factories import TENANT
 from tests.webhooks.receiver import Receiver
 
 ENDED_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
@@ -128,5 +129,5 @@ def test_retry_after_says_nothing_where_no_call_follows() -> None:
 async def test_a_real_429_is_tried_again_when_the_receiver_wants_it() -> None:
     caller = Caller(Networks(["127.0.0.0/8"]), SystemClock())
     async with Receiver() as receiver, caller:
-        answer = await caller.call(Request("POST", receiver.url("/status/429/Retry-After:7")), 10)
+        answer = await caller.call(TENANT, Request("POST", receiver.url("/status/429/Retry-After:7")), 10)
     assert judge(answer) == Judgement(Verdict.RETRY, "answered 429", 7_000, counts_against_endpoint=True)

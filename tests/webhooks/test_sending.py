@@ -4,17 +4,18 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from standardwebhooks import Webhook
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.errors import DoNotRetry
 from noonday.model.execution import GONE
 from noonday.model.message import Dispatch, Token
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import Caller
+from noonday.webhooks.methods import Method
 from noonday.webhooks.sending import SEALED_FOR, Call, CallFailed, Sender, body_of
 from noonday.webhooks.signing import new_key_pair, new_secret, verify
 from noonday.webhooks.urls import read_url
@@ -165,8 +166,11 @@ async def test_nothing_is_sent_unsigned(sender: Sender, receiver: Receiver) -> N
 
 async def test_the_secret_of_one_endpoint_signs_nothing_for_another(sender: Sender, receiver: Receiver) -> None:
     url = receiver.url("/status/200")
-    with pytest.raises(DoNotRetry, match=r"the job is for https://a\.example:443, and its URL is of http://127"):
+    with pytest.raises(
+        CallFailed, match=r"the job is for https://a\.example:443, and its URL is of http://127"
+    ) as caught:
         await sender.send(context(url, endpoint="https://a.example:443"), Call(url))
+    assert not caught.value.failure.retryable
     assert receiver.connections == 0
 
 
@@ -190,3 +194,46 @@ async def test_without_an_answer_a_call_is_always_tried_again(sender: Sender, re
     with pytest.raises(CallFailed) as caught:
         await sender.send(context(url), Call(url, retried_statuses=frozenset()))
     assert caught.value.failure.retryable
+
+
+INBOX = "POST /status/200/X-Of:inbox HTTP/1.1\r\nHost: shared.example\r\nContent-Length: 400\r\n\r\n"
+"""Written behind a request, it makes the beginning of the next one on the same connection its own body."""
+SMUGGLED = {
+    "chunked": Call("", "POST", {"Transfer-Encoding": "chunked", "Content-Type": "text/plain"}, f"0\r\n\r\n{INBOX}"),
+    "length": Call("", "POST", {"content-length": "0", "Content-Type": "text/plain"}, INBOX),
+    "header": Call("", "GET", {"X-Mine": f"a\r\nContent-Length: 0\r\n\r\n{INBOX}"}),
+    "header name": Call("", "GET", {f"X: a\r\n\r\n{INBOX}": "a"}),
+    "method": Call("", f"GET /status/200 HTTP/1.1\r\nHost: a\r\n\r\n{INBOX}GET"),
+    "host": Call("", "GET", {"Host": "internal.example"}),
+    "connection": Call("", "GET", {"Connection": "X-Idempotency-Key"}),
+    "upgrade": Call("", "GET", {"Upgrade": "h2c"}),
+    "signature": Call("", "GET", {"webhook-signature": "v1,forged"}),
+}
+
+
+@pytest.mark.parametrize("call", SMUGGLED.values(), ids=SMUGGLED)
+async def test_request_cannot_be_smuggled_into_another_tenants_call(
+    sender: Sender, receiver: Receiver, call: Call
+) -> None:
+    url = receiver.url("/status/200/X-Of:victim")
+    with pytest.raises(CallFailed) as caught:
+        await sender.send(context(url), msgspec.structs.replace(call, webhook_url=url))
+    assert (caught.value.failure.type, caught.value.failure.retryable) == ("BAD_CALL", False)
+    assert receiver.connections == 0
+    ctx = context(url, tenant="victim", secrets=sealed(SECRET, tenant="victim"))
+    assert (await sender.send(ctx, Call(url, body="private"))).status == 200
+    assert (receiver.paths, receiver.bodies) == (["/status/200/X-Of:victim"], [b'"private"'])
+
+
+async def test_tenants_share_no_connection(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/status/200")
+    for tenant in ("one", "two", "one", "two"):
+        await sender.send(context(url, tenant=tenant, secrets=sealed(SECRET, tenant=tenant)), Call(url))
+    assert (len(receiver.heads), receiver.connections) == (4, 2)
+
+
+async def test_methods_are_those_of_tasks(sender: Sender, receiver: Receiver) -> None:
+    url = receiver.url("/close")
+    for method in Method:
+        await sender.send(context(url), Call(url, method.value))
+    assert [head.split(" ")[0] for head in receiver.heads] == list(Method)

@@ -8,14 +8,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from noonday.crypto.envelope import context_of
+from noonday.intake.edits import first_fire
 from noonday.model.caller import Caller
+from noonday.model.errors import InvalidInput
 from noonday.model.ids import TenantId
+from noonday.model.job import JobSpec, JobType, Target
+from noonday.model.pool import BUILT_IN_POOLS
+from noonday.model.view import ExecutionView, PoolSettings
+from noonday.ports.jobs import Change, NewJob
 from noonday.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, TaskSpec, TaskType
+from noonday.webhooks.urls import read_url
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
+from tests.support.factories import job
 from tests.webhooks.receiver import Receiver
+from tests.webhooks.test_sending import SMUGGLED
 
 USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 NAME = "changing.example"
@@ -32,7 +43,7 @@ async def engine(tmp_path: Path, **flags: str) -> AsyncIterator[Embedded]:
         await embedded.close()
 
 
-async def ended(embedded: Embedded, url: str, **said: Any) -> TaskExecutionView:
+async def ended(embedded: Embedded, url: str, caller: Caller = USER, **said: Any) -> TaskExecutionView:
     """The one execution of a task that is called at once."""
     now = embedded.engine.drivers.clock.now_ms() / 1000
     spec = TaskSpec(
@@ -42,12 +53,34 @@ async def ended(embedded: Embedded, url: str, **said: Any) -> TaskExecutionView:
         retry=TaskRetry(max_attempts=2, initial_delay_ms=1),
         **said,
     )
-    task = await embedded.engine.tasks.create(USER, spec)
+    task = await embedded.engine.tasks.create(caller, spec)
     async with asyncio.timeout(DEADLINE_SEC):
         while True:
-            found = await embedded.engine.tasks.list_executions(USER, task.id)
+            found = await embedded.engine.tasks.list_executions(caller, task.id)
             if found.executions and found.executions[0].completed_at:
                 return found.executions[0]
+            await asyncio.sleep(0.05)
+
+
+async def stored(embedded: Embedded, caller: Caller, payload: Any, target: Target) -> str:
+    """A job that is in the store already, whatever its door would say of it today."""
+    drivers = embedded.engine.drivers
+    made = job(JobSpec(type=JobType.ONE_TIME, target=target), now_ms=drivers.clock.now_ms(), tenant=caller.tenant)
+    sealed = drivers.keyring.seal(msgspec.json.encode(payload), context_of(made.tenant, made.id))
+    made = msgspec.structs.replace(made, payload=sealed)
+    await drivers.jobs.add(
+        [NewJob(made, first_fire(made, made.created_ms))], upsert=lambda *_: Change(), audit=None, seal=None
+    )
+    return made.id
+
+
+async def last_of(embedded: Embedded, caller: Caller, job_id: str) -> ExecutionView:
+    """The one execution of a job, ended."""
+    async with asyncio.timeout(DEADLINE_SEC):
+        while True:
+            found = (await embedded.engine.reading.list_executions(caller, job_id)).executions
+            if found and found[0].state in ("SUCCEEDED", "DEAD"):
+                return found[0]
             await asyncio.sleep(0.05)
 
 
@@ -79,3 +112,46 @@ async def test_a_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, m
         execution = await ended(embedded, f"http://{NAME}/latest/meta-data")
         assert (execution.status, execution.attempt_number) == ("FAILED", 1)
         assert "169.254.169.254" in str(execution.error_message)
+
+
+def tenant(name: str) -> Caller:
+    return Caller(TenantId(name), name, frozenset({"write"}))
+
+
+@pytest.mark.parametrize("pool", BUILT_IN_POOLS)
+async def test_built_in_pools_are_no_targets_of_jobs(tmp_path: Path, pool: str) -> None:
+    async with engine(tmp_path) as embedded:
+        desk, caller = embedded.engine.desk, tenant("mallory")
+        spec = JobSpec(type=JobType.DELAYED, delay_sec=60, target=Target(pool, "webhook.call"), unique_key="k")
+        with pytest.raises(InvalidInput, match="is built in") as caught:
+            await desk.create(caller, spec)
+        assert [flaw.pointer for flaw in caught.value.flaws] == ["/target/pool"]
+        (answer,) = await desk.create_many(caller, [spec])
+        assert isinstance(answer, InvalidInput)
+        with pytest.raises(InvalidInput):
+            await desk.create_ids(caller, [spec])
+        await desk.put_pool(caller, "own", PoolSettings())
+        own = msgspec.structs.replace(spec, target=Target("own", "handler"))
+        made = await desk.create(caller, own)
+        with pytest.raises(InvalidInput):
+            await desk.replace(caller, made.job_id, spec)
+        with pytest.raises(InvalidInput):
+            await desk.create(caller, spec)  # its key is taken: it would change that job
+
+
+async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path) -> None:
+    async with Receiver() as receiver, engine(tmp_path) as embedded:
+        mallory, url = tenant("mallory"), receiver.url("/status/200/X-Of:victim")
+        await ended(embedded, url, mallory)  # it has a secret and an open connection
+        calls = [msgspec.structs.replace(call, webhook_url=url) for call in SMUGGLED.values()]
+        target = Target("webhooks", "webhook.call", str(read_url(url)))
+        jobs = [await stored(embedded, mallory, msgspec.to_builtins(call), target) for call in calls]
+        for job_id in jobs:
+            execution = await last_of(embedded, mallory, job_id)
+            assert (execution.state, execution.attempt) == ("DEAD", 1)
+            assert execution.error is not None
+            assert execution.error.type == "BAD_CALL"
+        execution = await ended(embedded, url, tenant("victim"))
+        assert execution.status == "COMPLETED"
+        assert receiver.paths == ["/status/200/X-Of:victim"] * 2
+        assert receiver.connections == 2

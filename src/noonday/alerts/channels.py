@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.notice import ChannelType, Digest, Notice, Preference, Recipient
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.retry import RetryPolicy
 from noonday.ports.channels import Channel, Channels
 from noonday.webhooks.handler import NAME as CALL

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from noonday.intake.waiting import By, Hold, Waiter, Waiting, still_awaited
-from noonday.model.alert import NOTICES_POOL, AlertKind, Sighting
+from noonday.model.alert import AlertKind, Sighting
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.alerts import Late
 from noonday.ports.archive import Archive, Pause

@@ -8,11 +8,11 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.desk import Desk
 from noonday.intake.edits import first_fire
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.caller import Caller
 from noonday.model.firing import fire_entry
 from noonday.model.ids import JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock

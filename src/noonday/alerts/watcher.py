@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from noonday.alerts.crowd import Crowd
 from noonday.alerts.lateness import Lateness
-from noonday.model.alert import NOTICES_POOL, AlertKind, Sighting
+from noonday.model.alert import AlertKind, Sighting
+from noonday.model.pool import NOTICES_POOL
 from noonday.ports.alerts import Alerts, Late, Slow
 
 LATE_PAGE, OPEN_PAGE, SLOW_PAGE, ALERT_PAGE = 5_000, 5_000, 200, 500

@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from noonday.model.alert import Alert, AlertKind, AlertState
 from noonday.model.job import instant_of
+from noonday.model.pool import WEBHOOKS_POOL
 
-TASKS_POOL = "webhooks"
 JobIdText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
 Instant = Annotated[datetime, Meta(tz=True)]
 
@@ -52,7 +52,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 def alert_view(alert: Alert) -> AlertView:
     job = alert.job_id or None
-    is_task = alert.pool == TASKS_POOL and alert.endpoint is not None
+    is_task = alert.pool == WEBHOOKS_POOL and alert.endpoint is not None
     return AlertView(
         id=alert.id,
         kind=alert.kind,

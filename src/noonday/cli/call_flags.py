@@ -16,7 +16,8 @@ from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.retry import Backoff
 from noonday.model.schedule import zone
 from noonday.tasks.translating import GONE_STATUS
-from noonday.tasks.wire import Method, TaskPatch, TaskSpec, TaskType, TaskView
+from noonday.tasks.wire import TaskPatch, TaskSpec, TaskType, TaskView
+from noonday.webhooks.methods import Method
 
 F = TypeVar("F", bound=Callable[..., Any])
 _read_spec = BodyDecoder(TaskSpec)

@@ -14,8 +14,8 @@ from noonday.cli.asking import read_settings
 from noonday.cli.group import Command
 from noonday.cli.screen import show
 from noonday.cli.tables import facts
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.errors import BadSettings, nearest
+from noonday.model.pool import NOTICES_POOL
 from noonday.sdk.demo import demo
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry

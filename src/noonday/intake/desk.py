@@ -107,14 +107,23 @@ class Desk:
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, caller: Caller, spec: JobSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
+        self,
+        caller: Caller,
+        spec: JobSpec,
+        idem: Idempotency | None = None,
+        *,
+        traceparent: str | None = None,
+        maker_of: str | None = None,
     ) -> JobView:
-        """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date."""
+        """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date.
+
+        `maker_of` names the built-in pool that the calling service makes jobs for. Users' requests never set it.
+        """
         async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(1, traceparent) as trace:
                 settings = await self._quotas.settings(caller.tenant)
-                draft = await self._draft(caller, spec, now_ms, trace, settings)
+                draft = await self._draft(caller, spec, now_ms, trace, settings, maker_of)
                 if isinstance(draft, NoondayError):
                     raise draft
                 with await self._room(caller, [draft], whole=True) as room:
@@ -203,11 +212,12 @@ class Desk:
         now_ms: int,
         traceparent: str | None,
         settings: TenantSettings,
+        maker_of: str | None = None,
     ) -> "_Draft | NoondayError":
         if isinstance(spec, NoondayError):
             return spec
         try:
-            check(spec, now_ms)
+            check(spec, now_ms, maker_of)
             warnings = () if self._catalogue.is_plain(spec) else await self._catalogue.check(spec)
             job_id = self._new_id()
             said = with_default_spread(spec, settings.default_spread_sec)
@@ -297,9 +307,11 @@ class Desk:
         *,
         if_version: int | None = None,
         idem: Idempotency | None = None,
+        maker_of: str | None = None,
     ) -> JobView:
+        """Give a job a new definition. `maker_of` is that of `create`."""
         now_ms = self._clock.now_ms()
-        check(spec, now_ms)
+        check(spec, now_ms, maker_of)
         warnings = await self._catalogue.check(spec)
         settings = await self._quotas.settings(caller.tenant)
         payload = self._seal(spec.payload, caller.tenant, job_id, settings.max_payload_bytes)

@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
-from noonday.model.alert import NOTICES_POOL, AlertKind
+from noonday.model.alert import AlertKind
 from noonday.model.execution import (
     ASKED_BACK_REASONS,
     FINAL,
@@ -23,6 +23,7 @@ from noonday.model.firing import still_wanted
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import Report
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.ports.executions import Settled

@@ -8,11 +8,12 @@ import msgspec
 
 from noonday.ledger.books import NO_LIMIT, Books, Limit
 from noonday.ledger.ledger import Ledger
-from noonday.model.alert import GIVEN_UP, NOTICES_POOL
+from noonday.model.alert import GIVEN_UP
 from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import capped_by
 from noonday.ports.firing import Held, Shot
 from noonday.ports.jobs import Execution

@@ -12,8 +12,6 @@ import msgspec
 
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 
-NOTICES_POOL = "notices"
-"""Where notices themselves are sent from: their failures are nobody's alert, or there would be no end to it."""
 GIVEN_UP = "GIVEN_UP"
 """The kind of an incident of which there is no execution: a time of a job was decided against."""
 MESSAGE_LIMIT = 1_000

@@ -1,5 +1,6 @@
 """Whom webhooks call, as a tenant sees it: how fast it may be called, how it is doing, and its name in URLs."""
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from enum import StrEnum
@@ -13,6 +14,10 @@ LEAST_FAILURES = 5
 """Fewer say nothing, however far apart they are."""
 QUIET_MS = 7 * DAY_MS
 """If nobody failed for so long, the next failure is a first one."""
+LONGEST_ENDPOINT = 280
+"""`https://`, a host of 253 characters, and a port."""
+ENDPOINT_PATTERN = r"^https?://(\[[0-9a-f:.]{2,45}\]|[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?):[1-9][0-9]{0,4}$"
+_ENDPOINT = re.compile(ENDPOINT_PATTERN)
 ID_PATTERN = r"^ep_[A-Za-z0-9_-]{12,500}$"
 
 Calls = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -85,6 +90,13 @@ class EndpointHealth(msgspec.Struct, frozen=True):
             return False
         long_enough = now_ms - self.failing_since_ms >= settings.disable_after_days * DAY_MS
         return long_enough and self.failures >= LEAST_FAILURES
+
+
+def flaw_of_endpoint(text: str) -> str | None:
+    """What is wrong with the name of an endpoint, in words. It is kept and logged, so it is bounded and printable."""
+    if len(text) > LONGEST_ENDPOINT or not _ENDPOINT.fullmatch(text):
+        return "must be scheme, host and port in lower case, such as https://api.example.com:443"
+    return None
 
 
 def endpoint_id(endpoint: str) -> str:

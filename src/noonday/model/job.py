@@ -11,13 +11,17 @@ from typing import Annotated, Any, overload
 import msgspec
 
 from noonday.model import cron, schedule
+from noonday.model.endpoint import ENDPOINT_PATTERN, LONGEST_ENDPOINT, flaw_of_endpoint
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.ids import JobId, TenantId, stable_fraction
+from noonday.model.pool import flaws_of_built_in
 from noonday.model.retry import RetryPolicy, flaws_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_TOLERANCE_MS = 60_000
 YEAR_SEC = 366 * 24 * 3600
+LONGEST_SHOWN = 200
+"""How much of a text that is refused is sent back."""
 _NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
 _TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
 
@@ -68,7 +72,10 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, for
 class Target(_Wire, frozen=True):
     pool: str
     handler: str
-    endpoint: str | None = None
+    endpoint: (
+        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": ENDPOINT_PATTERN, "maxLength": LONGEST_ENDPOINT})]
+        | None
+    ) = None
     """Scheme, host and port of whom the handler calls, for what is kept per endpoint: secrets, limits, health."""
 
 
@@ -185,9 +192,13 @@ def anchor_of(spec: JobSpec, now_ms: int) -> int:
     return now_ms
 
 
-def check(spec: JobSpec, now_ms: int) -> None:
-    """Refuse what cannot be, naming every flaw with its value and what would be valid."""
+def check(spec: JobSpec, now_ms: int, maker_of: str | None = None) -> None:
+    """Refuse what cannot be, naming every flaw with its value and what would be valid.
+
+    Jobs for a built-in pool are refused too, unless the service that makes them says so with `maker_of`.
+    """
     flaws = [*_check_words(spec), *_check_type(spec), *_check_times(spec, now_ms), *_check_numbers(spec)]
+    flaws += flaws_of_built_in(spec.target.pool, maker_of)
     if spec.retry_policy:
         flaws += flaws_of(spec.retry_policy, "/retryPolicy")
     if flaws:
@@ -263,6 +274,8 @@ def _check_words(spec: JobSpec) -> list[Flaw]:
         if not is_target_name(value):
             detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             flaws.append(Flaw(pointer, detail, value))
+    if spec.target.endpoint is not None and (wrong := flaw_of_endpoint(spec.target.endpoint)):
+        flaws.append(Flaw("/target/endpoint", wrong, spec.target.endpoint[:LONGEST_SHOWN]))
     if _WORDLESS.holds(spec):
         return flaws
     named = [("/name", spec.name), ("/uniqueKey", spec.unique_key)]

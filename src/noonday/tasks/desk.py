@@ -162,13 +162,13 @@ class TaskDesk:
 
     async def _create(self, caller: Caller, job: JobSpec, idem: Idempotency | None, traceparent: str | None) -> JobView:
         try:
-            return await self._desk.create(caller, job, idem, traceparent=traceparent)
+            return await self._desk.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
         except InvalidInput as bad:
             if not any(flaw.pointer == "/target/pool" for flaw in bad.flaws):
                 raise
         # Whoever calls webhooks has no worker of their own to start: the calls wait until there is one.
         await self._desk.put_pool(caller, POOL, PoolSettings())
-        return await self._desk.create(caller, job, idem, traceparent=traceparent)
+        return await self._desk.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
 
     async def _wish(self, caller: Caller, task_id: str, wish: WishedStatus, idem: Idempotency | None) -> TaskView:
         before, _ = await self._find(caller, task_id)
@@ -188,7 +188,10 @@ class TaskDesk:
             await self.endpoints.refuse_disabled(caller.tenant, wanted.target.endpoint)
         view, kept = _after(before), _in_task_words(idem, _after(before))
         try:
-            return view(await self._desk.replace(caller, task_id, wanted, if_version=job.revision, idem=kept))
+            changed = await self._desk.replace(
+                caller, task_id, wanted, if_version=job.revision, idem=kept, maker_of=POOL
+            )
+            return view(changed)
         except InvalidInput as bad:
             raise in_task_words(bad, task_of(wanted)) from bad
 

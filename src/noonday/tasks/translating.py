@@ -288,7 +288,7 @@ def _flaws_of_zone(spec: TaskSpec) -> list[Flaw]:
 
 def _flaws_of_job(job: JobSpec, spec: TaskSpec, now_ms: int) -> Sequence[Flaw]:
     try:
-        check(job, now_ms)
+        check(job, now_ms, POOL)
     except InvalidInput as bad:
         return in_task_words(bad, spec).flaws
     return ()

@@ -9,9 +9,11 @@ from msgspec import UNSET, UnsetType
 
 from noonday.intake.filters import Instant
 from noonday.model.execution import State
+from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.retry import Backoff
+from noonday.webhooks.methods import Method
 
-POOL, HANDLER = "webhooks", "webhook.call"
+POOL, HANDLER = WEBHOOKS_POOL, "webhook.call"
 DEFAULT_TIMEOUT_SEC = 30.0
 DEFAULT_ATTEMPTS, MOST_ATTEMPTS = 5, 100
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
@@ -61,15 +63,6 @@ STATE_OF = {
 }
 """How the engine calls what an execution of a task is: for a filter by status."""
 STATUS_NAMES = {state.name: status.value for status, state in STATE_OF.items()}
-
-
-class Method(StrEnum):
-    GET = "GET"
-    POST = "POST"
-    PUT = "PUT"
-    PATCH = "PATCH"
-    DELETE = "DELETE"
-    HEAD = "HEAD"
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """One call, and what came of it."""
 
 import asyncio
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,8 @@ from yarl import URL
 from noonday.model.redaction import redacted
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
-from noonday.webhooks.dialing import Cut, Marks, RefusedAddress, SystemResolver, open_session, present_marks
+from noonday.webhooks.dialing import Cut, Marks, RefusedAddress, SystemResolver, open_session, present_marks, tls_of
+from noonday.webhooks.sessions import Sessions
 from noonday.webhooks.urls import read_url
 
 MAX_BODY = 65_536
@@ -83,7 +85,7 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls, thousands at a time, over one pool of connections. Made, used and closed in one event loop.
+    """Makes calls, thousands at a time, over a pool of connections for each tenant. Made, used and closed in one event loop.
 
     Only addresses that `networks` allows are dialled (see `dialing`). No redirect is followed.
     """
@@ -100,17 +102,22 @@ class Caller:
         dns_kept_sec: int = 10,
         max_body: int = MAX_BODY,
     ) -> None:
-        """`limit` and `limit_per_host` bound open connections (0: no bound). A call that waits for one spends its timeout."""
+        """`limit` bounds calls in flight, `limit_per_host` a tenant's connections to a host (0: no bound). A call that waits
+        for either spends its timeout."""
         self._clock = clock
         self._max_body = max_body
         self._resolver = resolver or SystemResolver()
-        self._session = open_session(
-            networks,
-            self._resolver,
-            limit=limit,
-            limit_per_host=limit_per_host,
-            ca_file=ca_file,
-            dns_kept_sec=dns_kept_sec,
+        self._places = asyncio.Semaphore(limit) if limit else nullcontext()
+        tls = tls_of(ca_file)
+        self._sessions = Sessions(
+            lambda: open_session(
+                networks,
+                self._resolver,
+                limit=limit,
+                limit_per_host=limit_per_host,
+                tls=tls,
+                dns_kept_sec=dns_kept_sec,
+            )
         )
 
     async def __aenter__(self) -> "Caller":
@@ -123,36 +130,40 @@ class Caller:
 
     async def close(self) -> None:
         """Cut every connection. Calls in flight end with an error."""
-        await self._session.close()
+        await self._sessions.close()
         await self._resolver.close()
 
-    async def call(self, request: Request, timeout_sec: float) -> Exchange:
-        """Call once, and tell what came of it within `timeout_sec`. Nothing that a receiver or a network does raises.
+    async def call(self, tenant: str, request: Request, timeout_sec: float) -> Exchange:
+        """Call once for a tenant, and tell what came of it within `timeout_sec`.
 
-        Raises InvalidInput when the URL is one that `read_url` refuses.
+        Nothing that a receiver or a network does raises. Raises InvalidInput when the URL is one that `read_url` refuses.
         """
         read_url(request.url)
         attempt = _Attempt(Marks(self._clock), request.secret_headers)
         token = present_marks.set(attempt.marks)
         try:
-            async with asyncio.timeout(timeout_sec):
-                await self._exchange(request, attempt)
+            async with asyncio.timeout(timeout_sec), self._places:
+                await self._exchange(tenant, request, attempt)
         except (Cut, aiohttp.ClientError, OSError) as error:
             attempt.error = _read_error(error, attempt, timeout_sec)
         finally:
             present_marks.reset(token)
         return attempt.exchange(self._clock)
 
-    async def _exchange(self, request: Request, attempt: "_Attempt") -> None:
-        async with self._session.request(
-            request.method,
-            URL(request.url),
-            headers=request.headers,
-            data=request.body or None,
-            allow_redirects=False,
-        ) as response:
-            attempt.answered(response)
-            await attempt.read_body(response, self._max_body)
+    async def _exchange(self, tenant: str, request: Request, attempt: "_Attempt") -> None:
+        session = self._sessions.enter(tenant)
+        try:
+            async with session.request(
+                request.method,
+                URL(request.url),
+                headers=request.headers,
+                data=request.body or None,
+                allow_redirects=False,
+            ) as response:
+                attempt.answered(response)
+                await attempt.read_body(response, self._max_body)
+        finally:
+            await self._sessions.leave(tenant)
 
 
 class _Attempt:

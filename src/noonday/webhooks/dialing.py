@@ -27,13 +27,13 @@ from aiohttp import (
     ClientTimeout,
     DummyCookieJar,
     ServerDisconnectedError,
-    TCPConnector,
     TraceConfig,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
+from noonday.webhooks.protocol import BoundedConnector
 
 DNS_THREADS = 64
 DNS_KEPT_SEC = 10
@@ -87,20 +87,19 @@ def open_session(
     *,
     limit: int = 10_000,
     limit_per_host: int = 0,
-    ca_file: Path | None = None,
+    tls: ssl.SSLContext,
     dns_kept_sec: int = DNS_KEPT_SEC,
 ) -> ClientSession:
-    """A session that dials allowed addresses only, for all calls of the running loop.
+    """A session that dials allowed addresses only, for all calls of one tenant on the running loop.
 
     It follows no redirect unless asked, knows no proxy, keeps no cookie, sends nothing twice, and has no timeouts of its
-    own. `limit` and `limit_per_host` bound the open connections (0: no bound); calls beyond them wait. Whoever made
-    `resolver` closes it. `ca_file` holds authorities to trust besides the system's, and `dns_kept_sec` is how long an answer
-    of the DNS is used again (0: never).
+    own. `limit` and `limit_per_host` bound the open connections (0: no bound); calls beyond them wait. Closing the
+    session leaves `resolver` open. `dns_kept_sec` is how long an answer of the DNS is used again (0: never).
     """
-    connector = TCPConnector(
+    connector = BoundedConnector(
         resolver=_CheckingResolver(networks, resolver),
         socket_factory=_checking_sockets(networks),
-        ssl=_tls(ca_file),
+        ssl=tls,
         limit=limit,
         limit_per_host=limit_per_host,
         use_dns_cache=dns_kept_sec > 0,
@@ -142,7 +141,7 @@ class _CheckingResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        await self._inner.close()
+        """The inner one is shared by all sessions."""
 
 
 class SystemResolver(AbstractResolver):
@@ -191,7 +190,8 @@ class _TimedTls(ssl.SSLContext):
         return super().wrap_bio(*args, **more)
 
 
-def _tls(ca_file: Path | None) -> ssl.SSLContext:
+def tls_of(ca_file: Path | None) -> ssl.SSLContext:
+    """Trusts the system's authorities and those in `ca_file`. It reads every certificate: made once for all sessions."""
     context = _TimedTls(ssl.PROTOCOL_TLS_CLIENT)
     context.load_default_certs()
     if ca_file is not None:

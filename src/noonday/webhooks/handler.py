@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noonday.crypto.keyring import Keyring
+from noonday.model.pool import WEBHOOKS_POOL
 from noonday.ports.clock import Clock
 from noonday.worker.context import Context
 from noonday.worker.handler import Handler, Mode
@@ -15,7 +16,7 @@ from noonday.worker.handler import Handler, Mode
 if TYPE_CHECKING:
     from noonday.webhooks.sending import Sender
 
-POOL, NAME = "webhooks", "webhook.call"
+POOL, NAME = WEBHOOKS_POOL, "webhook.call"
 SLACK_SEC = 5.0
 """A call ends itself when its time is up, and says how far it came; whoever watches it waits for that."""
 

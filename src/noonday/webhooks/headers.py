@@ -8,6 +8,8 @@ from noonday.model.errors import Flaw, InvalidInput
 POINTER = "/payload/headers"
 MAX_HEADERS = 64
 MAX_BYTES = 16_384
+SHOWN = 200
+"""How much of a name that is refused is sent back."""
 
 _CONNECTION = {
     "host",
@@ -45,7 +47,7 @@ def flaws_of(headers: Mapping[str, str], pointer: str = POINTER) -> list[Flaw]:
     if len(headers) > MAX_HEADERS:
         return [Flaw(pointer, f"at most {MAX_HEADERS} headers", len(headers))]
     flaws = [
-        Flaw(f"{pointer}/{_escaped(name)}", f"{name!r} {detail}")
+        Flaw(f"{pointer}/{_escaped(name[:SHOWN])}", f"{name[:SHOWN]!r} {detail}")
         for name, value in headers.items()
         if (detail := _fault_of(name, value)) is not None
     ]

@@ -8,12 +8,14 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.errors import DoNotRetry
+from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
 from noonday.runtime.tracing import present_traceparent, tell_of_call
 from noonday.webhooks.calling import Caller, Exchange, Request
+from noonday.webhooks.headers import flaws_of
 from noonday.webhooks.judging import DEFAULTS, Judgement, JudgingSettings, Verdict, judge
+from noonday.webhooks.methods import Method
 from noonday.webhooks.signing import sign
 from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context, RetryLater
@@ -21,6 +23,8 @@ from noonday.worker.context import Context, RetryLater
 SEALED_FOR = "webhook-secrets"
 """What the ciphertext of a secret is bound to, besides its tenant."""
 DEFAULT_TIMEOUT_SEC = 30.0
+METHODS = tuple(method.value for method in Method)
+_MESSAGE = 1_000
 _KEPT_BODY = 65_536
 _MOST_OPENED = 10_000
 _encode = msgspec.json.Encoder().encode
@@ -74,11 +78,9 @@ class Sender:
 
     async def send(self, ctx: Context, call: Call) -> Answer:
         """Raises CallFailed. The account of the attempt is in the context, whatever comes of it."""
-        if (endpoint := str(read_url(call.webhook_url))) != ctx._dispatch.endpoint:
-            # Its secrets and limits are those of somebody else.
-            raise DoNotRetry(f"the job is for {ctx._dispatch.endpoint}, and its URL is of {endpoint}")
+        _check(ctx, call)
         request = self._request(ctx, call)
-        exchange = await self._caller.call(request, ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC)
+        exchange = await self._caller.call(ctx.tenant, request, ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC)
         tell_of_call(request.method, read_url(request.url).host, exchange.status)
         ctx._account = account_of(request, exchange)
         judgement = judge(exchange, call.judging)
@@ -114,6 +116,27 @@ class Sender:
             opened = [self._keyring.open(each, context).decode() for each in sealed]
             self._opened[ctx.tenant, sealed] = opened
         return opened
+
+
+def _check(ctx: Context, call: Call) -> None:
+    """Refuse what a task could not have said: the job may be older than the checks at its door, or have passed by them.
+
+    Raises CallFailed, for good.
+    """
+    flaws = flaws_of(call.headers)
+    if call.method not in METHODS:
+        flaws.append(Flaw("/payload/method", f"{call.method[:20]!r} is not one of {', '.join(METHODS)}"))
+    try:
+        endpoint = str(read_url(call.webhook_url))
+    except InvalidInput as bad:
+        flaws += bad.flaws
+    else:
+        if endpoint != ctx._dispatch.endpoint:
+            # Its secrets and limits are those of somebody else.
+            flaws.append(Flaw("", f"the job is for {ctx._dispatch.endpoint}, and its URL is of {endpoint}"))
+    if flaws:
+        message = "; ".join(flaw.detail for flaw in flaws)[:_MESSAGE]
+        raise CallFailed(Failure("BAD_CALL", f"nothing was sent: {message}", retryable=False))
 
 
 def body_of(call: Call) -> tuple[bytes, str | None]:

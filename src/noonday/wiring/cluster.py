@@ -33,9 +33,9 @@ from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
+from noonday.model.pool import NOTICES_POOL
 from noonday.ports.executions import Settled
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew

@@ -12,8 +12,8 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.ids import InstanceId
+from noonday.model.pool import NOTICES_POOL
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.aside import ThreadAside

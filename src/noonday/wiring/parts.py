@@ -23,9 +23,9 @@ from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
-from noonday.model.alert import NOTICES_POOL
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.model.notice import ChannelType
+from noonday.model.pool import NOTICES_POOL
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside, Inline
