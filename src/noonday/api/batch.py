@@ -1,5 +1,6 @@
 """/v1/jobs/batch: many jobs in one transaction, each judged by itself."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import MalformedBody, known_error, problem_of
 from noonday.api.query import Query
 from noonday.api.routing import Route, encode
-from noonday.model.errors import InvalidInput, NoondayError, PayloadTooLarge
+from noonday.model.errors import FLAWS_OF_BATCH, InvalidInput, NoondayError, PayloadTooLarge
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 
 PATH = "/v1/jobs/batch"
+DECODED_A_TURN = 100
+"""How many jobs are read before the event loop serves others."""
 
 
 class JobBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,14 +45,22 @@ async def create_jobs(call: Call, query: BatchQuery, body: JobBatch) -> list[Job
     wrong, 429 says that there is no room for all.
     """
     _require_count_within(call.engine.limits.batch_jobs, len(body.jobs))
-    specs = [_decode(raw) for raw in body.jobs]
+    specs = await _decoded(body.jobs)
     return await call.desk.create_many(
         call.caller, specs, atomic=query.atomic, idem=call.idem, traceparent=call.traceparent
     )
 
 
 def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
-    return encode({"jobs": [_element(place, result) for place, result in enumerate(results)]})
+    left, elements = FLAWS_OF_BATCH, list[Any]()
+    for place, result in enumerate(results):
+        if isinstance(result, NoondayError):
+            problem = problem_of(known_error(result, PATH), f"{PATH}#/jobs/{place}", left)
+            left -= len(problem.get("errors", ()))
+            elements.append(problem)
+        else:
+            elements.append(result)
+    return encode({"jobs": elements})
 
 
 ROUTES = (
@@ -74,15 +85,18 @@ def _require_count_within(limit: int, count: int) -> None:
         raise PayloadTooLarge(detail, limitJobs=limit, jobs=count)
 
 
+async def _decoded(raws: Sequence[msgspec.Raw]) -> list[JobSpec | NoondayError]:
+    specs = []
+    for number, raw in enumerate(raws, 1):
+        specs.append(_decode(raw))
+        if number % DECODED_A_TURN == 0:
+            await asyncio.sleep(0)
+    return specs
+
+
 def _decode(raw: msgspec.Raw) -> JobSpec | NoondayError:
     try:
         spec: JobSpec = _SPEC.decode(raw)
     except (InvalidInput, MalformedBody) as error:
         return error
     return spec
-
-
-def _element(place: int, result: JobView | NoondayError) -> object:
-    if isinstance(result, NoondayError):
-        return problem_of(known_error(result, PATH), f"{PATH}#/jobs/{place}")
-    return result

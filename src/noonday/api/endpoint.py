@@ -21,7 +21,15 @@ from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, Forbidden, InvalidInput, NotFound, PayloadTooLarge, VersionMismatch
+from noonday.model.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PayloadTooLarge,
+    VersionMismatch,
+    few_suggestions,
+)
 from noonday.model.view import JobView
 
 
@@ -68,6 +76,8 @@ class Resource:
         raise MethodNotAllowed(detail, allowed=self._allowed)
 
 
+MOST_SUGGESTIONS = 5
+"""How many unknown names of one request are answered with the nearest known one."""
 REFUSALS = (InvalidInput, PayloadTooLarge, NotFound, Conflict, VersionMismatch)
 """Answers too: the same request under the same key is refused again, whatever has changed in between."""
 
@@ -85,6 +95,10 @@ class Endpoint:
         self._body_limit = engine.limits.batch_bytes if route.is_batch else engine.limits.body_bytes
 
     async def answer(self, request: Incoming) -> Reply:
+        with few_suggestions(MOST_SUGGESTIONS):
+            return await self._answer(request)
+
+    async def _answer(self, request: Incoming) -> Reply:
         caller = await self._admit(request)
         body = await request.json_body(self._body_limit) if self._body else b""
         arguments = self._arguments(request, body)

@@ -22,6 +22,7 @@ from noonday.model.errors import Flaw, NoondayError
 
 PROBLEMS = "https://noonday.dev/problems/"
 LONGEST_VALUE = 500
+LONGEST_DETAIL = 4_000
 
 log = structlog.get_logger("noonday.api")
 
@@ -35,7 +36,9 @@ class Problem(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     detail: str
     instance: str
     errors: tuple[Flaw, ...] = ()
-    """Each thing that is wrong with the request."""
+    """Each thing that is wrong with the request: at most 20 of a job, and 100 of a batch."""
+    left_out: int = 0
+    """How many more there are."""
 
 
 class MalformedBody(NoondayError):
@@ -133,19 +136,25 @@ def reply_of(error: Exception, path: str, *, token_sent: bool = False) -> Reply:
     return Reply(body, answer.status, PROBLEM_JSON, _headers(known, answer, token_sent))
 
 
-def problem_of(error: NoondayError, instance: str) -> dict[str, Any]:
-    """Problem details, with the error's context as further members."""
+def problem_of(error: NoondayError, instance: str, most_flaws: int | None = None) -> dict[str, Any]:
+    """Problem details, with the error's context as further members.
+
+    Of many flaws the first are told, and the number of the others as `leftOut`.
+    """
     answer = answer_of(error)
     members = {name: shown(value) for name, value in error.context.items()}
     members |= {
         "type": PROBLEMS + error.code,
         "title": answer.title,
         "status": int(answer.status),
-        "detail": error.detail or answer.title,
+        "detail": error.detail[:LONGEST_DETAIL] or answer.title,
         "instance": instance,
     }
-    if flaws := getattr(error, "flaws", ()):
-        members["errors"] = [msgspec.structs.replace(flaw, value=shown(flaw.value)) for flaw in flaws]
+    if isinstance(error, model.InvalidInput) and error.flaws:
+        told = error.flaws[: error.most_flaws if most_flaws is None else min(most_flaws, error.most_flaws)]
+        members["errors"] = [msgspec.structs.replace(flaw, value=shown(flaw.value)) for flaw in told]
+        if left_out := error.context.get("leftOut", 0) + len(error.flaws) - len(told):
+            members["leftOut"] = left_out
     return members
 
 

@@ -1,17 +1,19 @@
 """Which pools and handlers exist, and what payloads they take."""
 
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
-from noonday.model.errors import Flaw, InvalidInput, nearest
+from noonday.model.errors import FLAWS_OF_JOB, Flaw, InvalidInput, nearest
 from noonday.model.job import JobSpec
 from noonday.model.message import HandlerInfo
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 
 _FRESH_SEC = 1.0
+LONGEST_TEXT = 500
 
 
 class Catalogue:
@@ -81,8 +83,14 @@ def _validator(info: HandlerInfo) -> Any:
 def _check_payload(payload: Any, validator: Any, handler: str) -> None:
     if validator is None or validator.is_valid(payload):
         return
-    flaws = []
-    for error in validator.iter_errors(payload):
-        pointer = "/payload" + "".join(f"/{step}" for step in error.instance_path)
-        flaws.append(Flaw(pointer, error.message, msgspec.to_builtins(error.instance)))
-    raise InvalidInput(f"the payload is not what handler {handler!r} takes: {flaws[0].detail}", flaws)
+    errors = validator.iter_errors(payload)
+    flaws = [_flaw(error) for error in islice(errors, FLAWS_OF_JOB)]
+    left_out = sum(1 for _ in errors)
+    more = {"leftOut": left_out} if left_out else {}
+    raise InvalidInput(f"the payload is not what handler {handler!r} takes: {flaws[0].detail}", flaws, **more)
+
+
+def _flaw(error: Any) -> Flaw:
+    pointer = "/payload" + "".join(f"/{step}" for step in error.instance_path)
+    # The validator repeats the value in its message, however large it is.
+    return Flaw(pointer[:LONGEST_TEXT], error.message[:LONGEST_TEXT], msgspec.to_builtins(error.instance))

@@ -20,6 +20,7 @@ from noonday.intake.receipts import Receipts
 from noonday.intake.views import Viewer
 from noonday.model.caller import TENANT_RULE, Caller, is_tenant_name
 from noonday.model.errors import (
+    FLAWS_OF_BATCH,
     Conflict,
     Flaw,
     InvalidInput,
@@ -721,16 +722,19 @@ def _row(snapshot: Snapshot) -> JobRow:
 
 
 def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:
-    flaws = []
+    flaws, left_out = [], 0
     for at, draft in enumerate(drafts):
         if isinstance(draft, InvalidInput):
             flaws += [
                 Flaw(f"/jobs/{at}{flaw.pointer}", flaw.detail, flaw.value, flaw.allowed, flaw.nearest)
                 for flaw in draft.flaws
             ]
+            left_out += draft.context.get("leftOut", 0)
         elif isinstance(draft, NoondayError):
             flaws.append(Flaw(f"/jobs/{at}", draft.detail))
-    return InvalidInput(f"{len(flaws)} values are not valid; nothing was stored", flaws)
+    more = {"leftOut": left_out} if left_out else {}
+    detail = f"{len(flaws) + left_out} values are not valid; nothing was stored"
+    return InvalidInput(detail, flaws, most_flaws=FLAWS_OF_BATCH, **more)
 
 
 def _count_backfill(job: Job, from_ms: int, to_ms: int, now_ms: int) -> tuple[int, list[int]]:

@@ -3,8 +3,11 @@
 Each class has a stable `code`: clients key on it, never on the text. `api/errors.py` is the only map to HTTP.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
+from heapq import nlargest
 from typing import Any
 
 import msgspec
@@ -33,14 +36,22 @@ class NoondayError(Exception):
         """Facts a program can use: becomes extension members of problem details."""
 
 
+FLAWS_OF_JOB = 20
+FLAWS_OF_BATCH = 100
+
+
 class InvalidInput(NoondayError):
     """The caller said something that cannot be. Carries every flaw that was found."""
 
     code = "invalid-input"
 
-    def __init__(self, detail: str, flaws: Sequence[Flaw] = (), **context: Any) -> None:
+    def __init__(
+        self, detail: str, flaws: Sequence[Flaw] = (), *, most_flaws: int = FLAWS_OF_JOB, **context: Any
+    ) -> None:
         super().__init__(detail, **context)
         self.flaws = tuple(flaws)
+        self.most_flaws = most_flaws
+        """How many are told; of the others only the number."""
 
     @classmethod
     def of(cls, pointer: str, detail: str, value: Any = None, **more: Any) -> "InvalidInput":
@@ -199,12 +210,49 @@ class ExecutionFailed(NoondayError):
     code = "execution-failed"
 
 
+MOST_COMPARED = 40
+"""How many known names are compared closely with one that is not known."""
+
+
+@contextmanager
+def few_suggestions(most: int) -> Iterator[None]:
+    """Let `nearest` suggest at most so many names in this block: each suggestion costs a millisecond or two."""
+    token = _suggestions_left.set([most])
+    try:
+        yield
+    finally:
+        _suggestions_left.reset(token)
+
+
+_suggestions_left: ContextVar[list[int] | None] = ContextVar("suggestions left", default=None)
+
+
 def nearest(value: str, known: Iterable[str]) -> str | None:
-    """The known name that `value` was most likely meant to be."""
-    names = list(known)
+    """The known name that `value` was most likely meant to be. None also after the last of `few_suggestions`."""
+    left = _suggestions_left.get()
+    if left is not None:
+        if left[0] <= 0:
+            return None
+        left[0] -= 1
+    names = _likeliest(value, list(known))
     found = get_close_matches(value, names, n=1, cutoff=0.5)
     if found:
         return found[0]
     folded = {name.lower(): name for name in names}
     close = get_close_matches(value.lower(), list(folded), n=1, cutoff=0.5)
     return folded[close[0]] if close else None
+
+
+def _likeliest(value: str, names: list[str]) -> list[str]:
+    """Of many names those that share most pairs of letters with `value`, in their order."""
+    if len(names) <= MOST_COMPARED:
+        return names
+    wanted = _pairs(value)
+    shared = {name: len(wanted & _pairs(name)) for name in names}
+    chosen = set(nlargest(MOST_COMPARED, names, key=shared.__getitem__))
+    return [name for name in names if name in chosen]
+
+
+def _pairs(name: str) -> set[str]:
+    folded = name.lower()
+    return {folded[at : at + 2] for at in range(len(folded) - 1)}

@@ -272,12 +272,18 @@ def _zone_names() -> frozenset[str]:
     return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
 
 
-def _nearest_zone(name: str) -> str | None:
+@lru_cache(maxsize=1)
+def _likely_zones() -> tuple[list[str], dict[str, str]]:
+    """The zones that people mean, and the same by their folded names and cities."""
     # The sign of Etc/GMT+2 is the opposite of what whoever mistypes it means.
     known = sorted(name for name in _zone_names() if not name.startswith("Etc/GMT"))
     # Of two zones with the same city, the shorter name is the usual one.
     cities = {name.rpartition("/")[2].lower(): name for name in sorted(known, key=len, reverse=True)}
-    folded = cities | {name.lower(): name for name in known}
+    return known, cities | {name.lower(): name for name in known}
+
+
+def _nearest_zone(name: str) -> str | None:
+    known, folded = _likely_zones()
     wanted = name.strip().replace(" ", "_")
     # Three letters always resemble three others: PST is not EST.
     return folded.get(wanted.lower()) or (nearest(wanted, known) if len(wanted) > 4 else None)
