@@ -1,25 +1,34 @@
 """`noonday up` from outside: what it prints, what it refuses, how it ends."""
 
 import json
+import os
+import pty
+import re
 import shlex
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from click.testing import CliRunner
 
 from noonday.cli import exits
+from noonday.cli.main import main
 from noonday.model.execution import State
 from noonday.sdk.sync import SyncClient
+from noonday.sdk.transport import ServerUnreachable
 from tests.cli.conftest import Run
 from tests.cli.serving import DEADLINE_SEC, Up, eventually, plain_environment
 
 pytestmark = pytest.mark.slow
+
+
+JWT = re.compile(r"eyJ[\w-]+[.][\w-]+[.][\w-]+")
 
 
 def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -35,12 +44,15 @@ def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPr
     )
 
 
-def token_in(greeting: str) -> str:
-    return greeting.partition("Bearer ")[2].partition("'")[0]
+def token_of(up: Up) -> str:
+    """What `noonday token` prints beside the data file."""
+    made = CliRunner().invoke(main, ["token"], env=up.environ)
+    assert made.exit_code == 0
+    return made.stdout.strip()
 
 
 def client_of(up: Up) -> SyncClient:
-    return SyncClient(up.url, token_in(up.greeting))
+    return SyncClient(up.url, token_of(up))
 
 
 def test_the_greeting_names_the_file_the_docs_and_the_handlers(server: Up) -> None:
@@ -53,7 +65,8 @@ def test_the_greeting_names_the_file_the_docs_and_the_handlers(server: Up) -> No
 
 def test_the_line_in_the_greeting_creates_a_job(server: Up) -> None:
     (line,) = [line for line in server.greeting.splitlines() if line.startswith("curl ")]
-    words = shlex.split(line)
+    assert "Bearer $(noonday token)" in line
+    words = shlex.split(re.sub(r"[$][(]noonday token[^)]*[)]", token_of(server), line))
     headers = dict(words[i + 1].split(": ") for i, word in enumerate(words) if word == "-H")
     request = Request(words[-1], data=words[words.index("-d") + 1].encode(), headers=headers, method="POST")
     with urlopen(request, timeout=60) as response:
@@ -61,6 +74,22 @@ def test_the_line_in_the_greeting_creates_a_job(server: Up) -> None:
         job = json.loads(response.read())
     with client_of(server) as client:
         assert client.result(job["jobId"], timeout=60) == "hello"
+
+
+def test_a_token_is_printed_on_a_terminal_only(server: Up, tmp_path: Path) -> None:
+    assert not JWT.search(server.greeting)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "noonday", "up", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=plain_environment(COLUMNS="200"), stdout=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        try:
+            while b"Stop with" not in seen:
+                seen += os.read(ours, 65_536)
+        finally:
+            process.kill()
+            os.close(ours)
+    assert JWT.search(seen.decode())
 
 
 def test_the_handlers_of_the_application_run(server: Up) -> None:
@@ -156,10 +185,12 @@ def test_a_second_signal_ends_it_at_once_and_the_file_stays_good(tmp_path: Path)
 
 def test_an_engine_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -> None:
     with Up(tmp_path, "--port", "0") as up:
+        token = token_of(up)
         with closing(sqlite3.connect(up.data)) as conn, conn:
             # As if another instance recorded by now: the one that did must stop.
             conn.execute("UPDATE places SET era = 'another'")
-        with client_of(up) as client:
+        # It may have stopped by itself before it is asked for anything.
+        with suppress(ServerUnreachable), SyncClient(up.url, token) as client:
             client.create(type="ONE_TIME", target={"pool": "demo", "handler": "demo.echo"})
         code, _, err = up.end()
     assert code == exits.FAILED

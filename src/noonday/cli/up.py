@@ -80,7 +80,7 @@ class _Greeting:
             "",
         )
         # Not wrapped by us: a line that is copied must still be one line.
-        click.echo(first_job(serving))
+        click.echo(first_job(serving, shows_token=sys.stdout.isatty()))
         show("", f"and see what became of it, in another terminal: noonday job list{_flags(serving)}")
         show("", Text("Stop with Ctrl-C.", style="dim"))
         sys.stdout.flush()
@@ -107,10 +107,16 @@ def _flags(serving: Serving) -> str:
     return url + ("" if serving.data in (usual.data, MEMORY) else f" --data {shlex.quote(serving.data)}")
 
 
-def first_job(serving: Serving) -> str:
-    """A line for a shell that creates a job."""
+def first_job(serving: Serving, *, shows_token: bool) -> str:
+    """A line for a shell that creates a job.
+
+    With a token in it only for a terminal: elsewhere the line is kept, in a journal or a file, and the token would be too.
+    """
     token = "TOKEN"
-    if serving.auth.secret:
+    if serving.auth.secret and not shows_token:
+        data = "" if serving.data in (Settings().data, MEMORY) else f" --data {shlex.quote(serving.data)}"
+        token = f"$(noonday token{data})"
+    elif serving.auth.secret:
         token = mint(
             serving.auth.secret,
             tenant=TENANT,
@@ -122,13 +128,6 @@ def first_job(serving: Serving) -> str:
             issuer=serving.auth.issuer,
         )
     body = '{"type":"ONE_TIME","target":{"pool":"demo","handler":"demo.echo"},"payload":"hello"}'
-    headers = (f"Authorization: Bearer {token}", "Content-Type: application/json")
-    words = [
-        "curl",
-        "-sS",
-        *(word for header in headers for word in ("-H", header)),
-        "-d",
-        body,
-        f"{serving.url}/v1/jobs",
-    ]
-    return shlex.join(words)
+    rest = shlex.join(["-H", "Content-Type: application/json", "-d", body, f"{serving.url}/v1/jobs"])
+    # In double quotes, so that a shell runs the command that makes a token.
+    return f'curl -sS -H "Authorization: Bearer {token}" {rest}'
