@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from noonday.api.limits import ApiLimits
 from tests.api.asgi import Client
@@ -29,10 +29,10 @@ def limits() -> ApiLimits:
 
 
 @pytest.fixture
-def app(backstage: Backstage, limits: ApiLimits) -> Starlette:
+def app(backstage: Backstage, limits: ApiLimits) -> ASGIApp:
     return backstage.app(limits)
 
 
 @pytest.fixture
-def client(app: Starlette) -> Client:
+def client(app: ASGIApp) -> Client:
     return Client(app, {"authorization": "Bearer operator"})

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from noonday.alerts.desk import AlertDesk
 from noonday.alerts.posting import Post
 from noonday.alerts.preferences import PreferenceDesk, Seal
 from noonday.api.app import create_app
+from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.hot_index import MemoryHotIndex
@@ -152,7 +153,7 @@ class Backstage:
     def alerts(self) -> AlertDesk:
         return AlertDesk(self.store.alerts, self.desk.receipts, StandingClock())
 
-    def app(self, limits: ApiLimits) -> Starlette:
+    def app(self, limits: ApiLimits) -> ASGIApp:
         return create_app(
             self.desk,
             self.reading,
@@ -164,9 +165,10 @@ class Backstage:
             now_ms=lambda: NOON_MS,
             preferences=self.preferences,
             alerts=self.alerts,
+            hosts=KnownHosts("127.0.0.1", 8080, (), is_loopback=True),
         )
 
-    def app_of_another_process(self) -> Starlette:
+    def app_of_another_process(self) -> ASGIApp:
         """Over the same store, with nothing remembered."""
         self.reading.visits = Visits(self.store.archive, StandingClock())
         return self.app(ApiLimits())

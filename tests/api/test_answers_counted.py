@@ -4,6 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from noonday.api.app import create_app
+from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.model.errors import StoreUnavailable
 from noonday.runtime.metrics import Metrics
@@ -30,6 +31,7 @@ def counted(backstage: Backstage, metrics: Metrics) -> Client:
         preferences=backstage.preferences,
         alerts=backstage.alerts,
         on_answer=metrics.count_answer,
+        hosts=KnownHosts("127.0.0.1", 8080, (), is_loopback=True),
     )
     return Client(app, {"authorization": "Bearer operator"})
 

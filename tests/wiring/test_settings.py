@@ -70,6 +70,8 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
         return st.just(f"{doc.key.split('.')[0]}://example.org/x")
     if doc.key == "webhooks.allow_networks":
         return st.sampled_from(["127.0.0.0/8", "10.1.0.0/16, fd00::/8"])
+    if doc.key == "ui.origins":
+        return st.sampled_from(["https://jobs.example.com", "http://lab:8000, https://jobs.example.com/"])
     if " | " in doc.type:
         return st.sampled_from(doc.type.split(" | "))
     return st.text("abcdefghijklmnopqrstuvwxyz", min_size=32, max_size=40)
@@ -259,6 +261,8 @@ def test_loopback_needs_no_secret(host: str) -> None:
             "ES256, which has no secret: remove one of them",
         ),
         ({"scheduler.hint_ahead_sec": 600}, "must be more than scheduler.hydrate_ahead_sec (600)"),
+        ({"ui.origins": "jobs.example.com"}, "'jobs.example.com' is not an address such as"),
+        ({"ui.origins": "https://jobs.example.com/ui"}, "is not an address such as"),
         ({"logs_url_template": "https://logs/"}, "must hold {executionId}"),
         ({"logs_url_template": "https://logs/{executionId}/{}"}, "no other {name}"),
         ({"logs_url_template": "https://logs/{executionId"}, "must hold {executionId}"),

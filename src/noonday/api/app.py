@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from noonday.api import (
@@ -23,6 +23,7 @@ from noonday.api import (
     occurrences,
     pauses,
     pools,
+    proof,
     schedules,
     tenants,
     webhook_endpoints,
@@ -35,6 +36,7 @@ from noonday.api.auth import Authenticator
 from noonday.api.call import Call, Engine, Health
 from noonday.api.endpoint import resources
 from noonday.api.errors import UnknownRoute, instance_of, reply_of
+from noonday.api.hosts import HostCheck, KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.api.openapi import document
 from noonday.api.reply import Reply
@@ -69,6 +71,7 @@ ROUTES = (
     *audit.ROUTES,
     *tenants.ROUTES,
     *health.ROUTES,
+    *proof.ROUTES,
     *docs_page.ROUTES,
 )
 
@@ -85,27 +88,29 @@ def create_app(
     now_ms: Callable[[], int],
     preferences: "PreferenceDesk",
     alerts: "AlertDesk",
+    hosts: KnownHosts,
+    prove: Callable[[str], str | None] = lambda nonce: None,
     on_answer: Callable[[int], None] = lambda status: None,
-) -> Starlette:
+) -> ASGIApp:
     """The API over desks and a reading. Every path under `/v1` asks the authenticator who calls.
 
     `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
     """
     engine = Engine(
-        desk, reading, tasks, secrets, authenticator, health, limits, now_ms, preferences, alerts, on_answer
+        desk, reading, tasks, secrets, authenticator, health, limits, now_ms, preferences, alerts, prove, on_answer
     )
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
-    return app
+    return HostCheck(app, hosts)
 
 
-def create_ops_app(health_: Health) -> Starlette:
+def create_ops_app(health_: Health, hosts: KnownHosts) -> ASGIApp:
     """Health and metrics alone, for processes that serve no API."""
     app = Starlette(routes=[StarletteRoute(path, answer) for path, answer in health.alone(health_).items()])
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
-    return app
+    return HostCheck(app, hosts)
 
 
 async def show_openapi(_call: Call) -> Reply:

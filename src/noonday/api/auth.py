@@ -4,6 +4,7 @@ The algorithm is the server's choice, never the token's, so that a public key is
 """
 
 import asyncio
+import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -115,6 +116,16 @@ def mint(
     }
     parties = {"aud": audience, "iss": issuer}
     return jwt.encode(claims | {name: value for name, value in parties.items() if value}, secret, algorithm="HS256")
+
+
+def proof_of(secret: str, nonce: str, port: int) -> str:
+    """An answer to a challenge that only a server with this secret, on this port, can give.
+
+    The key is another one than that of tokens, so that no challenge makes the server sign one. The port is part of it, so
+    that a program on another port cannot pass the challenge on.
+    """
+    key = hmac.digest(secret.encode(), b"noonday: proof of the server", "sha256")
+    return hmac.digest(key, f"{port}:{nonce}".encode(), "sha256").hex()
 
 
 def load_or_create_secret(path: Path) -> str:

@@ -51,6 +51,8 @@ class Engine:
     now_ms: Callable[[], int]
     preferences: "PreferenceDesk"
     alerts: "AlertDesk"
+    prove: Callable[[str], str | None]
+    """Answers a challenge, if there is a shared secret."""
     on_answer: Callable[[int], None] = lambda status: None
     """Told the status of each answer under `/v1`."""
 

@@ -142,7 +142,7 @@ class Endpoint:
         arguments: dict[str, Any] = {reader.name: reader.read(request.path_values) for reader in self._path}
         parameters = self._route.parameters
         # A probe may carry a query that means something only to whoever sends it.
-        query = self._query.read(request.query if self._route.scope else b"")
+        query = self._query.read(request.query if self._route.scope or "query" in parameters else b"")
         if "query" in parameters:
             arguments["query"] = query
         if "if_version" in parameters:

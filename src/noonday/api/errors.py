@@ -53,6 +53,10 @@ class UnknownRoute(NoondayError):
     code = "unknown-route"
 
 
+class UnknownHost(NoondayError):
+    code = "unknown-host"
+
+
 class MethodNotAllowed(NoondayError):
     code = "method-not-allowed"
 
@@ -95,6 +99,7 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
     model.VersionMismatch: Answer(HTTPStatus.PRECONDITION_FAILED, "The job has changed since that version"),
     model.PayloadTooLarge: Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request carries too much"),
     UnsupportedMediaType: Answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Only JSON is accepted"),
+    UnknownHost: Answer(HTTPStatus.MISDIRECTED_REQUEST, "This server is not called by that name"),
     model.InvalidInput: Answer(HTTPStatus.UNPROCESSABLE_ENTITY, "The request says something that cannot be"),
     model.IdempotencyMismatch: Answer(
         HTTPStatus.UNPROCESSABLE_ENTITY, "This Idempotency-Key was used for a different request"

@@ -4,16 +4,19 @@ import getpass
 import os
 from collections.abc import Callable
 from functools import wraps
+from hmac import compare_digest
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
-from noonday.api.auth import mint
+from noonday.api.auth import mint, proof_of
 from noonday.cli.instants import now
 from noonday.crypto.private_file import read_private
-from noonday.model.errors import Unauthorized
+from noonday.model.errors import InvalidInput, NotFound, Unauthorized
+from noonday.sdk.problems import UnexpectedAnswer
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.transport import ServerUnreachable
 from noonday.wiring.server import secret_file
@@ -45,6 +48,7 @@ def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         ) -> None:
             reach = _Reach(url, token, data, config, scope)
             try:
+                reach.require_own_server()
                 with SyncClient(reach.url, reach.token) as client:
                     command(client, *args, **options)
             except ServerUnreachable as away:
@@ -102,6 +106,8 @@ class _Reach:
 
     def __init__(self, url: str | None, token: str | None, data: str | None, config: Path | None, scope: str) -> None:
         self._data, self._config, self._scope = data, config, scope
+        self._secret: str | None = None
+        """What the token was made from, if it was made here."""
         self.url = url or self._usual_url()
         self.token = token
         self.hint = "give a valid one with --token or NOONDAY_TOKEN; `noonday token` makes one beside the data file"
@@ -120,8 +126,27 @@ class _Reach:
         settings = self._settings()
         if settings.auth.algorithm != "HS256":
             return None
-        secret = settings.auth.secret or self._secret_beside(secret_file(settings))
-        return own_token(settings, secret, self._scope) if secret else None
+        self._secret = settings.auth.secret or self._secret_beside(secret_file(settings))
+        return own_token(settings, self._secret, self._scope) if self._secret else None
+
+    def require_own_server(self) -> None:
+        """Raise Unauthorized unless what answers there knows the secret that a token was made from.
+
+        Any program may hold a local port. It must not be sent a token before it has shown whose it is.
+        """
+        if self._secret is None:
+            return
+        nonce, parts = token_hex(32), urlsplit(self.url)
+        expected = proof_of(self._secret, nonce, parts.port or (443 if parts.scheme == "https" else 80))
+        try:
+            with SyncClient(self.url) as stranger:
+                shown = stranger.proof(nonce)
+        except (NotFound, InvalidInput, UnexpectedAnswer):
+            shown = ""
+        if not compare_digest(shown, expected):
+            raise Unauthorized(
+                f"what answers at {self.url} does not know the secret of your server: no token was sent to it"
+            )
 
     def _secret_beside(self, path: Path) -> str | None:
         if path.exists():

@@ -343,6 +343,10 @@ class Client:
         """The tenant's backlog; with the scope operator also that of all tenants, with rate and lateness."""
         return await self._http.get(dict[str, Any], "/v1/overview", _whose(all_tenants))
 
+    async def proof(self, nonce: str) -> str:
+        """What the server answers to a challenge. Raises NotFound if it has no shared secret."""
+        return (await self._http.get(dict[str, str], "/proof", {"nonce": nonce})).get("proof", "")
+
     async def health(self) -> dict[str, Any]:
         """What the server says of itself. Raises ServerUnreachable if it says nothing."""
         return await self._http.get(dict[str, Any], "/healthz")

@@ -321,6 +321,7 @@ class SyncClient:
     put_tenant = blocking(Client.put_tenant)
     usage = blocking(Client.usage)
     overview = blocking(Client.overview)
+    proof = blocking(Client.proof)
     health = blocking(Client.health)
 
 

@@ -22,7 +22,7 @@ from noonday.wiring.listening import (
     stop_signals,
     url_of,
 )
-from noonday.wiring.server import SWITCH_SEC, api_limits, why_failed
+from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
 
@@ -44,7 +44,8 @@ async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Calla
     with listen(settings.host, settings.port) as listener, stop_signals() as told_to_stop:
         node = await Node.open(settings, roles)
         connections = Connections.within_files(settings.limits.connections)
-        app = _api(node, settings) if Role.API in roles else create_ops_app(_Health(node))
+        hosts = known_hosts(settings, listener)
+        app = _api(node, settings, listener) if Role.API in roles else create_ops_app(_Health(node), hosts)
         await _run(node, app, listener, connections, told_to_stop, on_ready)
 
 
@@ -65,7 +66,9 @@ async def serve_worker(
             return
         node = opening.result()
         connections = Connections.within_files(settings.limits.connections)
-        await _run(node, create_ops_app(_Health(node)), listener, connections, told, on_ready)
+        await _run(
+            node, create_ops_app(_Health(node), known_hosts(settings, listener)), listener, connections, told, on_ready
+        )
 
 
 async def _run(
@@ -89,7 +92,7 @@ async def _run(
         raise why_failed(node.failed, answers)
 
 
-def _api(node: Node, settings: Settings) -> ASGIApp:
+def _api(node: Node, settings: Settings, listener: socket.socket) -> ASGIApp:
     now_ms = node.clock.now_ms
     return create_app(
         node.intake.desk,
@@ -103,6 +106,8 @@ def _api(node: Node, settings: Settings) -> ASGIApp:
         now_ms=now_ms,
         preferences=node.intake.preferences,
         alerts=node.intake.alerts,
+        hosts=known_hosts(settings, listener),
+        prove=prover(settings.auth, listener),
     )
 
 

@@ -55,6 +55,10 @@ def _why_not_listening(error: OSError, host: str, port: int) -> str:
     return f"cannot listen on {host} port {port}: {error.strerror or error}; check --host and --port"
 
 
+def port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
 def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

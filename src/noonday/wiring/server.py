@@ -14,7 +14,8 @@ import structlog
 from starlette.types import ASGIApp
 
 from noonday.api.app import create_app
-from noonday.api.auth import SECRET_BYTES, TokenAuthenticator, load_or_create_secret
+from noonday.api.auth import SECRET_BYTES, TokenAuthenticator, load_or_create_secret, proof_of
+from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY
@@ -35,11 +36,12 @@ from noonday.wiring.listening import (
     first_of,
     handler_thread,
     listen,
+    port_of,
     spare_the_collector,
     stop_signals,
     url_of,
 )
-from noonday.wiring.settings import AuthSettings, Settings
+from noonday.wiring.settings import AuthSettings, Settings, is_loopback
 
 log = structlog.get_logger("noonday.server")
 
@@ -85,7 +87,7 @@ async def serve(
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
             connections = Connections.within_files(settings.limits.connections)
-            async with answering(_api(embedded.engine, settings, auth), listener, connections) as answers:
+            async with answering(_api(embedded.engine, settings, auth, listener), listener, connections) as answers:
                 spare_the_collector()
                 on_ready(Serving(url_of(listener), settings.data, auth))
                 await first_of(told_to_stop, embedded.engine.failed, answers)
@@ -165,7 +167,7 @@ async def _close(embedded: Embedded) -> None:
             log.exception("the engine did not stop in order")
 
 
-def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
+def _api(engine: Engine, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
     now_ms = engine.drivers.clock.now_ms
     return create_app(
         engine.desk,
@@ -179,11 +181,25 @@ def _api(engine: Engine, settings: Settings, auth: AuthSettings) -> ASGIApp:
         now_ms=now_ms,
         preferences=engine.preferences,
         alerts=engine.alerts,
+        hosts=known_hosts(settings, listener),
+        prove=prover(auth, listener),
     )
 
 
 def api_limits(sizes: Sizes) -> ApiLimits:
     return ApiLimits(sizes.body_bytes, sizes.batch_body_bytes, sizes.batch_jobs)
+
+
+def known_hosts(settings: Settings, listener: socket.socket) -> KnownHosts:
+    """The names that browsers may call a server by."""
+    origins, port = settings.ui.known_origins, port_of(listener)
+    return KnownHosts(settings.host, port, origins, is_loopback=is_loopback(settings.host))
+
+
+def prover(auth: AuthSettings, listener: socket.socket) -> Callable[[str], str | None]:
+    """What answers challenges, if tokens are signed with a shared secret."""
+    secret, port = auth.secret if auth.algorithm == "HS256" else None, port_of(listener)
+    return lambda nonce: None if secret is None else proof_of(secret, nonce, port)
 
 
 class EngineHealth:

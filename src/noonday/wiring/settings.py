@@ -20,6 +20,7 @@ from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, 
 from noonday.mail.addresses import flaw_of_sender
 from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
 from noonday.model.limits import MESSAGE_BYTES, Sizes
+from noonday.model.origin import host_of
 from noonday.webhooks.addresses import Networks
 
 PREFIX = "NOONDAY_"
@@ -268,6 +269,22 @@ class LimitSettings(Role, frozen=True, kw_only=True):
     ] = 1_000
 
 
+class UiSettings(Role, frozen=True, kw_only=True):
+    """What browsers are shown."""
+
+    origins: Annotated[
+        str | None,
+        Meta(
+            description="Addresses that browsers call this server by, such as `https://jobs.example.com`; several with "
+            "commas between. localhost is known without it, while the server listens on loopback."
+        ),
+    ] = None
+
+    @property
+    def known_origins(self) -> tuple[str, ...]:
+        return tuple(each.strip() for each in (self.origins or "").split(",") if each.strip())
+
+
 class TelemetrySettings(Role, frozen=True, kw_only=True):
     """What is told to the outside."""
 
@@ -419,6 +436,7 @@ class Settings(Role, frozen=True, kw_only=True):
     alerts: AlertSettings = field(default_factory=AlertSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    ui: UiSettings = field(default_factory=UiSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
@@ -448,6 +466,7 @@ class Settings(Role, frozen=True, kw_only=True):
                 *_flaws_of_reach(self),
                 *_flaws_of_sizes(self),
                 *_flaws_of_networks(self.webhooks),
+                *_flaws_of_origins(self.ui),
                 *_flaws_of_email(self.email),
             ]
         )
@@ -680,7 +699,7 @@ def _flaws_of_auth(auth: AuthSettings) -> Iterator[Flaw]:
 
 def _flaws_of_exposure(settings: Settings) -> Iterator[Flaw]:
     auth = settings.auth
-    if _is_loopback(settings.host) or auth.secret or auth.jwks_url or auth.jwks_file:
+    if is_loopback(settings.host) or auth.secret or auth.jwks_url or auth.jwks_file:
         return
     detail = (
         f"host is {settings.host!r}, which others can reach, and no token is configured to keep them out: "
@@ -690,7 +709,7 @@ def _flaws_of_exposure(settings: Settings) -> Iterator[Flaw]:
     yield Flaw("/host", detail, settings.host)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -709,6 +728,14 @@ def _places_in(template: str) -> set[str]:
         return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
     except ValueError:
         return set()
+
+
+def _flaws_of_origins(ui: UiSettings) -> Iterator[Flaw]:
+    for origin in ui.known_origins:
+        try:
+            host_of(origin)
+        except ValueError as wrong:
+            yield Flaw("/ui/origins", f"ui.origins: {wrong}", origin)
 
 
 def _flaws_of_networks(webhooks: WebhookSettings) -> Iterator[Flaw]:
