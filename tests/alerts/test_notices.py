@@ -113,7 +113,8 @@ class Stage:
 
     def _opened(self, job: Job) -> Any:
         assert job.payload is not None
-        return msgspec.json.decode(self.keyring.open(job.payload, context_of(job.tenant, job.id)))
+        payload = msgspec.json.decode(self.keyring.open(job.payload, context_of(job.tenant, job.id)))
+        return payload.get("notice", payload)
 
 
 @pytest.fixture

@@ -166,3 +166,23 @@ async def test_reading_is_for_readers_and_changing_for_writers(client: Client) -
     reader = Client(client.app, {"authorization": "Bearer read"})
     assert (await reader.get("/v1/alert-preferences")).status == 200
     assert (await put(reader)).status == 403
+
+
+async def test_write_token_sends_no_mail(client: Client) -> None:
+    await put(client)
+    client.headers["authorization"] = "Bearer write"
+    for method, path, body in (
+        ("PUT", PLACE, {"channel": MAIL}),
+        ("POST", f"{PLACE}/test", None),
+        ("POST", "/v1/jobs", {"type": "ONE_TIME", "target": {"pool": "notices", "handler": "notice.email"}}),
+    ):
+        assert (await ask(client, method, path, body)).status in (403, 422)
+    assert (await ask(client, "PUT", body={"channel": HOOK})).status == 200
+
+
+async def test_test_notice_is_sent_once_a_minute_and_never_run_again(client: Client) -> None:
+    await put(client)
+    first = await ask(client, "POST", f"{PLACE}/test")
+    second = await ask(client, "POST", f"{PLACE}/test")
+    assert first.json == second.json
+    assert (await ask(client, "POST", f"/v1/jobs/{first.json['job_id']}/trigger")).status == 409

@@ -1,5 +1,7 @@
+import socket
 import ssl
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,33 @@ def test_only_plain_addresses_can_be_written_to() -> None:
     assert mail.flaw_of("ops@example.com") is None
     for wrong in ("ops", "ops@", "a b@example.com", "ops@example.com\nBcc: x@example.com", "Ops <ops@example.com>"):
         assert mail.flaw_of(wrong) is not None, wrong
+
+
+async def test_encryption_cannot_be_taken_out_of_the_offer_of_a_server_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look_up = socket.getaddrinfo
+    elsewhere = "mail.example.com"
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *args, **more: look_up(NAME if host == elsewhere else host, *args, **more)
+    )
+    async with Mailbox() as box:
+        server = MailServer(elsewhere, "noonday@sender.test", port=box.port, timeout_sec=5.0)
+        with pytest.raises(MailUnavailable, match="offers no encryption"):
+            await SmtpChannel(server).send(notice())
+        assert box.messages == []
+        await SmtpChannel(replace(server, starttls="never")).send(notice())
+    assert box.was_encrypted == [False]
+
+
+async def test_only_recipients_that_the_operator_allows_are_written_to() -> None:
+    async with Mailbox() as box:
+        mail = channel(box, recipients=("example.com", "Sam@partner.example"))
+        for address in ("ops@example.com", "ops@Example.COM", "sam@partner.example"):
+            assert mail.flaw_of(address) is None
+            await mail.send(notice(address=address))
+        for address in ("ops@partner.example", "ops@sub.example.com", "a@example.com.evil.example"):
+            assert "email.recipients" in (mail.flaw_of(address) or "")
+            with pytest.raises(DoNotRetry, match=r"email\.recipients"):
+                await mail.send(notice(address=address))
+    assert len(box.messages) == 3

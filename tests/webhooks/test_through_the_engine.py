@@ -17,6 +17,7 @@ from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
 from noonday.model.ids import TenantId
 from noonday.model.job import JobSpec, JobType, Target
+from noonday.model.notice import Notice
 from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.view import ExecutionView, PoolSettings
 from noonday.ports.jobs import Change, NewJob
@@ -25,6 +26,7 @@ from noonday.webhooks.urls import read_url
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
 from tests.support.factories import job
+from tests.support.mail import Mailbox
 from tests.webhooks.receiver import Receiver
 from tests.webhooks.test_sending import SMUGGLED
 
@@ -155,3 +157,15 @@ async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path)
         assert execution.status == "COMPLETED"
         assert receiver.paths == ["/status/200/X-Of:victim"] * 2
         assert receiver.connections == 2
+
+
+async def test_stored_job_sends_no_mail_that_a_user_wrote(tmp_path: Path) -> None:
+    async with Mailbox() as box:
+        mail = {"email.host": "127.0.0.1", "email.port": str(box.port), "email.sender": "noonday@sender.test"}
+        async with engine(tmp_path, **mail) as embedded:
+            mallory = tenant("mallory")
+            written = Notice("n", "mallory", "ops", "sam", "victim@example.com", "Your account", "Send money", 0)
+            for payload in (written, {"notice": written, "seal": "AAAA"}):
+                job_id = await stored(embedded, mallory, payload, Target("notices", "notice.email"))
+                assert (await last_of(embedded, mallory, job_id)).state == "DEAD"
+    assert box.messages == []

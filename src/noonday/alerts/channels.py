@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
+from noonday.alerts.vouching import VouchedNotice, checked
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
+from noonday.crypto.keyring import Keyring
+from noonday.model.errors import DoNotRetry
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.notice import ChannelType, Digest, Notice, Preference, Recipient
 from noonday.model.pool import NOTICES_POOL
@@ -28,14 +31,16 @@ CONCURRENCY = 20
 """Notices that one process sends at once."""
 
 
-def job_of(digest: Digest, preference: Preference, to: Recipient, at_ms: int) -> JobSpec:
+def job_of(
+    digest: Digest, preference: Preference, to: Recipient, at_ms: int, vouch: Callable[[Notice], VouchedNotice]
+) -> JobSpec:
     """The job that sends a digest. Its unique key is the notice's: made twice, it is one."""
     if to.url is not None:
         target = Target(NOTICES_POOL, CALL, str(read_url(to.url)))
         payload: Any = {"webhook_url": to.url, "body": event_of(digest, at_ms)}
     else:
         target = Target(NOTICES_POOL, handler_name(to.type))
-        payload = msgspec.to_builtins(_notice(digest, preference, to, at_ms))
+        payload = msgspec.to_builtins(vouch(_notice(digest, preference, to, at_ms)))
     return JobSpec(
         type=JobType.ONE_TIME,
         target=target,
@@ -47,9 +52,9 @@ def job_of(digest: Digest, preference: Preference, to: Recipient, at_ms: int) ->
     )
 
 
-def handlers_of(channels: Channels) -> dict[tuple[str, str], Handler]:
-    """What a worker of the pool runs, by pool and name."""
-    return {(NOTICES_POOL, handler_name(kind)): _handler(kind, channel) for kind, channel in channels.items()}
+def handlers_of(channels: Channels, keyring: Keyring) -> dict[tuple[str, str], Handler]:
+    """The handlers that send notices, by pool and name."""
+    return {(NOTICES_POOL, handler_name(kind)): _handler(kind, channel, keyring) for kind, channel in channels.items()}
 
 
 def handler_name(kind: ChannelType) -> str:
@@ -69,15 +74,23 @@ def _notice(digest: Digest, preference: Preference, to: Recipient, at_ms: int) -
     )
 
 
-def _handler(kind: ChannelType, channel: Channel) -> Handler:
+def _handler(kind: ChannelType, channel: Channel, keyring: Keyring) -> Handler:
     doc = f"Sends a notice by {kind.lower()}. Made for alert preferences."
-    return Handler(
-        handler_name(kind), NOTICES_POOL, _sending(channel), Mode.ASYNC, msgspec.json.Decoder(Notice).decode, doc=doc
-    )
+    return Handler(handler_name(kind), NOTICES_POOL, _sending(channel, keyring), Mode.ASYNC, _decode, doc=doc)
 
 
-def _sending(channel: Channel) -> Callable[[Context, Notice], Awaitable[None]]:
-    async def send(ctx: Context, notice: Notice) -> None:
-        await channel.send(notice)
+def _decode(payload: bytes) -> VouchedNotice:
+    try:
+        return _read(payload)
+    except msgspec.ValidationError as error:
+        raise DoNotRetry(f"this is no notice: {error}") from error
+
+
+_read = msgspec.json.Decoder(VouchedNotice).decode
+
+
+def _sending(channel: Channel, keyring: Keyring) -> Callable[[Context, VouchedNotice], Awaitable[None]]:
+    async def send(ctx: Context, vouched: VouchedNotice) -> None:
+        await channel.send(checked(vouched, ctx.tenant, keyring))
 
     return send

@@ -75,7 +75,7 @@ class Notifier:
             return
         digest = await self._notices.digest(notice, SUBJECTS)
         if digest.counts:  # else somebody else has sent it meanwhile
-            spec = job_of(digest, preference, self._seal.open(preference), self._clock.now_ms())
+            spec = job_of(digest, preference, self._seal.open(preference), self._clock.now_ms(), self._seal.vouch)
             await self._post.post(notice.tenant, spec)
 
 

@@ -63,7 +63,7 @@ class Post:
         now_ms = self._clock.now_ms()
         job = self._job(tenant, spec, now_ms)
         new = NewJob(job, first_fire(job, now_ms))
-        kept = None if seal is None else (lambda answers: seal(job.id))
+        kept = None if seal is None else (lambda answers: seal(answers[0].after.job.id if answers[0] else job.id))
         (answer,) = await self._jobs.add([new], upsert=_leave, audit=audit, seal=kept)
         if answer is not None:
             return answer.after.job.id

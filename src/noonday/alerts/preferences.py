@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-import uuid_utils
 from msgspec import UNSET, UnsetType
 
 from noonday.alerts.channels import job_of
 from noonday.alerts.posting import Post
+from noonday.alerts.vouching import VouchedNotice, vouch_for
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.idempotency import Idempotency
@@ -26,6 +26,7 @@ from noonday.model.notice import (
     USUAL_KINDS,
     ChannelType,
     Digest,
+    Notice,
     Preference,
     Recipient,
 )
@@ -41,6 +42,7 @@ MOST = 100
 MOST_LISTED = 100
 """Pools, or jobs, that one preference names."""
 LONGEST_USER = 200
+TEST_EVERY_MS = 60_000
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 SEALED_FOR = "alert-preferences"
 _read_recipient = StoredDecoder(Recipient).decode
@@ -102,7 +104,7 @@ class SentNotice(msgspec.Struct, frozen=True):
 
 
 class Seal:
-    """Hides where people are reached."""
+    """Hides where people are reached, and vouches for what they are sent."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -112,6 +114,9 @@ class Seal:
 
     def open(self, preference: Preference) -> Recipient:
         return _read_recipient(self._keyring.open(preference.channel, context_of(preference.tenant, SEALED_FOR)))
+
+    def vouch(self, notice: Notice) -> VouchedNotice:
+        return vouch_for(notice, self._keyring)
 
 
 class PreferenceDesk:
@@ -128,8 +133,10 @@ class PreferenceDesk:
     async def put(self, caller: Caller, name: str, spec: PreferenceSpec, idem: Idempotency | None) -> PreferenceView:
         """Keep a preference, in place of one of the same id.
 
-        Raises InvalidInput with every flaw; Conflict if its channel is not set up, or the tenant has too many.
+        Raises InvalidInput with every flaw; Conflict if its channel is not set up, or the tenant has too many; Forbidden
+        for email without scope admin.
         """
+        _require_scope(caller, spec.channel)
         async with self._receipts.once(caller, idem):
             self._check(spec)
             before = await self._notices.find_preference(caller.tenant, name)
@@ -151,20 +158,24 @@ class PreferenceDesk:
                 raise _missing(name)
 
     async def test(self, caller: Caller, name: str, idem: Idempotency | None) -> SentNotice:
-        """Send a notice that says it is a test, now, on the way all of them go. Raises NotFound, Conflict."""
+        """Send a notice that says it is a test, now, on the way all of them go. One a minute: asked for again, it is the same.
+
+        Raises NotFound, Conflict, and Forbidden for email without scope admin.
+        """
         async with self._receipts.once(caller, idem):
             preference = await self._find(caller, name)
             to = self._seal.open(preference)
+            _require_scope(caller, to)
             self._check_is_set_up(to)
             now_ms = self._clock.now_ms()
-            digest = Digest(f"test-{uuid_utils.uuid7()}", caller.tenant, name)
+            digest = Digest(f"test-{name}-{now_ms // TEST_EVERY_MS}", caller.tenant, name)
             audit = self._audit(caller, "alert-preference.test", name, {"notice": digest.id})
 
             def seal(job: JobId) -> Receipt:
                 assert idem is not None
                 return self._receipts.of(caller, idem, now_ms, SentNotice(digest.id, job))
 
-            spec = job_of(digest, preference, to, now_ms)
+            spec = job_of(digest, preference, to, now_ms, self._seal.vouch)
             job = await self._post.post(caller.tenant, spec, audit, seal if idem else None)
             return SentNotice(digest.id, job)
 
@@ -256,6 +267,12 @@ def _flaws_of_url(url: str) -> list[Flaw]:
     except InvalidInput as bad:
         return [msgspec.structs.replace(flaw, pointer="/channel/url") for flaw in bad.flaws]
     return []
+
+
+def _require_scope(caller: Caller, to: Recipient) -> None:
+    """Mail comes from the operator's domain: not everybody who may create jobs chooses whom it goes to."""
+    if to.type is ChannelType.EMAIL:
+        caller.require("admin")
 
 
 def _missing(name: str) -> NotFound:

@@ -9,6 +9,7 @@ from noonday.model.execution import ASKED_BACK_REASONS, EDITED, JOB_CANCELLED, P
 from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
+from noonday.model.pool import NOTICES_POOL
 from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Scope, Snapshot
 
 SAME_MOMENT_MS = 1_000
@@ -233,6 +234,10 @@ def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Chang
     """Run it now, besides its schedule."""
     _refuse_if_cancelled(before.job)
     job = before.job
+    if job.spec.target.pool == NOTICES_POOL:
+        raise Conflict(
+            "a notice is sent once: POST /v1/alert-preferences/{id}/test sends another to the same recipient"
+        )
     start, cancel = _overlap(before)
     if start is Start.SKIP:
         raise Conflict(f"overlap is {job.spec.overlap} and an execution of this job is open")

@@ -1,6 +1,7 @@
 """Which addresses mail can be sent to and from."""
 
 import re
+from collections.abc import Sequence
 from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.utils import parseaddr
@@ -19,6 +20,20 @@ def flaw_of_address(text: str) -> str | None:
         return f"must have at most {LONGEST} characters"
     if not _ADDRESS.fullmatch(text) or len(text.rpartition("@")[0]) > 64:
         return "must be an address such as ops@example.com, without a name"
+    return None
+
+
+def flaw_of_recipient(address: str, allowed: Sequence[str]) -> str | None:
+    """Why an operator's mail server does not write to an address; None if it does. `allowed` are addresses and domains."""
+    if not allowed or {address.lower(), address.lower().rpartition("@")[2]} & {each.lower() for each in allowed}:
+        return None
+    return "is not one of those that this server writes to (email.recipients): ask its operator"
+
+
+def flaw_of_allowed(text: str) -> str | None:
+    """What is wrong with an entry of `email.recipients`, in words."""
+    if flaw_of_address(text if "@" in text else f"a@{text}") is not None:
+        return "must be an address or a domain, such as ops@example.com or example.com"
     return None
 
 

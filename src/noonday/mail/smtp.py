@@ -4,13 +4,14 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 import aiosmtplib
 
 from noonday.crypto.private_file import read_private
-from noonday.mail.addresses import flaw_of_address, sender_of
+from noonday.mail.addresses import flaw_of_address, flaw_of_recipient, sender_of
 from noonday.mail.message import message_of
 from noonday.model.errors import DoNotRetry, Unavailable
 from noonday.model.notice import Notice
@@ -39,6 +40,8 @@ class MailServer:
     starttls: Literal["auto", "always", "never"] = "auto"
     ca_file: Path | None = None
     timeout_sec: float = 30.0
+    recipients: tuple[str, ...] = ()
+    """Addresses, and domains, that may be written to; empty: all."""
 
 
 class SmtpChannel(Channel):
@@ -50,9 +53,12 @@ class SmtpChannel(Channel):
         self._tls: ssl.SSLContext | None = None
 
     def flaw_of(self, address: str) -> str | None:
-        return flaw_of_address(address)
+        return flaw_of_address(address) or flaw_of_recipient(address, self._server.recipients)
 
     async def send(self, notice: Notice) -> None:
+        if flaw := self.flaw_of(notice.address):
+            # It was checked when the preference was made; the settings may have changed since.
+            raise DoNotRetry(f"the address {flaw}")
         message = message_of(notice, self._sender)
         with _translated(self._server):
             async with self._connected() as smtp:
@@ -71,6 +77,7 @@ class SmtpChannel(Channel):
         )
         await smtp.connect()
         try:
+            self._refuse_plain(smtp)
             await self._log_in(smtp)
             yield smtp
             # The message is theirs by now, whatever they answer to this.
@@ -79,16 +86,20 @@ class SmtpChannel(Channel):
         finally:
             smtp.close()
 
-    async def _log_in(self, smtp: aiosmtplib.SMTP) -> None:
+    def _refuse_plain(self, smtp: aiosmtplib.SMTP) -> None:
+        """Whoever sits in between can take the offer of encryption out of the server's greeting."""
         server = self._server
-        if server.username is None:
+        if smtp.get_transport_info("sslcontext") is not None or server.starttls == "never":
             return
-        if smtp.get_transport_info("sslcontext") is None and server.starttls != "never":
-            raise MailUnavailable(
-                f"{server.host} offers no encryption, and the password is not sent without it "
-                "unless email.starttls is never"
-            )
-        await smtp.login(server.username, self._password())
+        if server.username is None and _is_this_machine(server.host):
+            return
+        raise MailUnavailable(
+            f"{server.host} offers no encryption, and nothing is sent without it unless email.starttls is never"
+        )
+
+    async def _log_in(self, smtp: aiosmtplib.SMTP) -> None:
+        if self._server.username is not None:
+            await smtp.login(self._server.username, self._password())
 
     def _tls_context(self) -> ssl.SSLContext:
         """Made once: it reads every certificate that the system trusts."""
@@ -120,6 +131,13 @@ class _translated:
             raise (DoNotRetry if _is_final(error) else MailUnavailable)(said) from error
         if isinstance(error, aiosmtplib.SMTPException | OSError):
             raise MailUnavailable(f"{self._where}: {error}") from error
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _is_final(error: aiosmtplib.SMTPResponseException) -> bool:

@@ -299,7 +299,7 @@ class WorkerNode:
         if POOL in concurrency:
             handlers = {(POOL, NAME): self._webhooks.handler(), **handlers}
         if NOTICES_POOL in concurrency:
-            handlers = {**notice_handlers(settings, self._webhooks), **handlers}
+            handlers = {**notice_handlers(settings, self._webhooks, servers.keyring), **handlers}
         self.worker = worker_of(
             handlers,
             Surroundings(instance, settings, self.metrics, tracing_of(settings)),

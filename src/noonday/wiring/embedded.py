@@ -61,7 +61,7 @@ class Embedded:
             if settings.webhooks.concurrency:
                 handlers = {(POOL, NAME): webhooks.handler(), **handlers}
                 concurrency = {POOL: settings.webhooks.concurrency, **(concurrency or {})}
-            handlers = {**notice_handlers(settings, webhooks), **handlers}
+            handlers = {**notice_handlers(settings, webhooks, drivers.keyring), **handlers}
             concurrency = {NOTICES_POOL: CONCURRENCY, **(concurrency or {})}
             engine = Engine(
                 drivers,

@@ -131,13 +131,15 @@ def _mail(email: EmailSettings) -> Channel:
         starttls=email.starttls,
         ca_file=Path(email.ca_file) if email.ca_file else None,
         timeout_sec=email.timeout_sec,
+        recipients=email.allowed_recipients,
     )
     return SmtpChannel(server)
 
 
-def notice_handlers(settings: Settings, webhooks: WebhookHandler) -> dict[tuple[str, str], Handler]:
+def notice_handlers(settings: Settings, webhooks: WebhookHandler, keyring: Keyring) -> dict[tuple[str, str], Handler]:
     """What sends notices: a handler for each channel, and the one that calls webhooks."""
-    return {(NOTICES_POOL, NAME): replace(webhooks.handler(), pool=NOTICES_POOL), **handlers_of(channels_of(settings))}
+    call = replace(webhooks.handler(), pool=NOTICES_POOL)
+    return {(NOTICES_POOL, NAME): call, **handlers_of(channels_of(settings), keyring)}
 
 
 class IntakePart:

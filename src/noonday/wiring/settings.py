@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, StrType, Type, UnionType, type_info
 
-from noonday.mail.addresses import flaw_of_sender
+from noonday.mail.addresses import flaw_of_allowed, flaw_of_sender
 from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
 from noonday.model.limits import MESSAGE_BYTES, Sizes
 from noonday.model.origin import host_of
@@ -190,7 +190,7 @@ class WebhookSettings(Role, frozen=True, kw_only=True):
 
     @property
     def networks(self) -> tuple[str, ...]:
-        return tuple(each.strip() for each in (self.allow_networks or "").split(",") if each.strip())
+        return _listed(self.allow_networks)
 
 
 class EmailSettings(Role, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ class EmailSettings(Role, frozen=True, kw_only=True):
     starttls: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="Whether a plain connection becomes an encrypted one: if the server offers it, always, never."
+            description="Whether a plain connection becomes an encrypted one: `auto` always, but for a server on this machine."
         ),
     ] = "auto"
     ca_file: Annotated[
@@ -220,6 +220,14 @@ class EmailSettings(Role, frozen=True, kw_only=True):
         str | None, Meta(description="The address that mail comes from, such as `Noonday <noonday@example.com>`.")
     ] = None
     timeout_sec: Annotated[int, Meta(ge=1, le=600, description="How long one answer of the server may take.")] = 30
+    recipients: Annotated[
+        str | None,
+        Meta(description="Addresses and domains that notices may be sent to, such as `example.com`; unset allows all."),
+    ] = None
+
+    @property
+    def allowed_recipients(self) -> tuple[str, ...]:
+        return _listed(self.recipients)
 
 
 class AlertSettings(Role, frozen=True, kw_only=True):
@@ -738,6 +746,11 @@ def _flaws_of_origins(ui: UiSettings) -> Iterator[Flaw]:
             yield Flaw("/ui/origins", f"ui.origins: {wrong}", origin)
 
 
+def _listed(text: str | None) -> tuple[str, ...]:
+    """The entries of a setting that lists them with commas between."""
+    return tuple(each.strip() for each in (text or "").split(",") if each.strip())
+
+
 def _flaws_of_networks(webhooks: WebhookSettings) -> Iterator[Flaw]:
     try:
         Networks(webhooks.networks)
@@ -756,6 +769,9 @@ def _flaws_of_email(email: EmailSettings) -> Iterator[Flaw]:
     has_password = email.password is not None or email.password_file is not None
     if (email.username is not None) != has_password:
         yield Flaw("/email/username", "email.username and email.password (or email.password_file) go together")
+    for each in email.allowed_recipients:
+        if wrong := flaw_of_allowed(each):
+            yield Flaw("/email/recipients", f"email.recipients has {each!r}: {wrong}", each)
     if email.tls and email.starttls == "always":
         detail = "email.tls encrypts from the first byte: email.starttls cannot be always"
         yield Flaw("/email/starttls", detail, email.starttls, ["auto", "never"])
