@@ -101,12 +101,14 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
     UnsupportedMediaType: Answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Only JSON is accepted"),
     UnknownHost: Answer(HTTPStatus.MISDIRECTED_REQUEST, "This server is not called by that name"),
     model.InvalidInput: Answer(HTTPStatus.UNPROCESSABLE_ENTITY, "The request says something that cannot be"),
+    model.BadData: Answer(HTTPStatus.UNPROCESSABLE_ENTITY, "A value cannot be stored"),
     model.IdempotencyMismatch: Answer(
         HTTPStatus.UNPROCESSABLE_ENTITY, "This Idempotency-Key was used for a different request"
     ),
     model.QuotaExceeded: Answer(HTTPStatus.TOO_MANY_REQUESTS, "The tenant has as many as it may have"),
     Unexpected: Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong on our side"),
     model.StoreUnavailable: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
+    model.StoreFailed: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
     model.SignalsUnavailable: Answer(
         HTTPStatus.SERVICE_UNAVAILABLE, "Stored, but workers cannot be told now", retry_after_sec=5
     ),

@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import asyncpg
-
 from noonday.cli.checks import SAMPLE, Finding, Level, Patient, payload_finding
 from noonday.cli.server_clock import check_server_clock
 from noonday.crypto.envelope import context_of
@@ -61,8 +59,6 @@ async def check_postgres(patient: Patient) -> AsyncIterator[Finding]:
                     yield finding
     except StoreUnavailable as error:
         yield Finding(Level.FAIL, "postgres", error.detail, _mend(error.detail))
-    except asyncpg.PostgresError as error:
-        yield Finding(Level.FAIL, "postgres", f"PostgreSQL refuses to answer: {error}", "see its log")
 
 
 @asynccontextmanager

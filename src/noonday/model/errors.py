@@ -146,6 +146,14 @@ class StoreUnavailable(Unavailable):
     code = "store-unavailable"
 
 
+class StoreFailed(StoreUnavailable):
+    """The store answered with an error that is about neither the connection nor the data. Trying again later is right.
+
+    The cause may be the store as a whole (an upgrade that is half done) or one row (a damaged page). Whoever fires or settles
+    a batch divides it, so that the rest goes on.
+    """
+
+
 class IndexUnavailable(Unavailable):
     """The hot index cannot be reached. What is not placed is found by the sweeper."""
 
@@ -180,6 +188,12 @@ class EngineStopped(Unavailable):
     """The engine of this process has failed: it accepts nothing, because nothing would run it."""
 
     code = "engine-stopped"
+
+
+class BadData(NoondayError):
+    """The store refuses a value, such as text with a NUL or a number out of range. Trying again is in vain."""
+
+    code = "bad-data"
 
 
 class AlreadyRunning(NoondayError):
@@ -225,6 +239,14 @@ def few_suggestions(most: int) -> Iterator[None]:
 
 
 _suggestions_left: ContextVar[list[int] | None] = ContextVar("suggestions left", default=None)
+
+
+def is_bad_data(error: BaseException) -> bool:
+    """Whether an error is about a value that can never be stored or decoded.
+
+    Only such an error is final for what it happened to. Any other one, also one that nobody thought of, is "not now".
+    """
+    return isinstance(error, BadData | msgspec.MsgspecError | UnicodeError | OverflowError)
 
 
 def nearest(value: str, known: Iterable[str]) -> str | None:

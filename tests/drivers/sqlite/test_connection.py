@@ -19,7 +19,7 @@ from noonday.drivers.sqlite.connection import (
     connect,
     translated,
 )
-from noonday.model.errors import Conflict, StoreUnavailable
+from noonday.model.errors import BadData, Conflict, NoondayError, StoreFailed, StoreUnavailable, is_bad_data
 from tests.support.eventually import eventually
 
 QUICK = FileOptions(synchronous="OFF", busy_timeout_ms=1)
@@ -111,9 +111,9 @@ async def test_a_request_that_raises_undoes_itself(database: Database) -> None:
 
 async def test_no_error_of_sqlite_crosses_the_edge(database: Database) -> None:
     await database.write(note("a"))
-    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+    with pytest.raises(BadData, match="UNIQUE"):
         await database.write(note("a"))
-    with pytest.raises(StoreUnavailable, match="no such table"):
+    with pytest.raises(StoreFailed, match="no such table"):
         await database.read(lambda conn: conn.execute("SELECT * FROM nowhere"))
 
 
@@ -147,7 +147,7 @@ async def test_a_bad_request_does_not_harm_its_group(threaded: ThreadedDatabase)
     )
     assert (before, after) == ("before", "after")
     assert isinstance(failed, ValueError)
-    assert isinstance(duplicate, StoreUnavailable)
+    assert isinstance(duplicate, BadData)
     assert await threaded.read(notes) == ["before", "after"]
 
 
@@ -321,3 +321,40 @@ async def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     path.chmod(0o400)
     with pytest.raises(StoreUnavailable, match="check the permissions"):
         ThreadedDatabase(str(path), QUICK, prepare)
+
+
+# Which errors are about data
+
+
+def named(name: str) -> sqlite3.Error:
+    error = sqlite3.OperationalError("told to")
+    error.sqlite_errorname = name
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("SQLITE_CONSTRAINT_UNIQUE", BadData),
+        ("SQLITE_CONSTRAINT_NOTNULL", BadData),
+        ("SQLITE_MISMATCH", BadData),
+        ("SQLITE_TOOBIG", BadData),
+        ("SQLITE_ERROR", StoreFailed),
+        ("SQLITE_CORRUPT_INDEX", StoreFailed),
+        ("SQLITE_INTERNAL", StoreFailed),
+        ("SQLITE_FULL", StoreUnavailable),
+        ("SQLITE_IOERR_WRITE", StoreUnavailable),
+        ("SQLITE_BUSY", StoreUnavailable),
+        ("SQLITE_LOCKED", StoreUnavailable),
+        ("SQLITE_READONLY_DBMOVED", StoreUnavailable),
+        ("SQLITE_CANTOPEN", StoreUnavailable),
+        ("SQLITE_NOMEM", StoreUnavailable),
+        ("SQLITE_NOTADB", StoreUnavailable),
+        ("", StoreUnavailable),
+    ],
+)
+def test_only_errors_about_data_are_final(name: str, kind: type[NoondayError]) -> None:
+    with pytest.raises(NoondayError) as caught, translated("a file"):
+        raise named(name)
+    assert type(caught.value) is kind
+    assert is_bad_data(caught.value) == (kind is BadData)

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from noonday.model.errors import BadSettings, StoreUnavailable
+from noonday.model.errors import BadData, BadSettings, NoondayError, StoreFailed, StoreUnavailable
 
 Session = Any
 """A session, or one inside a transaction: `asyncpg` wraps those of a pool, and does not say so in its types."""
@@ -95,19 +95,12 @@ async def connect(options: PostgresOptions) -> Session:
     )
 
 
-_LOST = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.ObjectNotInPrerequisiteStateError,  # a lock that is not to be had in time
-    asyncpg.TransactionRollbackError,  # a deadlock
-    asyncpg.InternalClientError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
+_BAD_DATA = frozenset({"22", "23"})
+"""Classes of SQLSTATE that are about values: data exceptions, and constraints that a value violates."""
+_NOT_NOW = frozenset({"08", "25", "28", "3D", "40", "53", "55", "57"})
+"""Classes that are about the connection, the server or other sessions: every statement may meet them."""
+_OURS = "ND"
+"""Answers of our own functions. Whoever called the function knows what they mean."""
 
 
 @contextlib.contextmanager
@@ -115,14 +108,28 @@ def translated() -> Any:
     """No exception of the client library leaves a driver."""
     try:
         yield
-    except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
-        raise StoreUnavailable(f"PostgreSQL refuses us: {error}") from error
-    except asyncpg.InvalidCatalogNameError as error:
-        raise StoreUnavailable(f"{error}: create it, or name another one in the URL") from error
-    except asyncpg.UndefinedTableError as error:
-        raise StoreUnavailable(f"{error}: run `noonday migrate`") from error
-    except _LOST as error:
+    except asyncpg.PostgresError as error:
+        if (error.sqlstate or "").startswith(_OURS):
+            raise
+        raise translation_of(error) from error
+    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL cannot be used now: {type(error).__name__}: {error}") from error
+
+
+def translation_of(error: asyncpg.PostgresError) -> NoondayError:
+    """Returns the error in our words, by the class of its SQLSTATE. Unknown classes are to be tried again."""
+    state = error.sqlstate or ""
+    if state[:2] in _BAD_DATA:
+        return BadData(f"PostgreSQL refuses a value: {error}", sqlstate=state)
+    if state[:2] == "28":
+        return StoreUnavailable(f"PostgreSQL refuses us: {error}")
+    if state[:2] == "3D":
+        return StoreUnavailable(f"{error}: create it, or name another one in the URL")
+    if isinstance(error, asyncpg.UndefinedTableError):
+        return StoreUnavailable(f"{error}: run `noonday migrate`")
+    kind = StoreUnavailable if state[:2] in _NOT_NOW else StoreFailed
+    remedy = ": run `noonday migrate`, unless an upgrade is under way" if state[:2] == "42" else ""
+    return kind(f"PostgreSQL cannot be used now: {type(error).__name__} ({state}): {error}{remedy}")
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
-from noonday.drivers.postgres.ledger import payload_of, until_unchanged
+from noonday.drivers.postgres.ledger import TRIES, payload_of, until_unchanged
 from noonday.drivers.postgres.queries import load
 from noonday.ledger.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
 from noonday.ledger.ledger import as_json, watch_of
-from noonday.model.errors import Conflict, NotFound
+from noonday.model.errors import Conflict, NotFound, StoreUnavailable
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import LANES
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
@@ -62,17 +62,21 @@ class PostgresJobs(Jobs):
         audit: AuditEntry | None,
         seal: Callable[[Sequence[Applied | None]], Receipt] | None,
     ) -> list[Applied | None]:
-        async def attempt() -> list[Applied | None]:
-            async with self._database.transaction() as session:
-                return await _add(session, jobs, upsert, audit, seal)
+        async def attempt() -> list[Applied | None] | None:
+            async with self._database.session() as session:
+                try:
+                    async with session.transaction():
+                        return await _add(session, jobs, upsert, audit, seal)
+                except asyncpg.UniqueViolationError as error:
+                    if error.constraint_name != "jobs_unique_key":
+                        raise
+                    # Somebody else used the key at this very moment: now it is taken, and the job that has it changes.
+                    return None
 
-        while True:
-            try:
-                return await until_unchanged(attempt)
-            except asyncpg.UniqueViolationError as error:
-                if error.constraint_name != "jobs_unique_key":
-                    raise
-                # Somebody else used the key at this very moment: now it is taken, and the job that has it changes.
+        for _ in range(TRIES):
+            if (added := await until_unchanged(attempt)) is not None:
+                return added
+        raise StoreUnavailable(f"gave up after {TRIES} write conflicts; retry")
 
     async def edit(
         self,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from noonday.model.errors import StoreUnavailable
+from noonday.model.errors import BadData, NoondayError, StoreFailed, StoreUnavailable
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -66,7 +66,21 @@ class translated:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, sqlite3.Error):
-            raise StoreUnavailable(_explain(error, self.path)) from error
+            raise translation_of(error, self.path) from error
+
+
+_BAD_DATA = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG")
+"""Errors that are about values."""
+_FAILED = ("SQLITE_ERROR", "SQLITE_INTERNAL", "SQLITE_MISUSE", "SQLITE_CORRUPT")
+"""Errors that another statement need not meet: what is not there or malformed, and pages that are damaged."""
+
+
+def translation_of(error: sqlite3.Error, path: str) -> NoondayError:
+    """Returns the error in our words, by the name that SQLite gives it."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(_BAD_DATA):
+        return BadData(f"{path} refuses a value: {error}")
+    return (StoreFailed if name.startswith(_FAILED) else StoreUnavailable)(_explain(error, path))
 
 
 def _explain(error: sqlite3.Error, path: str) -> str:
@@ -114,11 +128,13 @@ def commit_group(conn: sqlite3.Connection, requests: Sequence[Request[Any]], pat
             for request in requests:
                 _run_in_savepoint(conn, request, path)
             conn.execute("COMMIT")
-    except StoreUnavailable as error:
+    except NoondayError as error:
         if conn.in_transaction:
             conn.execute("ROLLBACK")
+        # A commit that fails says nothing about the data of any one request.
+        not_now = error if isinstance(error, StoreUnavailable) else StoreUnavailable(error.detail)
         for request in requests:
-            request.error = request.error or error
+            request.error = request.error or not_now
 
 
 def _run_in_savepoint(conn: sqlite3.Connection, request: Request[Any], path: str) -> None:
