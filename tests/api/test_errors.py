@@ -9,7 +9,7 @@ from structlog.types import EventDict
 
 from noonday.api.errors import ANSWERS, OURS, problem_of, reply_of, shown
 from noonday.model import errors
-from noonday.model.errors import Flaw, InvalidInput, NoondayError, NotFound, StoreUnavailable
+from noonday.model.errors import Flaw, InvalidInput, NoondayError, NotFound, StoreFailed, StoreUnavailable
 from tests.api.asgi import Client
 from tests.api.engine import Backstage
 
@@ -21,10 +21,16 @@ def test_every_error_of_the_model_has_an_answer_or_is_ours():
     declared = {
         cls
         for _, cls in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(cls, NoondayError) and cls is not NoondayError
+        if issubclass(cls, NoondayError) and cls is not NoondayError and "code" in vars(cls)
     }
     assert declared == (declared & ANSWERS.keys()) | OURS
     assert not OURS & ANSWERS.keys()
+
+
+def test_an_error_without_a_code_of_its_own_is_answered_as_what_it_is_a_kind_of():
+    problem = problem_of(StoreFailed("XX000"), "/v1/jobs")
+    assert problem["type"] == "https://noonday.dev/problems/store-unavailable"
+    assert problem["status"] == 503
 
 
 def test_a_problem_has_the_members_of_rfc_9457_and_the_context_of_the_error():

@@ -108,7 +108,6 @@ ANSWERS: Mapping[type[NoondayError], Answer] = {
     model.QuotaExceeded: Answer(HTTPStatus.TOO_MANY_REQUESTS, "The tenant has as many as it may have"),
     Unexpected: Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong on our side"),
     model.StoreUnavailable: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
-    model.StoreFailed: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
     model.SignalsUnavailable: Answer(
         HTTPStatus.SERVICE_UNAVAILABLE, "Stored, but workers cannot be told now", retry_after_sec=5
     ),

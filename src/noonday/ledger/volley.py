@@ -229,7 +229,9 @@ class Volley:
     def _overlap(self, job_id: JobId) -> Start:
         limit = self.books.limit_of(job_id)
         start, cancel = decide_overlap(
-            Overlap(limit.overlap or Overlap.ALLOW), job_id in self._has_open, job_id in self._has_buffered
+            msgspec.convert(limit.overlap or Overlap.ALLOW, Overlap),
+            job_id in self._has_open,
+            job_id in self._has_buffered,
         )
         if cancel:
             for other in self._others.pop(job_id, ()):

@@ -103,6 +103,16 @@ def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
     return FirePlan((), (decision,), rule.next_after(due_now))
 
 
+def plan_refused(job_id: JobId, nominal_ms: int, plan: FirePlan | None, reason: str) -> FirePlan:
+    """What is left of a fire that the store refuses: its occurrences are errors, and the schedule goes on as planned."""
+    plan = plan or FirePlan((nominal_ms,))
+    times = [*plan.fires, *(time for each in plan.decisions for time in (each.from_ms, each.to_ms))] or [nominal_ms]
+    count = len(plan.fires) + sum(each.count for each in plan.decisions)
+    text = reason.encode(errors="replace").decode().replace("\x00", "\ufffd")[:500]
+    decision = Decision(job_id, min(times), max(times), max(1, count), Decided.ERROR, text)
+    return FirePlan((), (decision,), plan.next_ms)
+
+
 def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> FirePlan:
     if _past_deadline(job.spec, nominal_ms, due_now):
         return FirePlan((), (_expired(job, nominal_ms, nominal_ms, 1),), following)

@@ -93,6 +93,16 @@ class Metrics:
             "Entries kept back because their concurrency or ordering key has no free slot.",
             registry=registry,
         )
+        self.deferred_entries = Gauge(
+            "noonday_deferred_entries",
+            "Due entries that could not be fired for a reason of their own, and are tried again later.",
+            registry=registry,
+        )
+        self.deferrals = Counter(
+            "noonday_deferrals_total",
+            "How often an entry was deferred because it could not be fired.",
+            registry=registry,
+        )
         self.clock_offset = Gauge(
             "noonday_clock_offset_seconds",
             "How far the clock of this process is ahead of the one that all go by.",

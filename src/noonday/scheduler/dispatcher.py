@@ -2,27 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
-import msgspec
-import structlog
-
-from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
-from noonday.model.firing import Decided, Decision, Entry, FirePlan, plan_error, plan_fire
-from noonday.model.ids import JobId
+from noonday.model.errors import SignalsUnavailable, StoreFailed, StoreUnavailable, Unavailable
+from noonday.model.firing import Entry
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Fired, Firing, Planned, Shot
+from noonday.ports.firing import Fired, Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.holding import Holding
 from noonday.scheduler.in_flight import ClaimedBatch, InFlight
+from noonday.scheduler.isolating import IsolatingFirer
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 
-log = structlog.get_logger("noonday.dispatcher")
 FLIGHTS = 3
 """Batches under way at the same time: while the store fires one, the next is claimed and planned."""
 FLIGHT_SEC = 0.15
@@ -76,6 +72,7 @@ class Dispatcher:
         self._ownership = ownership
         self._allowances = allowances
         self._firing = firing
+        self._firer = IsolatingFirer(firing, clock, metrics)
         self._index = index
         self._bus = bus
         self._signals = signals
@@ -151,7 +148,7 @@ class Dispatcher:
 
     def has_in_hand(self, entry: Entry) -> bool:
         """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
-        return entry in self._in_flight or entry in self._held
+        return entry in self._in_flight or entry in self._held or entry in self._firer
 
     def reasons_not_ready(self) -> list[str]:
         """Why the batches in flight are not to be relied on."""
@@ -167,62 +164,18 @@ class Dispatcher:
     async def _fly(self, batch: ClaimedBatch) -> None:
         entries = batch.entries
         try:
-            shots = await self._plan(entries)
-            volleys = await self._fire(shots)
+            outcome = await self._firer.fire(self._ownership.owner, entries)
             self._stride.note(len(entries), self._clock.monotonic() - batch.claimed_at)
             self._in_flight.remove(batch)
-            for fired in volleys:
+            for fired in outcome.fired:
                 await self._follow_up(fired)
-        except StoreUnavailable:
-            # Not fired, as far as we know. What was fired and not published is in an unsealed batch.
-            self._in_trouble = True
-            self._in_flight.remove(batch)
-            await self._index.hint(entries)
-            raise
-        else:
-            self._in_trouble = False
+            self._in_trouble = bool(outcome.unfired)
+            if outcome.unfired:
+                # Not fired, as far as we know. What was fired and not answered is in an unsealed batch.
+                await self._index.hint(outcome.unfired)
+                raise _as_unavailable(outcome.error)
         finally:
             self._in_flight.remove(batch)
-
-    async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:
-        wanted = [entry for entry in entries if entry.planned]
-        if not wanted:
-            return [Shot(entry) for entry in entries]
-        jobs = await self._firing.plans(wanted)
-        now_ms = self._clock.now_ms()
-        return [self._plan_one(entry, jobs, now_ms) if entry.planned else Shot(entry) for entry in entries]
-
-    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], Planned], now_ms: int) -> Shot:
-        planned = jobs.get((JobId(entry.key), entry.number))
-        if planned is None:
-            return Shot(entry)
-        try:
-            # A staged entry is planned as of its instant, which is a moment ahead.
-            now_ms = max(now_ms, entry.due_ms)
-            if planned.flaw is None:
-                plan = plan_fire(planned.job, entry.nominal_ms, now_ms, planned.runs_left)
-            else:
-                log.error("cannot read job", job=entry.key, flaw=planned.flaw)
-                plan = plan_error(planned.job, entry.nominal_ms, now_ms, f"unreadable job: {planned.flaw}"[:500])
-        except Exception as error:
-            log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
-            plan = _spoiled(entry, error)
-        return Shot(entry, plan, planned.runs_left)
-
-    async def _fire(self, shots: Sequence[Shot]) -> list[Fired]:
-        """Fire a batch. One that the store refuses is halved until the culprit is alone, which becomes a decision."""
-        self._metrics.batch_size.observe(len(shots))
-        try:
-            return [await self._firing.fire(self._ownership.owner, shots, self._clock.now_ms())]
-        except StoreUnavailable:
-            raise
-        except Exception as error:
-            log.exception("the store refused a fire", entries=len(shots))
-            if len(shots) == 1:
-                spoiled = msgspec.structs.replace(shots[0], plan=_spoiled(shots[0].entry, error))
-                return [await self._firing.fire(self._ownership.owner, [spoiled], self._clock.now_ms())]
-            middle = len(shots) // 2
-            return [*await self._fire(shots[:middle]), *await self._fire(shots[middle:])]
 
     async def _follow_up(self, fired: Fired) -> None:
         # Before others hear of what was fired: when that ends, what waits for it must be known to be held.
@@ -260,8 +213,10 @@ class Dispatcher:
             self._metrics.decisions.labels(outcome).inc(count)
 
     async def _try_held_again(self) -> None:
-        if entries := self._held.take(self._ownership.partitions, self._clock.monotonic()):
-            await self._index.place(entries)
+        partitions = self._ownership.partitions
+        held, deferred = self._held.take(partitions, self._clock.monotonic()), self._firer.take_deferred(partitions)
+        if held or deferred:
+            await self._index.place([*held, *deferred])
 
     def _raise_what_failed(self) -> None:
         done = {flight for flight in self._flights if flight.done()}
@@ -271,7 +226,10 @@ class Dispatcher:
                 flight.result()
 
 
-def _spoiled(entry: Entry, error: Exception) -> FirePlan:
-    reason = f"{type(error).__name__}: {error}"
-    decision = Decision(JobId(entry.key), entry.nominal_ms, entry.nominal_ms, 1, Decided.ERROR, reason[:500])
-    return FirePlan((), (decision,), None)
+def _as_unavailable(error: Exception | None) -> Unavailable:
+    """What nobody thought of is to be tried again too."""
+    if isinstance(error, Unavailable):
+        return error
+    unforeseen = StoreFailed(f"cannot fire: {error!r}")
+    unforeseen.__cause__ = error
+    return unforeseen
