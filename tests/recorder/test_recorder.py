@@ -1,8 +1,8 @@
 """The recorder over a real store, one round at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,11 +11,12 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, Work
 from noonday.drivers.sqlite.store import prepare, store_on
-from noonday.model.errors import StoreUnavailable
+from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE
-from noonday.model.message import Beat, Dispatch, LogEntry, Tick
+from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
+from noonday.ports.executions import Executions, Settled
 from noonday.ports.signals import Named
 from noonday.recorder.recorder import TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
@@ -223,3 +224,126 @@ async def test_what_a_dead_worker_reported_is_told_once_also_while_the_store_is_
     bench.clock.advance(60)
     await bench.failing_rounds(1)
     assert bench.signals.told_names == [(dispatch.execution_id, 1)]
+
+
+# Reports that cannot be settled
+
+
+class Refusing:
+    """A store that raises what the test says about some reports, before it does anything."""
+
+    def __init__(self, executions: Executions) -> None:
+        self._executions = executions
+        self.error_of: Callable[[Report], Exception | None] = lambda report: None
+        self.settlings = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executions, name)
+
+    async def settle(self, reports: Sequence[Report], signs: Any, **more: Any) -> Settled:
+        self.settlings += 1
+        for each in reports:
+            if error := self.error_of(each):
+                raise error
+        return await self._executions.settle(reports, signs, **more)
+
+
+@pytest.fixture
+def refusing(bench: Bench) -> Refusing:
+    store = bench.recorder._executions = Refusing(bench.store.executions)  # type: ignore[assignment]
+    assert isinstance(store, Refusing)
+    return store
+
+
+async def many_started(bench: Bench, count: int) -> list[Dispatch]:
+    await bench.crank.own()
+    await bench.crank.add(*[job() for _ in range(count)])
+    dispatches = list((await bench.crank.fire()).dispatches)
+    await bench.log(hello(), *[report(each, Outcome.STARTED) for each in dispatches])
+    await bench.round()
+    return dispatches
+
+
+async def test_bad_report_fails_alone_and_is_kept(bench: Bench, refusing: Refusing) -> None:
+    dispatches = await many_started(bench, 40)
+    bad = dispatches[17]
+    refusing.error_of = lambda each: (
+        BadData("refused") if each.execution_id == bad.execution_id and each.result else None
+    )
+    await bench.log(*[report(each, result=b"ciphertext") for each in dispatches])
+    await bench.round()
+    assert [await bench.state(each) for each in dispatches] == [
+        State.PENDING if each is bad else State.SUCCEEDED for each in dispatches
+    ]
+    assert [entry.execution_id for entry, _ in bench.bus.buried] == [bad.execution_id]  # type: ignore[union-attr]
+    assert bench.ended(State.SUCCEEDED) == 39
+    assert await bench.ended_lately() == 40
+
+
+async def test_report_that_is_refused_in_every_form_does_not_stop_the_log(bench: Bench, refusing: Refusing) -> None:
+    """Also the failure that stands in for it is refused: the log goes on without it, after three tries."""
+    bad, good = await many_started(bench, 2)
+    refusing.error_of = lambda each: BadData("refused") if each.execution_id == bad.execution_id else None
+    refusing.settlings = 0
+    await bench.log(report(bad), report(good))
+    await bench.round()
+    assert refusing.settlings == 5
+    assert await bench.state(bad) is State.RUNNING
+    assert await bench.state(good) is State.SUCCEEDED
+    assert len(bench.bus.buried) == 1
+    await bench.log(Beat(WORKER, NOW_MS))
+    refusing.settlings = 0
+    await bench.round()
+    assert refusing.settlings == 1
+
+
+@pytest.mark.parametrize("error", [StoreFailed("XX000: internal error"), KeyError("a mistake of ours")], ids=repr)
+async def test_report_that_fails_for_another_reason_is_never_turned_into_a_failure(
+    bench: Bench, refusing: Refusing, error: Exception
+) -> None:
+    """What comes before it is settled. It is tried again in its place, a few statements a round, until it works."""
+    dispatches = await many_started(bench, 40)
+    bad = dispatches[17]
+    refusing.error_of = lambda each: error if each.execution_id == bad.execution_id else None
+    await bench.log(*[report(each) for each in dispatches])
+    for _ in range(5):
+        refusing.settlings = 0
+        with pytest.raises(StoreFailed, match=bad.execution_id):
+            await bench.round()
+        assert refusing.settlings < 15
+        assert bench.recorder.answered_at == pytest.approx(bench.clock.monotonic(), abs=1)
+    assert bench.ended(State.SUCCEEDED) == 17
+    refusing.error_of = lambda each: None
+    await bench.round()
+    assert [await bench.state(each) for each in dispatches] == [State.SUCCEEDED] * 40
+    assert bench.ended(State.SUCCEEDED) == 40
+    assert len(bench.bus.buried) == 0
+    assert await bench.ended_lately() == 40
+
+
+async def test_worker_whose_words_are_refused_is_alive(bench: Bench, refusing: Refusing) -> None:
+    dispatch = await bench.started()
+    refusing.error_of = lambda each: BadData("refused")
+    for _ in range(2 * TICKS_TO_JUDGE):
+        await bench.log(report(dispatch, Outcome.STARTED))
+        await bench.tick()
+        await bench.round()
+    assert bench.lost() == 0
+
+
+async def test_error_after_the_commit_does_not_settle_twice(bench: Bench) -> None:
+    dispatch = await bench.started()
+
+    def fail(settled: Settled) -> None:
+        raise StoreFailed("not of the batch")
+
+    bench.recorder.on_settled = fail
+    await bench.log(report(dispatch), Beat(WORKER, NOW_MS))
+    with pytest.raises(StoreFailed, match="not of the batch"):
+        await bench.round()
+    assert bench.ended(State.SUCCEEDED) == 1
+    assert len(bench.bus.buried) == 0
+    assert (await bench.bus.read(0, 0, 10, 0)).entries
+    place = await bench.store.executions.place(0)
+    assert place is not None
+    assert (await bench.bus.read(0, place.offset, 10, 0)).entries == ()

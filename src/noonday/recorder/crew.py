@@ -95,8 +95,13 @@ class Crew:
             raise
 
     def _stands_still(self) -> bool:
-        """A tick comes to each partition every few seconds, and has to go to the store."""
-        return any(loop.age_sec() > 2 * self._leases.ttl_sec for loop in self.loops)
+        """A tick comes to each partition every few seconds, and has to go to the store. A store that answers, but fails at one
+        entry of a partition, would fail for others too: giving up all partitions would help nobody."""
+        now, longest = self._clock.monotonic(), 2 * self._leases.ttl_sec
+        return any(
+            each.loop.age_sec() > longest and now - each.recorder.answered_at > longest
+            for each in self._at_work.values()
+        )
 
     async def _give_up(self) -> None:
         log.warning("giving up the lease", why="no round with the store was completed: somebody else shall try")

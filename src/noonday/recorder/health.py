@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 
+import structlog
+
+from noonday.model.errors import is_bad_data
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.message import Report
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints, Failures, Whom
 
+log = structlog.get_logger("noonday.recorder")
 KNOWN_SEC = 5.0
 """For so long another success of somebody who was well is no news."""
 _MOST_KNOWN = 10_000
@@ -36,7 +40,14 @@ class HealthKeeper:
                 self._note_one((TenantId(report.tenant), report.endpoint), report, now)
         if not (self._succeeded or self._failed):
             return
-        await self._endpoints.note_calls(self._succeeded, self._failed, self._clock.now_ms())
+        try:
+            await self._endpoints.note_calls(self._succeeded, self._failed, self._clock.now_ms())
+        except Exception as error:
+            if not is_bad_data(error):
+                raise
+            # The name of an endpoint that cannot be stored: the next calls of the others are noted.
+            log.exception("health of endpoints dropped", endpoints=len(self._succeeded) + len(self._failed))
+            self._succeeded, self._failed = set(), {}
         self._remember(now)
 
     def _note_one(self, whom: Whom, report: Report, now: float) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 import uuid_utils
 
-from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreUnavailable
+from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreFailed, Unavailable, is_bad_data
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
@@ -75,6 +75,8 @@ class Recorder:
         self._judged_at = 0
         self._recent = Recent()
         self._under_way: asyncio.Future[None] | None = None
+        self.answered_at = clock.monotonic()
+        """When the store last answered, if only with an error about one entry."""
         self.on_settled: Callable[[Settled], None] = lambda settled: None
 
     @property
@@ -143,10 +145,33 @@ class Recorder:
             self._ticks_acked += 1
             await self._clock.sleep(TICK_SEC)
 
-    async def _apply(self, batch: LogBatch, settle: Sequence[LogEntry] | None = None) -> None:
-        """Settle a batch, or what stands in for its entries. Whatever is counted is counted once the store has committed it."""
+    async def _apply(self, batch: LogBatch) -> None:
+        """Settle a batch. If that fails, halve it: what comes before the culprit is settled, and the culprit is alone.
+
+        Only bad data is given up. Any other culprit is tried again, in its place in the log, for as long as it takes.
+        """
+        try:
+            committed = await self._commit(batch, batch.entries)
+        except StaleEpoch:
+            raise
+        except Exception as error:
+            if isinstance(error, Unavailable) and not isinstance(error, StoreFailed):
+                raise
+            self.answered_at = self._clock.monotonic()
+            if len(batch.entries) > 1:
+                for half in _halves(batch):
+                    await self._apply(half)
+            elif is_bad_data(error):
+                await self._bury(batch, error)
+            else:
+                raise _unsettled(batch, error) from error
+        else:
+            await self._finish(*committed)
+
+    async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[Settled, Sequence[Report]]:
+        """Settle these entries in the place of a batch. Whatever is counted is counted once the store has committed it."""
         assert self._place is not None
-        reports, signs, tick_ms = _sort(batch.entries if settle is None else settle)
+        reports, signs, tick_ms = _sort(entries)
         heard = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
         now = Place(
@@ -158,21 +183,18 @@ class Recorder:
         )
         self._remember(batch.offset, reports)
         spans = self._tracing.settling(reports)
-        try:
-            if any(report.account is not None for report in reports):
-                await self._executions.keep_accounts(reports)
-            settled = await self._executions.settle(
-                reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms()
-            )
-        except (StoreUnavailable, StaleEpoch):
-            raise
-        except Exception as error:
-            await self._isolate(batch, error)
-            return
+        if any(report.account is not None for report in reports):
+            await self._executions.keep_accounts(reports)
+        settled = await self._executions.settle(reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms())
         self._place = now
         self._liveness.note(heard)
         self._recent = recent
         self._tracing.settled(spans, settled.refused)
+        self.answered_at = self._clock.monotonic()
+        return settled, reports
+
+    async def _finish(self, settled: Settled, reports: Sequence[Report]) -> None:
+        """After the commit. An error here is not one of the batch, which does not come again."""
         try:
             await self._follow_up(settled)
         finally:
@@ -214,34 +236,24 @@ class Recorder:
             for worker in silent:
                 del self._last_words[worker]
 
-    async def _isolate(self, batch: LogBatch, error: Exception) -> None:
-        """The store refuses something in this batch: halve it until the culprit is alone."""
-        if len(batch.entries) > 1:
-            middle = len(batch.entries) // 2
-            await self._apply(LogBatch(batch.offset, batch.offset + middle, batch.entries[:middle]))
-            await self._apply(LogBatch(batch.offset + middle, batch.next_offset, batch.entries[middle:]))
-            return
+    async def _bury(self, batch: LogBatch, error: Exception) -> None:
+        """The store refuses this one entry: keep it where people can look at it, and go on.
+
+        A report is settled as a failure instead. If the store refuses that too, the log goes on without it: its execution is
+        found by orphan recovery, or with its worker.
+        """
         culprit = batch.entries[0]
-        log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error))
-        await self._bus.bury(culprit, repr(error))
-        harmless: tuple[LogEntry, ...] = ()
-        if isinstance(culprit, Report):
-            failure = Failure("UnreadableReport", f"the store refused this report: {type(error).__name__}")
-            harmless = (
-                Report(
-                    culprit.execution_id,
-                    culprit.dispatch,
-                    culprit.worker_id,
-                    Outcome.FAILED,
-                    culprit.started_ms or culprit.ended_ms,
-                    culprit.ended_ms,
-                    failure,
-                    tenant=culprit.tenant,
-                    payload_bytes=culprit.payload_bytes,
-                ),
-            )
-        await self._apply(batch, harmless)
+        log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error)[:500])
+        await self._bus.bury(culprit, repr(error)[:500])
+        try:
+            committed = await self._commit(batch, [_failed(culprit, error)] if isinstance(culprit, Report) else [])
+        except Exception as again:
+            if not is_bad_data(again):
+                raise
+            log.exception("report dropped", entry=repr(culprit)[:500])
+            committed = await self._commit(batch, [])
         self._metrics.refused.labels("unreadable").inc()
+        await self._finish(*committed)
 
     async def _judge(self) -> None:
         """Whom to judge we learn from the store: whoever is taken for alive or has RUNNING rows, also those never heard of."""
@@ -291,3 +303,32 @@ def _sort(entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat 
         else:
             signs.append(entry)
     return reports, signs, tick_ms
+
+
+def _halves(batch: LogBatch) -> tuple[LogBatch, LogBatch]:
+    middle = len(batch.entries) // 2
+    return (
+        LogBatch(batch.offset, batch.offset + middle, batch.entries[:middle]),
+        LogBatch(batch.offset + middle, batch.next_offset, batch.entries[middle:]),
+    )
+
+
+def _failed(unreadable: Report, error: Exception) -> Report:
+    """What is settled instead of a report that the store refuses."""
+    return Report(
+        unreadable.execution_id,
+        unreadable.dispatch,
+        unreadable.worker_id,
+        Outcome.FAILED,
+        unreadable.started_ms or unreadable.ended_ms,
+        unreadable.ended_ms,
+        Failure("UnreadableReport", f"the store refused this report: {type(error).__name__}"),
+        tenant=unreadable.tenant,
+        payload_bytes=unreadable.payload_bytes,
+    )
+
+
+def _unsettled(batch: LogBatch, error: Exception) -> StoreFailed:
+    culprit = batch.entries[0]
+    name = f"{culprit.execution_id} dispatch {culprit.dispatch}" if isinstance(culprit, Report) else repr(culprit)[:200]
+    return StoreFailed(f"cannot settle offset {batch.offset} ({name}): {error!r}"[:500])
