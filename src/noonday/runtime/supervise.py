@@ -141,6 +141,40 @@ class Tasks:
             self.failed.exception()  # noted: whoever looks at `failed` decides what to do
 
 
+class StopDeadline:
+    """The time that is left to stop. Steps that do not end in time are left behind: whatever they wait for is away, and a process
+    that goes on without it would be killed in the middle of something else."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._at = clock.monotonic() + seconds
+
+    def left_sec(self) -> float:
+        return max(0.0, self._at - self._clock.monotonic())
+
+    async def step(self, name: str, doing: Coroutine[Any, Any, Any]) -> bool:
+        """Take one step. Returns whether it was done in time; raises what it raised."""
+        task = asyncio.create_task(doing, name=name)
+        waiting = asyncio.create_task(self._clock.sleep(max(LEAST_STEP_SEC, self.left_sec())))
+        try:
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            task.cancel()
+        if not task.done():
+            # For a moment only: a step that does not heed its cancellation is left behind, too.
+            await asyncio.wait({task}, timeout=LEAST_STEP_SEC)
+        if task.done() and not task.cancelled():
+            task.result()
+            return True
+        log.warning("stop step not finished in time", step=name)
+        return False
+
+
+LEAST_STEP_SEC = 0.1
+"""How long a step of a stop may take although the time is over: most need no more."""
+
+
 async def stop(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel tasks and wait until they have ended. One in which the cancellation was lost is told again."""
     left = set(tasks)

@@ -20,6 +20,9 @@ POOL, NAME = WEBHOOKS_POOL, "webhook.call"
 SLACK_SEC = 5.0
 """A call ends itself when its time is up, and says how far it came; whoever watches it waits for that."""
 
+CLOSE_SEC = 0.5
+"""How long the loop of the handlers is waited for at a stop."""
+
 
 class WebhookHandler:
     """Calls webhooks on the loop of the handlers."""
@@ -51,14 +54,15 @@ class WebhookHandler:
         return await self._open().send(ctx, payload)
 
     async def close(self) -> None:
-        """Cut what is open. From any loop."""
+        """Cut what is open. From any loop. If the loop of the handlers is blocked, what is open ends with the process."""
         if self._sender is None or self._loop is None:
             return
         sender, self._sender = self._sender, None
         if self._loop is asyncio.get_running_loop():
             await sender.close()
         else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sender.close(), self._loop))
+            closing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sender.close(), self._loop))
+            await asyncio.wait({closing}, timeout=CLOSE_SEC)
 
     def _open(self) -> "Sender":
         if self._sender is None:

@@ -43,7 +43,7 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
+from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
 from noonday.tasks.health import ROUND_SEC
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
@@ -53,8 +53,10 @@ from noonday.wiring.parts import (
     SchedulerPart,
     Surroundings,
     by_name,
+    close_worker,
     notice_handlers,
     recorder_of,
+    stop_deadline,
     watcher_of,
     webhooks_of,
     worker_of,
@@ -159,13 +161,14 @@ class Node:
             with contextlib.suppress(Unavailable):
                 await self.scheduler.ownership.leave()  # else it lapses
 
-    async def stop(self) -> None:
-        """After `hand_over`: let go of the rest."""
-        await self._tasks.end()
+    async def stop(self, deadline: StopDeadline | None = None) -> None:
+        """After `hand_over`: let go of the rest, by the deadline if there is one."""
+        deadline = deadline or stop_deadline(self.settings, self.clock)
+        await deadline.step("loops", self._tasks.end())
         if self.crew:
             with contextlib.suppress(Unavailable):
-                await self.crew.leave()
-        await self._opened.aclose()
+                await deadline.step("recorders", self.crew.leave())
+        await deadline.step("servers", self._opened.aclose())
 
     async def _begin(self) -> None:
         await self.loops["clock"].service.run_once(0)
@@ -374,11 +377,13 @@ class WorkerNode:
         """Take nothing more; what runs may finish."""
         await self._tasks.end("take", "start")
 
-    async def stop(self) -> None:
-        await self.worker.close()
-        await self._webhooks.close()
-        await self._tasks.end()
-        await self._opened.aclose()
+    async def stop(self, deadline: StopDeadline | None = None) -> None:
+        """After `hand_over`: finish or interrupt what runs, and let go of the rest, by the deadline if there is one."""
+        deadline = deadline or stop_deadline(self.settings, self.clock)
+        await close_worker(self.worker, self.settings, deadline)
+        await deadline.step("webhooks", self._webhooks.close())
+        await deadline.step("loops", self._tasks.end())
+        await deadline.step("servers", self._opened.aclose())
 
 
 def _refuse_wrong_clock(clock: ReferenceClock, settings: Settings) -> None:

@@ -11,10 +11,13 @@ from starlette.types import ASGIApp
 from noonday.api.app import create_app, create_ops_app
 from noonday.api.auth import TokenAuthenticator
 from noonday.model.errors import BadSettings
+from noonday.runtime.clock import SystemClock
+from noonday.runtime.supervise import StopDeadline
 from noonday.wiring.cluster import Node, Role, WorkerNode
 from noonday.wiring.connections import Connections
 from noonday.wiring.listening import (
     answering,
+    end_within,
     first_of,
     handler_thread,
     listen,
@@ -22,6 +25,7 @@ from noonday.wiring.listening import (
     stop_signals,
     url_of,
 )
+from noonday.wiring.parts import stop_deadline, stop_within_sec
 from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
@@ -30,11 +34,13 @@ from noonday.worker.handler import Handler
 class _Process(Protocol):
     @property
     def failed(self) -> "asyncio.Future[None]": ...
+    @property
+    def settings(self) -> Settings: ...
     def live(self) -> bool: ...
     def ready(self) -> list[str]: ...
     def metrics_text(self) -> bytes: ...
     async def hand_over(self) -> None: ...
-    async def stop(self) -> None: ...
+    async def stop(self, deadline: StopDeadline | None = None) -> None: ...
 
 
 async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Callable[[str], None]) -> None:
@@ -79,15 +85,18 @@ async def _run(
     told_to_stop: asyncio.Event,
     on_ready: Callable[[str], None],
 ) -> None:
+    deadline: StopDeadline | None = None
     try:
         async with answering(app, listener, connections) as answers:
             spare_the_collector()
             on_ready(url_of(listener))
             await first_of(told_to_stop, node.failed, answers)
+            deadline = stop_deadline(node.settings, SystemClock())
+            end_within(stop_within_sec(node.settings))
             # Before requests under way have ended: others wait for what we own.
-            await node.hand_over()
+            await deadline.step("hand over", node.hand_over())
     finally:
-        await node.stop()
+        await node.stop(deadline)
     if not told_to_stop.is_set():
         raise why_failed(node.failed, answers)
 

@@ -18,9 +18,10 @@ from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import SystemClock
+from noonday.runtime.supervise import StopDeadline
 from noonday.webhooks.handler import NAME, POOL, WebhookHandler
 from noonday.wiring.engine import Engine
-from noonday.wiring.parts import Drivers, notice_handlers, webhooks_of
+from noonday.wiring.parts import Drivers, notice_handlers, stop_deadline, webhooks_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 from noonday.worker.handler import Handler
@@ -81,12 +82,15 @@ class Embedded:
             raise
         return cls(store, engine, webhooks)
 
-    async def close(self) -> None:
+    async def close(self, deadline: StopDeadline | None = None) -> None:
+        """Stop the engine and release the file, by the deadline if there is one."""
+        engine = self.engine
+        deadline = deadline or stop_deadline(engine.settings, engine.drivers.clock)
         try:
-            await self.engine.stop()
-            await self._webhooks.close()
+            await engine.stop(deadline)
+            await deadline.step("webhooks", self._webhooks.close())
         finally:
-            await self.store.close()
+            await deadline.step("store", self.store.close())
 
     async def abandon(self) -> None:
         """Let go of everything without finishing what runs."""

@@ -12,7 +12,7 @@ from noonday.model.ids import InstanceId, JobId, new_job_id
 from noonday.ports.executions import Settled
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, Tasks, every, reasons_not_ready
+from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.health import ROUND_SEC
 from noonday.wiring.housekeeping import Housekeeper
@@ -22,7 +22,9 @@ from noonday.wiring.parts import (
     SchedulerPart,
     Surroundings,
     by_name,
+    close_worker,
     recorder_of,
+    stop_deadline,
     watcher_of,
     worker_of,
 )
@@ -100,18 +102,28 @@ class Engine:
         for name, coroutine in self.worker.loops().items():
             self._tasks.spawn(coroutine, name)
 
-    async def stop(self) -> None:
-        """In the order of the flow: no more fires, let runs end, record them, give up the lease."""
+    async def stop(self, deadline: StopDeadline | None = None) -> None:
+        """In the order of the flow: no more fires, let runs end, record them, give up the lease.
+
+        Ends within the drain time, the grace and 2 s, or by the deadline. What could not be done by then, the next start does.
+        """
+        deadline = deadline or stop_deadline(self.settings, self.drivers.clock)
+        await deadline.step("dispatcher", self._stop_firing())
+        await deadline.step("take", self._tasks.end("take", "start"))
+        await close_worker(self.worker, self.settings, deadline)
+        await deadline.step("recorder", self._record_the_rest())
+        await deadline.step("loops", self._tasks.end())
+        await deadline.step("lease", self.ownership.leave())
+
+    async def _stop_firing(self) -> None:
         for name in ("dispatcher", "hydrator", "sweeper"):
             await self._tasks.end(name)
         await self.dispatcher.land()
-        await self._tasks.end("take", "start")
-        await self.worker.close()
+
+    async def _record_the_rest(self) -> None:
         await self._tasks.end("report", "watch", "recorder")
         while await self.recorder.drain():
             pass
-        await self._tasks.end()
-        await self.ownership.leave()
 
     @property
     def failed(self) -> "asyncio.Future[None]":
@@ -125,7 +137,12 @@ class Engine:
         if not self._tasks:
             return ["not started"]
         reasons = [] if self.ownership.partitions else ["it owns no partition: another process has taken over"]
-        return reasons + reasons_not_ready(self.loops.values()) + self.dispatcher.reasons_not_ready()
+        return (
+            reasons
+            + reasons_not_ready(self.loops.values())
+            + self.dispatcher.reasons_not_ready()
+            + self.worker.troubles()
+        )
 
     def live(self) -> dict[str, Any]:
         """What only the running engine knows."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import faulthandler
 import gc
 import os
 import signal
@@ -82,6 +83,14 @@ def stop_signals() -> Iterator[asyncio.Event]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def end_within(seconds: float) -> None:
+    """End this process after so long, whatever holds it: a library that keeps the interpreter, a thread that nobody can stop.
+
+    Standard error then shows where each thread was, and the exit code is 1.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ from noonday.ports.throttles import Throttles
 from noonday.ports.tokens import Tokens
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, every
+from noonday.runtime.supervise import Loop, StopDeadline, every
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
@@ -313,6 +313,27 @@ def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recor
         tracing=around.tracing,
         hint_ahead_ms=around.hint_ahead_ms,
     )
+
+
+STOP_SLACK_SEC, ORDERLY_SEC = 2.0, 1.5
+"""How long after the drain time and the grace of its handlers a process has ended at the latest, and what it has of that for a
+stop in order."""
+
+
+def stop_within_sec(settings: Settings) -> float:
+    """How long a process takes to stop at most, whatever is away and whatever goes on running."""
+    return settings.worker.drain_sec + settings.worker.cancel_grace_sec + STOP_SLACK_SEC
+
+
+def stop_deadline(settings: Settings, clock: Clock) -> StopDeadline:
+    """When a stop in order that begins now has to be over."""
+    return StopDeadline(clock, settings.worker.drain_sec + settings.worker.cancel_grace_sec + ORDERLY_SEC)
+
+
+async def close_worker(worker: Worker, settings: Settings, deadline: StopDeadline) -> None:
+    """Close a worker with the drain time that is left after what was done before."""
+    left_sec = deadline.left_sec() - settings.worker.cancel_grace_sec - ORDERLY_SEC
+    await deadline.step("worker", worker.close(max(0.0, min(float(settings.worker.drain_sec), left_sec))))
 
 
 def worker_of(

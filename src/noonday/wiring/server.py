@@ -3,8 +3,7 @@
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
@@ -23,6 +22,7 @@ from noonday.model.errors import NoondayError
 from noonday.model.ids import InstanceId
 from noonday.model.limits import Sizes
 from noonday.runtime.clock import SystemClock
+from noonday.runtime.supervise import StopDeadline
 from noonday.sdk.demo import demo
 from noonday.sdk.registry import Registry
 from noonday.wiring.application import EngineLoop, Noonday, Running, declare
@@ -30,9 +30,9 @@ from noonday.wiring.connections import Connections
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine import Engine
 from noonday.wiring.listening import (
-    REQUESTS_END_SEC,
     PortTaken,
     answering,
+    end_within,
     first_of,
     handler_thread,
     listen,
@@ -41,6 +41,7 @@ from noonday.wiring.listening import (
     stop_signals,
     url_of,
 )
+from noonday.wiring.parts import stop_deadline, stop_within_sec
 from noonday.wiring.settings import AuthSettings, Settings, is_loopback
 
 log = structlog.get_logger("noonday.server")
@@ -82,7 +83,10 @@ async def serve(
     sys.setswitchinterval(SWITCH_SEC)
     registry = with_demo(app)
     with await _listen(settings) as listener, stop_signals() as told_to_stop, handler_thread() as handlers:
-        async with _running(settings, registry, handlers) as embedded:
+        embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers)
+        deadline: StopDeadline | None = None
+        try:
+            await declare(embedded, registry.declared)
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
@@ -91,8 +95,12 @@ async def serve(
                 spare_the_collector()
                 on_ready(Serving(url_of(listener), settings.data, auth))
                 await first_of(told_to_stop, embedded.engine.failed, answers)
+                deadline = stop_deadline(settings, SystemClock())
+                end_within(stop_within_sec(settings))
                 if told_to_stop.is_set():
                     on_stopping()
+        finally:
+            await _close(embedded, deadline)
         if not told_to_stop.is_set():
             raise why_failed(embedded.engine.failed, answers)
 
@@ -141,28 +149,13 @@ def _find_lock(settings: Settings) -> Path | None:
     return lock if settings.data != MEMORY and lock.exists() else None
 
 
-@asynccontextmanager
-async def _running(
-    settings: Settings, registry: Registry, handlers: asyncio.AbstractEventLoop
-) -> AsyncIterator[Embedded]:
-    embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers)
+async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:
     try:
-        await declare(embedded, registry.declared)
-        yield embedded
-    finally:
-        await _close(embedded)
-
-
-async def _close(embedded: Embedded) -> None:
-    if not embedded.engine.failed.done():
-        await embedded.close()
-        return
-    worker = embedded.engine.settings.worker
-    try:
-        # What has failed may not come to its end; nothing is lost by leaving it there.
-        async with asyncio.timeout(worker.drain_sec + worker.cancel_grace_sec + REQUESTS_END_SEC):
-            await embedded.close()
+        await embedded.close(deadline)
     except Exception as error:
+        if not embedded.engine.failed.done():
+            raise
+        # What has failed may not come to its end; nothing is lost by leaving it there.
         if error is not embedded.engine.failed.exception():
             log.exception("the engine did not stop in order")
 

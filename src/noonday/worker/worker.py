@@ -55,7 +55,7 @@ PARKED_SEC = 1.0
 DEFAULT_TIMEOUT_SEC = 3600.0
 DEATH_SEC = 0.5
 """How long it may take until a process that was killed is seen dead."""
-LAST_WORDS_SEC = 1.5
+LAST_WORDS_SEC = 1.0
 """How long a worker that stops tries to report, beyond the drain time and the grace."""
 CLOSING_SEC = 0.01
 Lane = tuple[str, Mode]

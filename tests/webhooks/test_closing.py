@@ -1,0 +1,26 @@
+import asyncio
+import threading
+
+from noonday.crypto.keyring import Keyring
+from noonday.runtime.clock import SystemClock
+from noonday.webhooks.handler import WebhookHandler
+from noonday.worker.host import HandlerThread
+
+
+async def test_closing_does_not_wait_for_a_loop_that_a_handler_blocks() -> None:
+    thread, unblock = HandlerThread(asyncio.new_event_loop, "handlers"), threading.Event()
+    webhooks = WebhookHandler(Keyring.generate(), SystemClock())
+
+    async def open_it() -> None:
+        webhooks._open()
+
+    try:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(open_it(), thread.loop))
+        thread.loop.call_soon_threadsafe(unblock.wait)
+        async with asyncio.timeout(60):
+            await webhooks.close()
+        assert not unblock.is_set()
+    finally:
+        unblock.set()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0.1), thread.loop))
+        thread.close()

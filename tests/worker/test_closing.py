@@ -1,0 +1,77 @@
+"""A worker that is closed while the bus is away."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from structlog.types import EventDict
+
+from noonday.drivers.memory.bus import MemoryBus
+from noonday.model.errors import BusUnavailable
+from noonday.model.execution import Outcome
+from noonday.model.message import LogEntry
+from noonday.runtime.clock import SystemClock
+from noonday.worker.context import Context
+from noonday.worker.handler import Mode
+from tests.worker.rig import PATIENCE_SEC, handler, rig
+
+
+class AwayBus(MemoryBus):
+    """Refuses reports, or never answers."""
+
+    away: str | None = None
+
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+        if self.away == "refuses":
+            raise BusUnavailable("away")
+        if self.away == "hangs":
+            await asyncio.get_running_loop().create_future()
+        await super().report(partition, entries)
+
+
+async def wait(ctx: Context) -> None:
+    await asyncio.sleep(3600)
+
+
+@pytest.fixture
+def logs() -> Iterator[list[EventDict]]:
+    usual = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as logs:
+        yield logs
+    structlog.configure(wrapper_class=usual)
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+async def test_closing_ends_although_nothing_can_be_reported(how: str, logs: list[EventDict]) -> None:
+    bus = AwayBus(SystemClock())
+    async with rig([handler(wait, Mode.ASYNC)], bus=bus, real_time=True, drain_sec=0.05, cancel_grace_sec=0.05) as it:
+        await it.publish("wait")
+        await it.until(lambda: it.metric("noonday_busy_slots", pool="p") == 1)
+        bus.away = how
+        async with asyncio.timeout(PATIENCE_SEC):
+            await it.worker.close()
+
+        assert "stopped without acknowledged reports" in [line["event"] for line in logs]
+
+
+async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in_time() -> None:
+    bus = AwayBus(SystemClock())
+    async with rig(
+        [handler(wait, Mode.ASYNC)], bus=bus, real_time=True, drain_sec=PATIENCE_SEC, cancel_grace_sec=1
+    ) as it:
+        made = await it.publish("wait", timeout_sec=0.05)
+        await it.until(lambda: it.metric("noonday_busy_slots", pool="p") == 1)
+        bus.away = "refuses"
+        watching = asyncio.create_task(it.worker._watch_forever())
+        closing = asyncio.create_task(it.worker.close())
+        while it.worker._not_ended():
+            await asyncio.sleep(0.01)
+        bus.away = None
+        await closing
+        watching.cancel()
+
+        assert [each.outcome for each in await it.reports(made)] == [Outcome.TIMED_OUT]
