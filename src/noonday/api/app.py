@@ -97,7 +97,18 @@ def create_app(
     `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
     """
     engine = Engine(
-        desk, reading, tasks, secrets, authenticator, health, limits, now_ms, preferences, alerts, prove, on_answer
+        desk,
+        reading,
+        tasks,
+        secrets,
+        authenticator,
+        health,
+        limits,
+        now_ms,
+        preferences,
+        alerts,
+        prove,
+        on_answer=on_answer,
     )
     app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
     app.router.redirect_slashes = False

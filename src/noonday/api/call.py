@@ -1,11 +1,12 @@
 """What a route's function is given: the engine behind the API, and who is asking."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from noonday.api.auth import Authenticator
 from noonday.api.limits import ApiLimits
+from noonday.api.turns import ReadTurns
 from noonday.intake.idempotency import Idempotency
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
@@ -53,6 +54,7 @@ class Engine:
     alerts: "AlertDesk"
     prove: Callable[[str], str | None]
     """Answers a challenge, if there is a shared secret."""
+    turns: ReadTurns = field(default_factory=ReadTurns)
     on_answer: Callable[[int], None] = lambda status: None
     """Told the status of each answer under `/v1`."""
 

@@ -105,7 +105,7 @@ class Endpoint:
         trace = trace_of(request.header(b"traceparent"))
         idem = self._idempotency(request, body)
         try:
-            result = await self._route.perform(Call(self._engine, caller, idem, trace), **arguments)
+            result = await self._perform(Call(self._engine, caller, idem, trace), arguments)
         except Answered as answered:
             return self._replay(answered)
         except REFUSALS as refusal:
@@ -121,6 +121,12 @@ class Endpoint:
         if self._route.creates_jobs:
             headers += within_quota(self._engine.desk.standing(caller))
         return Reply(self._route.encode(result), self._route.status, self._route.media_type, headers)
+
+    async def _perform(self, call: Call, arguments: dict[str, Any]) -> Any:
+        if self._route.is_change or self._route.scope is None:
+            return await self._route.perform(call, **arguments)
+        async with self._engine.turns.turn(call.caller.tenant):
+            return await self._route.perform(call, **arguments)
 
     async def _admit(self, request: Incoming) -> Caller:
         if self._route.scope is None:

@@ -358,3 +358,52 @@ def test_only_errors_about_data_are_final(name: str, kind: type[NoondayError]) -
         raise named(name)
     assert type(caught.value) is kind
     assert is_bad_data(caught.value) == (kind is BadData)
+
+
+# Who waits for whom
+
+
+async def test_queries_that_take_long_hold_up_neither_the_engine_nor_each_other(threaded: ThreadedDatabase) -> None:
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def scan(_: sqlite3.Connection) -> bool:
+        begun.release()
+        return go_on.wait(60)
+
+    scans = [asyncio.create_task(threaded.query(scan)) for _ in range(2)]
+    await asyncio.to_thread(lambda: [begun.acquire() for _ in scans])
+    async with asyncio.timeout(60):
+        assert await threaded.read(notes) == []
+        assert await threaded.query(notes) == []
+        assert await threaded.write(note("a")) == "a"
+        assert await threaded.query(notes) == ["a"]
+    go_on.set()
+    assert await asyncio.gather(*scans) == [True, True]
+
+
+async def test_a_query_cannot_write(threaded: ThreadedDatabase) -> None:
+    with pytest.raises(StoreUnavailable):
+        await threaded.query(note("a"))
+
+
+async def test_queries_that_wait_are_answered_before_the_file_is_closed(tmp_path: Path) -> None:
+    database = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
+    waiting = [asyncio.create_task(database.query(notes)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert await asyncio.gather(*waiting) == [[]] * 20
+    with pytest.raises(StoreUnavailable):
+        await database.query(notes)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+async def test_files_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        database = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
+        await database.write(note("a"))
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        await database.close()
+    finally:
+        os.umask(before)
+    assert modes == {"noonday.db": 0o600, "noonday.db-wal": 0o600, "noonday.db-shm": 0o600}

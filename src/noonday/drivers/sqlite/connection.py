@@ -9,12 +9,14 @@ hot statements are few and large: a batch goes in as one JSON parameter and come
 """
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +27,8 @@ Work = Callable[[sqlite3.Connection], T]
 
 MEMORY = ":memory:"
 _GROUP = 64
+_QUERY_LANES = 3
+"""How many queries run side by side."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ def connect(path: str, options: FileOptions, *, read_only: bool = False) -> sqli
     with translated(path):
         if path != MEMORY and not Path(path).parent.is_dir():
             raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist")
+        if path != MEMORY:
+            _create_private(path)
         conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         conn.execute(f"PRAGMA busy_timeout = {options.busy_timeout_ms}")
         conn.execute(f"PRAGMA cache_size = {-options.cache_mb * 1024}")
@@ -54,6 +60,13 @@ def connect(path: str, options: FileOptions, *, read_only: bool = False) -> sqli
             # Copying the log back costs two syncs: seldom, and then pages that changed often are copied once.
             conn.execute("PRAGMA wal_autocheckpoint = 16000")
         return conn
+
+
+def _create_private(path: str) -> None:
+    """Make the file if there is none, for its owner alone. SQLite gives its log and index files the same mode."""
+    # If it cannot be made, opening it says so in better words.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 class translated:
@@ -164,14 +177,35 @@ class Database(ABC):
 
     @abstractmethod
     async def read(self, work: Work[T]) -> T:
-        """Run on a connection that cannot write."""
+        """Run on a connection that cannot write. For what the engine needs: short, and one after the other."""
+
+    async def query(self, work: Work[T]) -> T:
+        """The same for what users ask for, which may take long: several run side by side, and hold up no `read`."""
+        return await self.read(work)
 
     @abstractmethod
     async def close(self) -> None: ...
 
 
+class Queries(Database):
+    """The same database, for users' queries: each `read` is a `query`."""
+
+    def __init__(self, database: Database) -> None:
+        self.path = database.path
+        self._database = database
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._database.write(work)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._database.query(work)
+
+    async def close(self) -> None:
+        """Whoever opened the database closes it."""
+
+
 class ThreadedDatabase(Database):
-    """A writer thread with group commit, and a reader thread beside it."""
+    """A writer thread with group commit, a reader thread beside it, and some for queries."""
 
     def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.path = path
@@ -180,6 +214,20 @@ class ThreadedDatabase(Database):
             prepare(writer)
         self._writer = _Lane(writer, path, self._write_group, "noonday-writer")
         self._reader = _Lane(connect(path, options, read_only=True), path, self._read_group, "noonday-reader")
+        queries: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
+        small = replace(options, cache_mb=max(1, options.cache_mb // _QUERY_LANES))
+        self._query_lanes = [
+            _Lane(
+                connect(path, small, read_only=True),
+                path,
+                self._read_group,
+                f"noonday-query-{number}",
+                waiting=queries,
+                # Whoever takes several makes the last of them wait for the first.
+                group=1,
+            )
+            for number in range(_QUERY_LANES)
+        ]
 
     async def write(self, work: Work[T]) -> T:
         return await self._writer.run(work)
@@ -187,9 +235,18 @@ class ThreadedDatabase(Database):
     async def read(self, work: Work[T]) -> T:
         return await self._reader.run(work)
 
+    async def query(self, work: Work[T]) -> T:
+        return await self._query_lanes[0].run(work)
+
     async def close(self) -> None:
-        await asyncio.to_thread(self._reader.stop)
-        await asyncio.to_thread(self._writer.stop)
+        readers = [*self._query_lanes, self._reader]
+        # All are told before any is waited for: of lanes that share a queue, any may take any word.
+        for lane in readers:
+            lane.tell_to_stop()
+        for lane in readers:
+            await asyncio.to_thread(lane.wait_until_stopped)
+        self._writer.tell_to_stop()
+        await asyncio.to_thread(self._writer.wait_until_stopped)
 
     def _write_group(self, conn: sqlite3.Connection, group: Sequence[Request[Any]]) -> None:
         commit_group(conn, group, self.path)
@@ -212,11 +269,16 @@ class _Lane:
         path: str,
         serve: Callable[[sqlite3.Connection, Sequence[Request[Any]]], None],
         name: str,
+        *,
+        waiting: "queue.SimpleQueue[Request[Any] | None] | None" = None,
+        group: int = _GROUP,
     ) -> None:
+        """`waiting` is a queue that several lanes serve."""
         self._conn = conn
         self._path = path
         self._serve = serve
-        self._waiting: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
+        self._waiting = queue.SimpleQueue() if waiting is None else waiting
+        self._group = group
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -228,12 +290,14 @@ class _Lane:
         self._waiting.put(request)
         return await request.future
 
-    def stop(self) -> None:
+    def tell_to_stop(self) -> None:
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
-            self._thread.join()
-            self._conn.close()
+
+    def wait_until_stopped(self) -> None:
+        self._thread.join()
+        self._conn.close()
 
     def _work(self) -> None:
         going = True
@@ -248,7 +312,7 @@ class _Lane:
         if first is None:
             return [], False
         group = [first]
-        while len(group) < _GROUP:
+        while len(group) < self._group:
             try:
                 following = self._waiting.get_nowait()
             except queue.Empty:

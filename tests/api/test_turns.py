@@ -1,0 +1,63 @@
+import asyncio
+
+import pytest
+
+from noonday.api.turns import ReadTurns
+from noonday.model.errors import Busy
+from tests.api.asgi import Client
+from tests.support.eventually import eventually
+
+
+async def test_a_tenant_reads_so_much_at_once_and_others_do_not_wait_for_it() -> None:
+    turns, go_on, reading = ReadTurns(at_once=2), asyncio.Event(), list[str]()
+
+    async def read(tenant: str) -> None:
+        async with turns.turn(tenant):
+            reading.append(tenant)
+            await go_on.wait()
+
+    tasks = [asyncio.create_task(read(tenant)) for tenant in ("acme", "acme", "acme", "acme", "globex")]
+    await eventually(lambda: len(reading) == 3)
+    assert sorted(reading) == ["acme", "acme", "globex"]
+    go_on.set()
+    await asyncio.gather(*tasks)
+    assert len(reading) == 5
+
+
+async def test_a_tenant_for_which_too_many_reads_wait_is_told_to_come_back() -> None:
+    turns, go_on = ReadTurns(at_once=1, most_waiting=1), asyncio.Event()
+
+    async def read() -> None:
+        async with turns.turn("acme"):
+            await go_on.wait()
+
+    tasks = [asyncio.create_task(read()) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await read()
+    go_on.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_read_that_fails_or_is_given_up_frees_its_turn() -> None:
+    turns = ReadTurns(at_once=1)
+    with pytest.raises(ZeroDivisionError):
+        async with turns.turn("acme"):
+            raise ZeroDivisionError
+    async with turns.turn("acme"):
+        waiting = asyncio.create_task(_take(turns))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    await _take(turns)
+    assert turns._queues == {}
+
+
+async def _take(turns: ReadTurns) -> None:
+    async with turns.turn("acme"):
+        pass
+
+
+async def test_many_reads_of_one_tenant_are_all_answered(client: Client) -> None:
+    answers = await asyncio.gather(*(client.get("/v1/jobs") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200}
