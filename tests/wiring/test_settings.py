@@ -239,7 +239,22 @@ def test_an_address_that_others_can_reach_needs_a_secret_or_a_key_set(host: str)
     assert detail.startswith(f"host is '{host}', which others can reach")
     assert "NOONDAY_AUTH_SECRET" in detail
     assert load({"host": host, "auth.secret": SECRET}).host == host
-    assert load({"host": host, "auth.algorithm": "ES256", "auth.jwks_file": "keys.json"}).host == host
+    provider = {"auth.jwks_file": "keys.json", "auth.issuer": "https://id", "auth.audience": "noonday"}
+    assert load({"host": host, "auth.algorithm": "ES256", **provider}).host == host
+
+
+@pytest.mark.parametrize("missing", ["issuer", "audience"])
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_beyond_loopback_a_provider_needs_issuer_and_audience(algorithm: str, missing: str) -> None:
+    provider = {"auth.jwks_file": "keys.json", "auth.issuer": "https://id", "auth.audience": "noonday"}
+    del provider[f"auth.{missing}"]
+    assert f"auth.{missing} is not set" in complaint({"host": "0.0.0.0", "auth.algorithm": algorithm, **provider})
+    assert load({"auth.algorithm": algorithm, **provider}).auth.algorithm == algorithm
+
+
+@pytest.mark.parametrize("secret", ["replace-me: openssl rand -base64 32 makes one", "CHANGEME" * 5])
+def test_a_secret_from_a_manual_is_refused(secret: str) -> None:
+    assert "an example that everybody can read" in complaint({"auth.secret": secret})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

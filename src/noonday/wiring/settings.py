@@ -68,8 +68,12 @@ class AuthSettings(Role, frozen=True, kw_only=True):
         Meta(description="Where the identity provider publishes its keys (JWKS)."),
     ] = None
     jwks_file: Annotated[str | None, Meta(description="The key set (JWKS) as a file, in place of jwks_url.")] = None
-    audience: Annotated[str | None, Meta(description="If set, a token's `aud` must name it.")] = None
-    issuer: Annotated[str | None, Meta(description="If set, a token's `iss` must be it.")] = None
+    audience: Annotated[
+        str | None, Meta(description="If set, a token's `aud` must name it. Beyond loopback, RS256 and ES256 need it.")
+    ] = None
+    issuer: Annotated[
+        str | None, Meta(description="If set, a token's `iss` must be it. Beyond loopback, RS256 and ES256 need it.")
+    ] = None
 
 
 class EncryptionSettings(Role, frozen=True, kw_only=True):
@@ -690,7 +694,14 @@ def _build(values: Mapping[str, Any]) -> Settings:
     return Settings(**top)
 
 
+EXAMPLE_SECRETS = ("replace-me", "change-me", "changeme")
+"""How secrets begin that were copied from a manual, ours or another."""
+
+
 def _flaws_of_auth(auth: AuthSettings) -> Iterator[Flaw]:
+    if auth.secret is not None and auth.secret.lower().startswith(EXAMPLE_SECRETS):
+        detail = "auth.secret is an example that everybody can read; make one with: openssl rand -base64 32"
+        yield Flaw("/auth/secret", detail)
     key_sets = [name for name in ("jwks_url", "jwks_file") if getattr(auth, name) is not None]
     if auth.algorithm == "HS256":
         for name in key_sets:
@@ -707,7 +718,18 @@ def _flaws_of_auth(auth: AuthSettings) -> Iterator[Flaw]:
 
 def _flaws_of_exposure(settings: Settings) -> Iterator[Flaw]:
     auth = settings.auth
-    if is_loopback(settings.host) or auth.secret or auth.jwks_url or auth.jwks_file:
+    if is_loopback(settings.host):
+        return
+    if auth.algorithm != "HS256":
+        # The keys of a provider sign tokens for all its users and all their applications.
+        for name in ("issuer", "audience"):
+            if getattr(auth, name) is None:
+                detail = (
+                    f"host is {settings.host!r}, which others can reach, and auth.{name} is not set: a token that the "
+                    "provider made for another application would be accepted"
+                )
+                yield Flaw(f"/auth/{name}", detail)
+    if auth.secret or auth.jwks_url or auth.jwks_file:
         return
     detail = (
         f"host is {settings.host!r}, which others can reach, and no token is configured to keep them out: "
