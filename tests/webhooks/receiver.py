@@ -175,6 +175,49 @@ async def _wrong_protocol(reader: asyncio.StreamReader, writer: asyncio.StreamWr
     return False
 
 
+async def _odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> bool:
+    """`/odd/latin1`: an answer that is unusual, and no failure."""
+    writer.write(ODD_ANSWERS[name])
+    await writer.drain()
+    return False
+
+
+async def _informational(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: str) -> bool:
+    """`/informational/3`: so many 1xx answers before the final one."""
+    for _ in range(int(count)):
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n")
+        await writer.drain()
+    return await _status(reader, writer, "200")
+
+
+async def _endless_informational(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    while True:
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
+        await writer.drain()
+
+
+async def _large_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Each header within its bound, and all of them far beyond theirs."""
+    writer.write(_head("200", "Content-Length: 0", *(f"X-{number}: {'x' * 30_000}" for number in range(100))))
+    await writer.drain()
+    return True
+
+
+ODD_ANSWERS = {
+    "latin1": b"HTTP/1.1 200 OK\r\nX-City: K\xf6ln\r\nContent-Length: 2\r\n\r\n{}",
+    "reason": b"HTTP/1.1 200 Sch\xf6n\r\nContent-Length: 2\r\n\r\n{}",
+    "no-reason": b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\n{}",
+    "cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: \xff=\xfe; expires=\x80\r\nContent-Length: 2\r\n\r\n{}",
+    "type": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=\xe4\xf6\r\nContent-Length: 2\r\n\r\n{}",
+    "retry-after": b"HTTP/1.1 200 OK\r\nRetry-After: \xb2\r\nContent-Length: 2\r\n\r\n{}",
+    "location": b"HTTP/1.1 201 Created\r\nLocation: ht\xfctp://[\r\nContent-Length: 2\r\n\r\n{}",
+    "encoding": b"HTTP/1.1 200 OK\r\nContent-Encoding: br, \xfe\r\nContent-Length: 2\r\n\r\n{}",
+    "long": b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 20_000 + b"\r\nContent-Length: 2\r\n\r\n{}",
+    "old": b"HTTP/1.0 200 OK\r\n\r\n{}",
+    "body": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\x00",
+    "trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Sum: \xe9\r\n\r\n",
+}
+"""Answers that are unusual, and no failures."""
 _BEHAVIOURS: dict[str, Callable[..., Awaitable[bool]]] = {
     "status": _status,
     "redirect": _redirect,
@@ -191,6 +234,10 @@ _BEHAVIOURS: dict[str, Callable[..., Awaitable[bool]]] = {
     "endless-header": _endless_header,
     "many-headers": _many_headers,
     "wrong-protocol": _wrong_protocol,
+    "odd": _odd,
+    "informational": _informational,
+    "endless-informational": _endless_informational,
+    "large-head": _large_head,
 }
 
 

@@ -11,6 +11,7 @@ from noonday.model.redaction import REDACTED
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import MAX_BODY, Caller, ErrorKind, Exchange, Request
+from noonday.webhooks.protocol import MAX_INFORMATIONAL
 from tests.support.eventually import eventually
 from tests.support.factories import TENANT
 from tests.webhooks.receiver import Greeter, Receiver
@@ -81,6 +82,9 @@ async def test_an_answer_over_http_is_timed_without_tls() -> None:
         ("/endless-headers", ErrorKind.PROTOCOL, None),
         ("/endless-header", ErrorKind.PROTOCOL, None),
         ("/wrong-protocol", ErrorKind.PROTOCOL, None),
+        ("/endless-informational", ErrorKind.PROTOCOL, None),
+        (f"/informational/{MAX_INFORMATIONAL + 1}", ErrorKind.PROTOCOL, None),
+        ("/large-head", ErrorKind.PROTOCOL, None),
     ],
 )
 async def test_a_broken_answer_is_told_apart_by_kind(path: str, kind: ErrorKind, status: int | None) -> None:
@@ -184,3 +188,11 @@ async def test_many_calls_at_once_each_get_their_own_answer() -> None:
         requests = [Request("GET", receiver.url(f"/status/200/X-Number:{number}")) for number in range(200)]
         exchanges = await asyncio.gather(*(caller.call(TENANT, request, 10) for request in requests))
     assert [dict(exchange.headers)["X-Number"] for exchange in exchanges] == [str(number) for number in range(200)]
+
+
+async def test_some_informational_answers_are_passed_over() -> None:
+    async with Receiver() as receiver, make_caller() as caller:
+        for _ in range(2):
+            url = receiver.url(f"/informational/{MAX_INFORMATIONAL}")
+            assert (await caller.call(TENANT, Request("GET", url), 10)).status == 200
+        assert receiver.connections == 1

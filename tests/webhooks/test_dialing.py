@@ -1,19 +1,24 @@
 """Only checked addresses are dialled, whatever the URL says and the DNS answers."""
 
 import asyncio
+import logging
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import uvloop
 from aiohttp.abc import AbstractResolver, ResolveResult
+from structlog.testing import capture_logs
 
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import Caller, ErrorKind, Exchange, Request
+from noonday.webhooks.dialing import LOOK_UPS_AT_ONCE, MAX_ADDRESSES, _CheckingResolver
 from tests.support.factories import TENANT
 from tests.webhooks.receiver import Greeter, Receiver, self_signed
 
@@ -61,12 +66,81 @@ async def test_the_loopback_is_refused_however_it_is_spelt(host: str) -> None:
     assert receiver.connections == 0
 
 
-async def test_a_refusal_names_the_address_and_what_it_is() -> None:
+async def test_refusal_tells_the_operator_alone_which_address_a_name_has() -> None:
     async with Caller(Networks(), SystemClock(), resolver=Answers(["169.254.169.254"])) as caller:
-        exchange = await get(caller, "http://metadata.test/")
+        usual = structlog.get_config()["wrapper_class"]
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+        with capture_logs() as logs:
+            exchange = await get(caller, "http://metadata.test/")
+        structlog.configure(wrapper_class=usual)
     assert exchange.error is not None
     assert "metadata.test" in exchange.error.detail
-    assert "169.254.169.254 is a link-local address" in exchange.error.detail
+    assert "webhooks.allow_networks" in exchange.error.detail
+    assert "169.254" not in str(exchange)
+    assert [(log["event"], log["host"]) for log in logs] == [("webhook address refused", "metadata.test")]
+    assert "169.254.169.254 is a link-local address" in logs[0]["refusal"]
+
+
+async def test_failed_connection_does_not_tell_which_address_a_name_has() -> None:
+    for addresses in (["127.0.0.7"], ["127.0.0.7", "127.0.0.8"]):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            url = f"http://inside.test:{unused.getsockname()[1]}/"
+            async with Caller(LOOPBACK, SystemClock(), resolver=Answers(addresses)) as caller:
+                exchange = await get(caller, url)
+        assert kind_of(exchange) is ErrorKind.CONNECT
+        assert "127.0.0" not in str(exchange)
+
+
+@pytest.mark.parametrize(("place", "status"), [(4, 200), (5, None)])
+async def test_at_most_four_addresses_of_a_name_are_dialled(place: int, status: int | None) -> None:
+    addresses = [f"127.0.0.{number}" for number in range(2, 40)]
+    addresses[place - 1] = "127.0.0.1"
+    async with Receiver() as receiver, Caller(LOOPBACK, SystemClock(), resolver=Answers(addresses)) as caller:
+        assert (await get(caller, receiver.url("/status/200", "many.test"))).status == status
+
+
+async def test_both_families_are_among_the_addresses_that_are_dialled() -> None:
+    dns = Answers([*(f"2600::{number:x}" for number in range(2, 40)), "8.8.8.8"])
+    found = [each["host"] for each in await _CheckingResolver(Networks(), dns).resolve("many.test")]
+    assert found == ["2600::2", "8.8.8.8", "2600::3", "2600::4"]
+    assert len(found) == MAX_ADDRESSES
+
+
+async def test_hanging_names_of_one_tenant_do_not_hold_up_the_names_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up, go_on, hanging = socket.getaddrinfo, threading.Event(), []
+
+    def answer(host: Any, *args: Any, **more: Any) -> Any:
+        if str(host).startswith("hanging"):
+            hanging.append(host)
+            go_on.wait()
+        return look_up("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    async with Receiver() as receiver, Caller(LOOPBACK, SystemClock()) as caller:
+        try:
+            urls = [receiver.url("/status/200", f"hanging{number}.test") for number in range(200)]
+            slow = await asyncio.gather(*(caller.call("slow", Request("GET", url), 0.2) for url in urls))
+            exchange = await caller.call("quick", Request("GET", receiver.url("/status/200", "quick.test")), 60)
+        finally:
+            go_on.set()
+    assert {kind_of(each) for each in slow} == {ErrorKind.TIMEOUT_BEFORE_SENT}
+    assert exchange.status == 200
+    assert len(hanging) == LOOK_UPS_AT_ONCE
+
+
+async def test_look_up_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Answers):
+        async def resolve(self, *_: Any, **__: Any) -> list[ResolveResult]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr("noonday.webhooks.dialing.LOOK_UP_SEC", 0.05)
+    async with Caller(LOOPBACK, SystemClock(), resolver=Hanging()) as caller:
+        exchange = await get(caller, "http://hanging.test/", 60)
+    assert kind_of(exchange) is ErrorKind.DNS
+    assert exchange.error is not None
+    assert "looking hanging.test up took longer" in exchange.error.detail
 
 
 async def test_a_name_of_which_one_address_is_refused_is_not_dialled_at_all() -> None:

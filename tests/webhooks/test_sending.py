@@ -21,7 +21,7 @@ from noonday.webhooks.signing import new_key_pair, new_secret, verify
 from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context
 from tests.support.factories import NOW_MS, TENANT, dispatch
-from tests.webhooks.receiver import Receiver
+from tests.webhooks.receiver import ODD_ANSWERS, Receiver
 
 KEYRING = Keyring.generate()
 SECRET = new_secret()
@@ -223,6 +223,14 @@ async def test_request_cannot_be_smuggled_into_another_tenants_call(
     ctx = context(url, tenant="victim", secrets=sealed(SECRET, tenant="victim"))
     assert (await sender.send(ctx, Call(url, body="private"))).status == 200
     assert (receiver.paths, receiver.bodies) == (["/status/200/X-Of:victim"], [b'"private"'])
+
+
+@pytest.mark.parametrize("name", ODD_ANSWERS)
+async def test_odd_answer_is_a_success(sender: Sender, receiver: Receiver, name: str) -> None:
+    url = receiver.url(f"/odd/{name}")
+    ctx = context(url)
+    assert (await sender.send(ctx, Call(url))).status in (200, 201)
+    assert account(ctx)["response"]["status"] in (200, 201)
 
 
 async def test_tenants_share_no_connection(sender: Sender, receiver: Receiver) -> None:

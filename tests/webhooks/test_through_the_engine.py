@@ -104,8 +104,8 @@ async def test_a_name_that_becomes_private_between_two_attempts_is_not_called_ag
         dns(monkeypatch, lambda: "10.0.0.7" if receiver.heads else "127.0.0.1")
         execution = await ended(embedded, receiver.url("/status/503/Retry-After:12/Connection:close", host=NAME))
         assert (execution.status, execution.attempt_number, len(receiver.heads)) == ("FAILED", 2, 1)
-        assert "10.0.0.7" in str(execution.error_message)
-        assert "private" in str(execution.error_message)
+        assert "10.0.0.7" not in str(execution)
+        assert "may not be called" in str(execution.error_message)
 
 
 async def test_a_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ async def test_a_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, m
         dns(monkeypatch, lambda: "169.254.169.254")
         execution = await ended(embedded, f"http://{NAME}/latest/meta-data")
         assert (execution.status, execution.attempt_number) == ("FAILED", 1)
-        assert "169.254.169.254" in str(execution.error_message)
+        assert "169.254.169.254" not in str(execution)
 
 
 def tenant(name: str) -> Caller:

@@ -1,6 +1,9 @@
 """One call, and what came of it."""
 
 import asyncio
+import os
+import socket
+import ssl
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -14,12 +17,22 @@ from yarl import URL
 from noonday.model.redaction import redacted
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
-from noonday.webhooks.dialing import Cut, Marks, RefusedAddress, SystemResolver, open_session, present_marks, tls_of
+from noonday.webhooks.dialing import (
+    Cut,
+    LookUpTookTooLong,
+    Marks,
+    RefusedAddress,
+    SystemResolver,
+    open_session,
+    present_marks,
+    tls_of,
+)
 from noonday.webhooks.sessions import Sessions
 from noonday.webhooks.urls import read_url
 
 MAX_BODY = 65_536
 MAX_KEPT_HEADERS = 16_384
+MAX_DETAIL = 500
 
 
 class ErrorKind(StrEnum):
@@ -181,7 +194,7 @@ class _Attempt:
     def answered(self, response: aiohttp.ClientResponse) -> None:
         self.marks.mark("answered")
         self.status = response.status
-        kept = _first([(str(name), value) for name, value in response.headers.items()], MAX_KEPT_HEADERS)
+        kept = _first([(_text(name), _text(value)) for name, value in response.headers.items()], MAX_KEPT_HEADERS)
         self._truncated = len(kept) < len(response.headers)
         self._headers = redacted(kept, self._secret_headers)
 
@@ -205,6 +218,11 @@ class _Attempt:
             error=self.error,
             reused=self.marks.reused,
         )
+
+
+def _text(header: str) -> str:
+    """The client library keeps bytes that are not UTF-8 as lone surrogates, which nothing can encode."""
+    return header.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _first(headers: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
@@ -237,10 +255,8 @@ def _read_error(error: Exception, attempt: _Attempt, timeout_sec: float) -> Call
         case ErrorKind.TIMEOUT_AFTER_SENT:
             what = "no answer" if attempt.status is None else "no whole answer"
             return CallError(kind, f"{what} within {timeout_sec:g} s; the request was sent")
-        case ErrorKind.REFUSED_ADDRESS:
-            return CallError(kind, _cause_of(error))
         case _:
-            return CallError(kind, _cause_of(error) or type(error).__name__)
+            return CallError(kind, _text(_cause_of(error) or type(error).__name__)[:MAX_DETAIL])
 
 
 def _kind_of(error: Exception, attempt: _Attempt) -> ErrorKind:
@@ -267,7 +283,14 @@ def _cause_of(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        return _cause_of_dial(error.os_error)
     if isinstance(error, aiohttp.ClientResponseError):
         return error.message
     return str(error)
+
+
+def _cause_of_dial(error: OSError) -> str:
+    """In words that name no address: which addresses a name has inside the operator's network is not the tenant's to know."""
+    if isinstance(error, RefusedAddress | LookUpTookTooLong | socket.gaierror | ssl.SSLError):
+        return error.strerror or str(error)
+    return os.strerror(error.errno) if error.errno else "no address could be reached"

@@ -13,9 +13,11 @@ import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+import structlog
 from aiohttp import (
     AddrInfoType,
     ClientConnectorError,
@@ -35,20 +37,39 @@ from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.protocol import BoundedConnector
 
-DNS_THREADS = 64
+log = structlog.get_logger("noonday.webhooks")
+DNS_THREADS = 128
 DNS_KEPT_SEC = 10
+LOOK_UPS_AT_ONCE = 8
+"""Of one tenant, so that its names that hang do not hold up the names of others."""
+LOOK_UP_SEC = 10.0
+"""How long one look-up may take, the wait for its turn included."""
+MAX_ADDRESSES = 4
+"""Addresses of a name that one call dials at most."""
+MAX_CHECKED = 64
+"""Addresses of a name that are looked at; others are left out."""
 IDLE_SEC = 15.0
 MAX_RESPONSE_HEADERS = 128
-MAX_RESPONSE_FIELD = 8_190
+MAX_RESPONSE_FIELD = 32_768
 READ_BUFFER = 16_384
 
 
 class RefusedAddress(OSError):
-    """The address may not be dialled. An OSError, because that is what the client library expects of a dial that fails."""
+    """The address may not be dialled. An OSError, because that is what the client library expects of a dial that fails.
 
-    def __init__(self, words: str) -> None:
+    Its text is the tenant's to read, and names no address. The operator's log does.
+    """
+
+    def __init__(self, host: str) -> None:
+        words = (
+            f"{host} is not a public address and may not be called, unless webhooks.allow_networks lists its network"
+        )
         super().__init__(errno.EACCES, words)
-        self.words = words
+
+
+class LookUpTookTooLong(OSError):
+    def __init__(self, host: str) -> None:
+        super().__init__(errno.ETIMEDOUT, f"looking {host} up took longer than {LOOK_UP_SEC:g} s")
 
 
 class Cut(Exception):
@@ -124,28 +145,50 @@ def open_session(
 
 
 class _CheckingResolver(AbstractResolver):
+    """Looks names of one tenant up, a few at a time."""
+
     def __init__(self, networks: Networks, inner: AbstractResolver) -> None:
         self._networks = networks
         self._inner = inner
+        self._turns = asyncio.Semaphore(LOOK_UPS_AT_ONCE)
+        self._under_way: set[asyncio.Task[list[ResolveResult]]] = set()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         try:
-            found = await self._inner.resolve(host, port, family)
+            async with asyncio.timeout(LOOK_UP_SEC):
+                found = await self._look_up(host, port, family)
         except UnicodeError as error:
             raise OSError(errno.EINVAL, f"{host} is not a name that can be looked up") from error
-        for each in found:
+        except TimeoutError as error:
+            raise LookUpTookTooLong(host) from error
+        for each in found[:MAX_CHECKED]:
             if refusal := self._networks.refusal_of(each["host"]):
-                raise RefusedAddress(f"{host} has an address that is refused: {refusal}")
-        return found
+                log.warning("webhook address refused", host=host, refusal=refusal)
+                raise RefusedAddress(host)
+        return _some_of_each_family(found[:MAX_CHECKED])
+
+    async def _look_up(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+        """A look-up that nobody waits for any more still holds its turn, for it still holds its thread."""
+        await self._turns.acquire()
+        look_up = asyncio.ensure_future(self._inner.resolve(host, port, family))
+        self._under_way.add(look_up)
+        look_up.add_done_callback(self._looked_up)
+        return await asyncio.shield(look_up)
+
+    def _looked_up(self, look_up: "asyncio.Task[list[ResolveResult]]") -> None:
+        self._under_way.discard(look_up)
+        self._turns.release()
+        if not look_up.cancelled():
+            look_up.exception()
 
     async def close(self) -> None:
         """The inner one is shared by all sessions."""
 
 
 class SystemResolver(AbstractResolver):
-    """The system's resolver in threads of its own: a few names that hang must not hold up all others."""
+    """The system's resolver in threads of its own: names that hang must not hold up anything else."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(DNS_THREADS, "dns")
@@ -159,6 +202,17 @@ class SystemResolver(AbstractResolver):
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _some_of_each_family(found: list[ResolveResult]) -> list[ResolveResult]:
+    """The first few, of IPv6 and IPv4 in turn if there are both: one of them may lead nowhere from here."""
+    if len(found) <= MAX_ADDRESSES:
+        return found
+    by_family: dict[int, list[ResolveResult]] = {}
+    for each in found:
+        by_family.setdefault(each["family"], []).append(each)
+    turns = chain.from_iterable(zip_longest(*by_family.values()))
+    return [each for each in turns if each is not None][:MAX_ADDRESSES]
 
 
 def _look_up(host: str, port: int, family: int) -> list[Any]:
@@ -175,7 +229,8 @@ def _checking_sockets(networks: Networks) -> Callable[[AddrInfoType], socket.soc
     def make(info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = info
         if refusal := networks.refusal_of(address[0]):
-            raise RefusedAddress(refusal)
+            log.warning("webhook address refused", host=address[0], refusal=refusal)
+            raise RefusedAddress("the host")
         _mark("dialled")
         return socket.socket(family, kind, proto)
 

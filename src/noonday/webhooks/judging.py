@@ -103,9 +103,9 @@ def retry_after_ms(exchange: Exchange) -> int | None:
 def _http_date_ms(value: str) -> int | None:
     try:
         at = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError, IndexError, TypeError):
         return None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _header(exchange: Exchange, name: str) -> str | None:

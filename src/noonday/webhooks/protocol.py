@@ -41,6 +41,8 @@ class _BoundedProtocol(ResponseHandler):
                 self._refuse(f"more than {MAX_HEAD_BYTES} bytes of headers")
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        if self.exception() is not None:
+            return  # what comes after a refusal in the same packet
         code = data[0].code
         if 100 <= code < 200 and code != 101:
             self._informational += 1
