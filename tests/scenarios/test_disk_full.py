@@ -61,6 +61,19 @@ async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path:
 
 
 @pytest.mark.slow
+async def test_process_that_can_neither_commit_nor_roll_back_ends_and_says_why(tmp_path: Path) -> None:
+    async with Server(tmp_path, worker_drain_sec=1, worker_cancel_grace_sec=1) as server:
+        await server.up()
+        await server.execution(await server.create("act"), state="SUCCEEDED")
+        await server.create("lose-store", None)
+
+        assert await server.exit_code() == 1
+        assert f"{server.data} can neither commit nor roll back" in server.err
+        await server.up()
+        await server.execution(await server.create("act"), state="SUCCEEDED")
+
+
+@pytest.mark.slow
 async def test_a_stop_while_the_disk_is_full_lets_handlers_finish_and_loses_nothing(
     tmp_path: Path, small_disk: Path
 ) -> None:

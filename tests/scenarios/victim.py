@@ -4,14 +4,17 @@ The file is named by VICTIM_LOG. Each line is one JSON object, appended in a sin
 """
 
 import asyncio
+import gc
 import json
 import os
+import sqlite3
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from noonday import Context, Noonday
+from noonday.drivers.sqlite.connection import ThreadedDatabase
 from noonday.model.errors import DoNotRetry
 from noonday.worker.context import Snooze
 
@@ -85,6 +88,29 @@ def deaf(ctx: Context, payload: dict[str, Any]) -> str:
         time.sleep(0.01)
     _end(ctx)
     return "never listened"
+
+
+@app.handler("lose-store", pool="p")
+async def lose_the_store(ctx: Context) -> None:
+    """From now on the writer of this process can neither commit nor roll back. Only the first time."""
+    if ctx._dispatch.number > 1:
+        return
+    gc.unfreeze()
+    writer = next(each for each in gc.get_objects() if isinstance(each, ThreadedDatabase))._writer
+    writer._conn = _Broken(writer._conn)  # type: ignore[assignment]
+
+
+class _Broken:
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self._conn = conn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        if statement in ("COMMIT", "ROLLBACK"):
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._conn.execute(statement, *parameters)
 
 
 def _waits(payload: dict[str, Any]) -> bool:

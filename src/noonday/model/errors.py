@@ -154,6 +154,10 @@ class StoreFailed(StoreUnavailable):
     """
 
 
+class StoreLost(StoreUnavailable):
+    """This process cannot use its store any more, however long it waits. It has to stop, and to be started again."""
+
+
 class IndexUnavailable(Unavailable):
     """The hot index cannot be reached. What is not placed is found by the sweeper."""
 

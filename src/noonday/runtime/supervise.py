@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from noonday.model.errors import NoondayError, StaleEpoch
+from noonday.model.errors import NoondayError, StaleEpoch, StoreLost
 from noonday.ports.clock import Clock
 
 log = structlog.get_logger("noonday.supervise")
@@ -52,7 +52,7 @@ class Loop:
                 self.came_round = self.clock.monotonic()
                 # How long to wait may be a question to a server, too.
                 rest_sec = 0.0 if did else await self.wait()
-            except StaleEpoch:
+            except (StaleEpoch, StoreLost):
                 raise
             except NoondayError as error:
                 _heed_cancellation()

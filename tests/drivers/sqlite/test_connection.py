@@ -19,7 +19,7 @@ from noonday.drivers.sqlite.connection import (
     connect,
     translated,
 )
-from noonday.model.errors import BadData, Conflict, NoondayError, StoreFailed, StoreUnavailable, is_bad_data
+from noonday.model.errors import BadData, Conflict, NoondayError, StoreFailed, StoreLost, StoreUnavailable, is_bad_data
 from tests.support.eventually import eventually
 
 QUICK = FileOptions(synchronous="OFF", busy_timeout_ms=1)
@@ -407,3 +407,54 @@ async def test_files_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path
     finally:
         os.umask(before)
     assert modes == {"noonday.db": 0o600, "noonday.db-wal": 0o600, "noonday.db-shm": 0o600}
+
+
+# A writer that can go on no more
+
+
+class Failing:
+    """A connection of which some statements fail from now on."""
+
+    def __init__(self, conn: sqlite3.Connection, *statements: str) -> None:
+        self._conn = conn
+        self._statements = statements
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        if statement in self._statements:
+            raise named("SQLITE_IOERR_FSYNC")
+        return self._conn.execute(statement, *parameters)
+
+
+async def test_writer_that_can_neither_commit_nor_roll_back_says_so_to_everybody(threaded: ThreadedDatabase) -> None:
+    """Those of the group, those who wait behind it, and those who come later: nobody waits for ever."""
+    await threaded.write(note("before"))
+    threaded._writer._conn = Failing(threaded._writer._conn, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
+    answers = await asyncio.gather(*(threaded.write(note(str(n))) for n in range(200)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreLost}
+    with pytest.raises(StoreLost, match="neither commit nor roll back"):
+        await threaded.write(note("after"))
+    assert await threaded.read(notes) == ["before"]
+
+
+async def test_commit_that_fails_and_is_rolled_back_is_tried_again(threaded: ThreadedDatabase) -> None:
+    whole = threaded._writer._conn
+    threaded._writer._conn = Failing(whole, "COMMIT")  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable) as caught:
+        await threaded.write(note("a"))
+    assert type(caught.value) is StoreUnavailable
+    threaded._writer._conn = whole
+    assert await threaded.write(note("b")) == "b"
+
+
+async def test_thread_that_meets_an_error_nobody_thought_of_answers(threaded: ThreadedDatabase) -> None:
+    def fail(conn: object, group: object) -> None:
+        raise MemoryError("no more")
+
+    threaded._reader._serve = fail
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="no more"):
+            await threaded.read(notes)
+    assert await threaded.write(note("a")) == "a"

@@ -20,8 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from noonday.model.errors import BadData, NoondayError, StoreFailed, StoreUnavailable
+import structlog
 
+from noonday.model.errors import BadData, NoondayError, StoreFailed, StoreLost, StoreUnavailable
+
+log = structlog.get_logger("noonday.sqlite")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -134,7 +137,10 @@ class Request(Generic[T]):
 
 
 def commit_group(conn: sqlite3.Connection, requests: Sequence[Request[Any]], path: str) -> None:
-    """Run the requests in one transaction, each in its savepoint, and sync. Afterwards each has an answer or an error."""
+    """Run the requests in one transaction, each in its savepoint, and sync. Afterwards each has an answer or an error.
+
+    Raises StoreLost if the transaction can be neither committed nor rolled back: what comes next would be part of it.
+    """
     try:
         with translated(path):
             conn.execute("BEGIN IMMEDIATE")
@@ -142,12 +148,24 @@ def commit_group(conn: sqlite3.Connection, requests: Sequence[Request[Any]], pat
                 _run_in_savepoint(conn, request, path)
             conn.execute("COMMIT")
     except NoondayError as error:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
+        _roll_back(conn, path, error)
         # A commit that fails says nothing about the data of any one request.
         not_now = error if isinstance(error, StoreUnavailable) else StoreUnavailable(error.detail)
         for request in requests:
             request.error = request.error or not_now
+
+
+def _roll_back(conn: sqlite3.Connection, path: str, why: NoondayError) -> None:
+    if not conn.in_transaction:
+        return
+    try:
+        conn.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        if conn.in_transaction:
+            raise StoreLost(
+                f"{path} can neither commit nor roll back ({why.detail}; then: {error}): check the disk and start again;"
+                " nothing that was acknowledged is lost"
+            ) from error
 
 
 def _run_in_savepoint(conn: sqlite3.Connection, request: Request[Any], path: str) -> None:
@@ -300,12 +318,32 @@ class _Lane:
         self._conn.close()
 
     def _work(self) -> None:
-        going = True
+        going, lost = True, None
         while going:
             group, going = self._next_group()
-            if group:
-                self._serve(self._conn, group)
-                _answer(group)
+            if not group:
+                continue
+            if lost is None:
+                lost = self._serve_or_lose(group)
+            if lost is not None:
+                # The thread goes on: whoever asks is answered, and nobody waits for ever.
+                for request in group:
+                    request.error = request.error or lost
+            _answer(group)
+
+    def _serve_or_lose(self, group: Sequence[Request[Any]]) -> StoreLost | None:
+        """Returns why this connection cannot be used any more, if that is so."""
+        try:
+            self._serve(self._conn, group)
+        except StoreLost as error:
+            lost = error
+        except BaseException as error:
+            lost = StoreLost(f"{self._path}: its thread {self._thread.name} met {error!r}: start again")
+            lost.__cause__ = error
+        else:
+            return None
+        log.error("store lost", path=self._path, error=lost.detail)
+        return lost
 
     def _next_group(self) -> tuple[list[Request[Any]], bool]:
         first = self._waiting.get()
