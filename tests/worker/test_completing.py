@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from noonday.crypto.envelope import context_of
@@ -9,6 +10,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import Outcome
 from noonday.model.message import Report, Token
+from noonday.model.nesting import MOST_LEVELS
 from noonday.ports.completions import Completions
 from noonday.worker.completing import Completing
 from noonday.worker.handler import Handler, Mode
@@ -93,3 +95,32 @@ def test_a_plain_function_cannot_complete(keyring: Keyring, kept: Kept, clock: M
     assert run.context is not None
     with pytest.raises(Conflict, match="only a coroutine handler"):
         run.context.complete(object())
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+async def test_a_result_or_progress_that_is_nested_too_deeply_is_refused(
+    keyring: Keyring, kept: Kept, clock: ManualClock
+) -> None:
+    run = begun(keyring, kept, clock)
+    assert run.context is not None
+    with pytest.raises(InvalidInput, match="the progress is nested more than 100 levels"):
+        run.context.heartbeat(nested(MOST_LEVELS + 1))
+    with pytest.raises(InvalidInput, match="the result is nested more than 100 levels"):
+        await run.context.complete(object(), nested(MOST_LEVELS + 1))
+    run.context.heartbeat(nested(MOST_LEVELS))
+    assert kept.reports == []
+
+
+def test_a_handler_that_returns_what_is_nested_too_deeply_has_failed(keyring: Keyring) -> None:
+    handler = Handler(HANDLER, POOL, print, Mode.ASYNC, encode=msgspec.json.encode)
+    run = Run(dispatch(), Token(1, 0), handler)
+    run.succeed(nested(MOST_LEVELS + 1), result_limit=10_000)
+    assert run.outcome is Outcome.FAILED
+    assert run.failure is not None
+    assert (run.failure.type, run.failure.retryable) == ("ResultTooDeep", False)

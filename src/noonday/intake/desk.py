@@ -36,6 +36,7 @@ from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of, with_default_spread
 from noonday.model.limits import Sizes
+from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.model.retry import flaws_of
 from noonday.model.tenancy import flaws_of_pool, flaws_of_pool_name, flaws_of_tenant
 from noonday.model.view import (
@@ -219,6 +220,7 @@ class Desk:
             return spec
         try:
             check(spec, now_ms, maker_of)
+            plain = self._plain(spec.payload, caller.tenant, settings.max_payload_bytes)
             warnings = () if self._catalogue.is_plain(spec) else await self._catalogue.check(spec)
             job_id = self._new_id()
             said = with_default_spread(spec, settings.default_spread_sec)
@@ -229,7 +231,7 @@ class Desk:
                 state=JobState.ACTIVE,
                 spec=_without_payload(said),
                 anchor_ms=anchor_of(spec, now_ms),
-                payload=self._seal(spec.payload, caller.tenant, job_id, settings.max_payload_bytes),
+                payload=self._seal(plain, caller.tenant, job_id),
                 created_ms=now_ms,
                 updated_ms=now_ms,
                 trace=traceparent,
@@ -296,7 +298,7 @@ class Desk:
         if plain == self._viewer.open(before.job.payload, before.job.tenant, before.job.id):
             wanted = msgspec.structs.replace(wanted, payload=before.job.payload)
         else:
-            payload = self._seal(plain, before.job.tenant, before.job.id)
+            payload = self._seal(self._plain(plain, before.job.tenant), before.job.tenant, before.job.id)
             wanted = msgspec.structs.replace(wanted, payload=payload)
         return edits.upsert(before, wanted, lambda a, b: a == b, now_ms, None)
 
@@ -313,9 +315,10 @@ class Desk:
         """Give a job a new definition. `maker_of` is that of `create`."""
         now_ms = self._clock.now_ms()
         check(spec, now_ms, maker_of)
-        warnings = await self._catalogue.check(spec)
         settings = await self._quotas.settings(caller.tenant)
-        payload = self._seal(spec.payload, caller.tenant, job_id, settings.max_payload_bytes)
+        plain = self._plain(spec.payload, caller.tenant, settings.max_payload_bytes)
+        warnings = await self._catalogue.check(spec)
+        payload = self._seal(plain, caller.tenant, job_id)
         said = _without_payload(with_default_spread(spec, settings.default_spread_sec))
 
         def decide(before: Snapshot) -> Change:
@@ -647,10 +650,16 @@ class Desk:
 
     # -- what all of them share ----------------------------------------------------------------------------------------
 
-    def _seal(self, payload: Any, tenant: str, job_id: str, tenant_most: int | None = None) -> bytes | None:
+    def _plain(self, payload: Any, tenant: str, tenant_most: int | None = None) -> bytes | None:
+        """The payload as it is stored, before it is encrypted. Raises PayloadTooLarge, and InvalidInput if it is too deep."""
         if payload is None:
             return None
-        plain = _encode_payload(payload)
+        try:
+            plain = _encode_payload(payload)
+        except RecursionError:
+            raise _too_deep() from None
+        if is_too_deep(plain):
+            raise _too_deep()
         most, whose = self._limits.payload_bytes, ""
         if tenant_most is not None and tenant_most < most:
             most, whose = tenant_most, f" of tenant {tenant!r} (maxPayloadBytes)"
@@ -661,7 +670,10 @@ class Desk:
                 limit=most,
                 size=len(plain),
             )
-        return self._keyring.seal(plain, context_of(tenant, job_id))
+        return plain
+
+    def _seal(self, plain: bytes | None, tenant: str, job_id: str) -> bytes | None:
+        return None if plain is None else self._keyring.seal(plain, context_of(tenant, job_id))
 
     def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object] | None = None) -> AuditEntry:
         return self._audit_in(caller.tenant, caller, action, target, detail)
@@ -719,6 +731,10 @@ def _without_payload(spec: JobSpec) -> JobSpec:
 
 def _row(snapshot: Snapshot) -> JobRow:
     return JobRow(snapshot.job, snapshot.fire, snapshot.has_open)
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput.of("/payload", f"the payload is nested more than {MOST_LEVELS} levels deep")
 
 
 def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:

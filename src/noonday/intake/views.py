@@ -118,6 +118,9 @@ class Viewer:
             return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
         except BadKey as error:
             return {"unreadable": error.detail}
+        except RecursionError:
+            # Stored before the levels of nesting were bounded.
+            return {"unreadable": "nested too deeply to be shown"}
 
 
 def state_of(row: JobRow) -> str:

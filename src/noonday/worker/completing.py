@@ -10,6 +10,7 @@ from noonday.model.errors import InvalidInput
 from noonday.model.execution import Outcome
 from noonday.model.ids import WorkerId
 from noonday.model.message import Report
+from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 
@@ -56,6 +57,8 @@ class Completing:
         if result is None:
             return None
         text = (run._encode or msgspec.json.encode)(result)
+        if is_too_deep(text):
+            raise InvalidInput(f"the result is nested more than {MOST_LEVELS} levels deep")
         if len(text) > self._result_limit:
             raise InvalidInput(
                 f"the result has {len(text)} bytes, more than {self._result_limit}: give a reference to it instead"

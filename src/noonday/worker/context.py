@@ -9,6 +9,7 @@ import msgspec
 from noonday.model.errors import Conflict, InvalidInput, NoondayError
 from noonday.model.execution import Failure
 from noonday.model.message import Dispatch, Token
+from noonday.model.nesting import MOST_LEVELS, is_too_deep
 
 if TYPE_CHECKING:
     from noonday.worker.completing import Completing
@@ -163,7 +164,10 @@ class Context:
     def heartbeat(self, progress: Any = None) -> _Done:
         """Say that the run is alive, and how far it is. The next attempt finds it in `progress`. May be awaited."""
         if progress is not None:
-            self._said = msgspec.json.encode(progress)
+            said = msgspec.json.encode(progress)
+            if is_too_deep(said):
+                raise InvalidInput(f"the progress is nested more than {MOST_LEVELS} levels deep")
+            self._said = said
             self._progress = progress
         self._said_new = True
         return _DONE

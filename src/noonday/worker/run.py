@@ -16,6 +16,7 @@ from noonday.model.fence import START_WITHIN_MS
 from noonday.model.ids import WorkerId
 from noonday.model.limits import FAILURE_CHARS, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
+from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.completing import Completing
@@ -168,7 +169,11 @@ class Run:
         except Exception as error:
             self.outcome, self.failure = Outcome.FAILED, failure_of(error, retryable=False)
             return
-        if len(text) > limit:
+        if is_too_deep(text):
+            self.outcome = Outcome.FAILED
+            message = f"the result is nested more than {MOST_LEVELS} levels deep"
+            self.failure = Failure("ResultTooDeep", message, retryable=False)
+        elif len(text) > limit:
             self.outcome = Outcome.FAILED
             message = f"the result has {len(text)} bytes, more than {limit}: return a reference to it instead"
             self.failure = Failure("ResultTooLarge", message, retryable=False)
