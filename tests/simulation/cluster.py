@@ -1,6 +1,7 @@
 """A cluster in simulated processes over simulated servers: every role several times, each dying and coming back."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -237,6 +238,12 @@ class ClusterSimulation(Simulation):
             if ctx._dispatch.number == 1:
                 raise Snooze(1.5)
             payload = {**payload, "do": "sleep"}
+        if payload.get("do") == "ignore cancellation":
+            until = self.world.loop.time() + payload["sec"]
+            while self.world.loop.time() < until:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1)
+            return None
         return await super()._behave(ctx, payload)
 
     # -- faults at a moment of the story -------------------------------------------------------------------------------

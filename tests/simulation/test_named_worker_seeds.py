@@ -4,8 +4,8 @@ import asyncio
 
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.servers import SESSION_SEC
-from tests.simulation.test_named_cluster_seeds import assert_ran_once, create_some, play
-from tests.simulation.test_named_seeds import until
+from tests.simulation.test_named_cluster_seeds import all_told, assert_ran_once, create_some, play, rows
+from tests.simulation.test_named_seeds import one, states, until
 
 
 def test_oldest_starves() -> None:
@@ -22,3 +22,24 @@ def test_oldest_starves() -> None:
     assert_ran_once(simulation, 16)
     dues = [effect.due_ms for effect in simulation.history.effects]
     assert dues == sorted(dues)
+
+
+def test_stalled_with_a_deaf_run() -> None:
+    """The control loop of a worker stands still for 25 s. When it goes on, one of its runs ignores its cancellation."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        simulation.kill("worker-1")
+        await asyncio.sleep(SESSION_SEC + 2)
+        await create_some(simulation, 1, do="ignore cancellation", sec=300)
+        await all_told(simulation, 1)
+        simulation.processes["worker-0"].freeze()
+        await asyncio.sleep(25)
+        simulation.processes["worker-0"].wake()
+        await create_some(simulation, 4)
+        await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 5", 4), 30)
+        # It is reported as interrupted, which costs no attempt, and begins again.
+        await until(lambda: len(simulation.history.effects) == 6, 60)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"] * 5
+    assert one(simulation, "SELECT max(attempt) FROM executions") == (1,)

@@ -30,6 +30,10 @@ def add(ctx: Context, payload: list[int]) -> int:
     return sum(payload)
 
 
+def beat_too_much(ctx: Context) -> None:
+    ctx.heartbeat("x" * 100)
+
+
 def echo(ctx: Context, payload: Any) -> Any:
     return payload
 

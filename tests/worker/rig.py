@@ -13,6 +13,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.model.execution import Outcome
 from noonday.model.message import Beat, Dispatch, Report
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.metrics import Metrics
@@ -33,7 +34,7 @@ PATIENCE_SEC = 60.0
 class Rig:
     """One worker."""
 
-    def __init__(self, worker: Worker, bus: MemoryBus, signals: MemorySignals, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, worker: Worker, bus: Bus, signals: MemorySignals, clock: Clock, metrics: Metrics) -> None:
         self.worker = worker
         self.bus = bus
         self.signals = signals
@@ -100,13 +101,14 @@ async def rig(
     *,
     release: threading.Event | None = None,
     real_time: bool = False,
-    bus: MemoryBus | None = None,
+    bus: Bus | None = None,
+    signals: MemorySignals | None = None,
     **options: Any,
 ) -> AsyncIterator[Rig]:
     """`options` are those of the worker; every pool has room for 10 runs unless they say otherwise. `release` is set at the
     end: what handlers wait for that ignore everything else."""
     clock = SystemClock() if real_time else _clock()
-    bus, signals, metrics = bus or MemoryBus(clock), MemorySignals(), Metrics()
+    bus, signals, metrics = bus or MemoryBus(clock), signals or MemorySignals(), Metrics()
     thread = HandlerThread(asyncio.new_event_loop, "handlers")
     concurrency = options.pop("concurrency", dict.fromkeys((each.pool for each in handlers), 10))
     worker = Worker(

@@ -13,6 +13,7 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.message import LogEntry
+from noonday.ports.bus import Oversized
 from noonday.runtime.clock import SystemClock
 from noonday.worker.context import Context
 from noonday.worker.handler import Mode
@@ -24,12 +25,12 @@ class AwayBus(MemoryBus):
 
     away: str | None = None
 
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         if self.away == "refuses":
             raise BusUnavailable("away")
         if self.away == "hangs":
             await asyncio.get_running_loop().create_future()
-        await super().report(partition, entries)
+        return await super().report(partition, entries)
 
 
 async def wait(ctx: Context) -> None:

@@ -14,6 +14,7 @@ from noonday.model.nesting import MOST_LEVELS
 from noonday.ports.completions import Completions
 from noonday.worker.completing import Completing
 from noonday.worker.handler import Handler, Mode
+from noonday.worker.identity import Identity
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
 from tests.support.factories import HANDLER, POOL, WORKER, dispatch
@@ -47,7 +48,8 @@ def clock() -> ManualClock:
 def begun(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode = Mode.ASYNC) -> Run:
     """A run whose handler has just been entered."""
     handler = Handler(HANDLER, POOL, print, mode)
-    run = Run(dispatch(), Token(1, 0), handler, Completing(kept, WORKER, keyring, clock, result_limit=100))
+    identity = Identity(WORKER, Completing(kept, WORKER, keyring, clock, result_limit=100))
+    run = Run(dispatch(), Token(1, 0), handler, identity)
     run.started_ms = clock.now_ms()
     run.open_payload(keyring)
     return run

@@ -33,6 +33,15 @@ TRACEBACK_CHARS = 16_000
 ATTEMPT_RECORD_BYTES = 192 * KIB
 """Largest record of one webhook call: 64 KiB of the answer's body and 16 KiB of its headers as text, and the request's head."""
 
+PROGRESS_BYTES = 64 * KIB
+"""Largest progress of a run, unless the settings say otherwise."""
+
+BEAT_BYTES = 256 * KIB
+"""Most progress in one beat, unless the progress of a single run is larger. What is more is split."""
+
+STUCK_NAMED = 1_000
+"""Most runs that one beat names as ignoring their cancellation."""
+
 BODY_BYTES = 1 * MIB
 """Least size that the body of any request may have."""
 
@@ -50,7 +59,7 @@ class Sizes:
     """The limits that can be set, and those that follow from them."""
 
     payload_bytes: int = 256 * KIB
-    progress_bytes: int = 64 * KIB
+    progress_bytes: int = PROGRESS_BYTES
     result_bytes: int = 64 * KIB
     batch_jobs: int = 10_000
     message_bytes: int = MESSAGE_BYTES

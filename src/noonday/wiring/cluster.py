@@ -362,7 +362,7 @@ class WorkerNode:
         return self._tasks.failed
 
     def live(self) -> bool:
-        return not self.failed.done()
+        return not self.failed.done() and self.worker.live()
 
     def ready(self) -> list[str]:
         if self.failed.done():
@@ -375,7 +375,7 @@ class WorkerNode:
 
     async def hand_over(self) -> None:
         """Take nothing more; what runs may finish."""
-        await self._tasks.end("take", "start")
+        await self.worker.stop_taking()
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
         """After `hand_over`: finish or interrupt what runs, and let go of the rest, by the deadline if there is one."""

@@ -109,7 +109,7 @@ class Engine:
         """
         deadline = deadline or stop_deadline(self.settings, self.drivers.clock)
         await deadline.step("dispatcher", self._stop_firing())
-        await deadline.step("take", self._tasks.end("take", "start"))
+        await deadline.step("take", self.worker.stop_taking())
         await close_worker(self.worker, self.settings, deadline)
         await deadline.step("recorder", self._record_the_rest())
         await deadline.step("loops", self._tasks.end())

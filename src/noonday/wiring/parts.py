@@ -364,6 +364,7 @@ def worker_of(
         max_abandoned=worker.max_abandoned,
         guarded_from=worker.guarded_from,
         result_limit=around.settings.limits.result_bytes,
+        progress_limit=around.settings.limits.progress_bytes,
         frozen_after_sec=frozen_after_sec,
     )
     return Worker(

@@ -81,7 +81,8 @@ class _ProcessContext(Context):
     __slots__ = ("_tell",)
 
     def __init__(self, call: Call, tell: Callable[[Said], None]) -> None:
-        super().__init__(call.dispatch, call.token, None if call.progress is None else decode_json(call.progress))
+        progress = None if call.progress is None else decode_json(call.progress)
+        super().__init__(call.dispatch, call.token, progress, progress_limit=call.progress_limit)
         self._tell = tell
 
     def heartbeat(self, progress: Any = None) -> _Done:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noonday.model.errors import Conflict, InvalidInput, NoondayError
+from noonday.model.errors import Conflict, InvalidInput, NoondayError, PayloadTooLarge
 from noonday.model.execution import Failure
+from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 
@@ -77,6 +78,7 @@ class Context:
         "_encode",
         "_observed",
         "_progress",
+        "_progress_limit",
         "_said",
         "_said_new",
         "_started_ms",
@@ -93,6 +95,7 @@ class Context:
         encode: Callable[[Any], bytes] | None = None,
         started_ms: int = 0,
         checked_ms: int = 0,
+        progress_limit: int = PROGRESS_BYTES,
     ) -> None:
         self._dispatch = dispatch
         self._token = token
@@ -101,6 +104,7 @@ class Context:
         self._encode = encode
         self._started_ms = started_ms
         self._checked_ms = checked_ms
+        self._progress_limit = progress_limit
         self._completed = False
         self._said: Any = None
         self._said_new = False
@@ -162,9 +166,18 @@ class Context:
         return {} if self._progress is None else self._progress
 
     def heartbeat(self, progress: Any = None) -> _Done:
-        """Say that the run is alive, and how far it is. The next attempt finds it in `progress`. May be awaited."""
+        """Say that the run is alive, and how far it is. The next attempt finds it in `progress`. May be awaited.
+
+        Raises PayloadTooLarge if the progress, as JSON, is larger than `limits.progress_bytes`, and InvalidInput if it is nested
+        too deeply; what was said before counts on.
+        """
         if progress is not None:
             said = msgspec.json.encode(progress)
+            if len(said) > self._progress_limit:
+                raise PayloadTooLarge(
+                    f"the progress has {len(said)} bytes, more than {self._progress_limit} (limits.progress_bytes): keep it "
+                    "elsewhere, and give a reference to it"
+                )
             if is_too_deep(said):
                 raise InvalidInput(f"the progress is nested more than {MOST_LEVELS} levels deep")
             self._said = said

@@ -9,6 +9,7 @@ from typing import Any
 
 from noonday.crypto.keyring import Keyring
 from noonday.model.execution import Outcome
+from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Mode
@@ -45,6 +46,7 @@ class Host:
         processes: int,
         cancel_grace_sec: float,
         result_limit: int,
+        progress_limit: int = PROGRESS_BYTES,
         on_ended: Callable[[Run], None],
     ) -> None:
         self._loop = loop
@@ -60,6 +62,7 @@ class Host:
             else None
         )
         self._result_limit = result_limit
+        self._progress_limit = progress_limit
         self._on_ended = on_ended
         self.stepping: tuple[Run, float] | None = None
         """Whose code runs on the loop at this moment, and since when. Read from other threads."""
@@ -155,7 +158,7 @@ class Host:
             self._enter(run)
         run.span = self._tracing.begin(run.dispatch)
         try:
-            arguments = run.open_payload(self._keyring)
+            arguments = run.open_payload(self._keyring, self._progress_limit)
         except Exception as error:
             self._enter(run)
             run.outcome, run.failure = Outcome.FAILED, failure_of(error, retryable=False)

@@ -25,6 +25,7 @@ import msgspec
 from noonday.crypto.envelope import context_of
 from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.execution import Failure
+from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 
@@ -123,6 +124,7 @@ class ProcessHost:
             None if dispatch.payload is None else keyring.open(dispatch.payload, context),
             None if dispatch.progress is None else keyring.open(dispatch.progress, context),
             result_limit,
+            run.context._progress_limit if run.context is not None else PROGRESS_BYTES,
         )
 
     def _take(self) -> "_Child":
@@ -167,6 +169,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     payload: bytes | None
     progress: bytes | None
     result_limit: int
+    progress_limit: int
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):

@@ -14,14 +14,14 @@ from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
 from noonday.model.fence import START_WITHIN_MS
 from noonday.model.ids import WorkerId
-from noonday.model.limits import FAILURE_CHARS, TRACEBACK_CHARS
+from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
-from noonday.worker.completing import Completing
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode
+from noonday.worker.identity import Identity
 
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
@@ -38,13 +38,13 @@ class Run:
         "begun_at",
         "checked_ms",
         "claimed_at",
-        "completing",
         "context",
         "counts",
         "dispatch",
         "ended_ms",
         "failure",
         "handler",
+        "identity",
         "is_known",
         "outcome",
         "result",
@@ -60,13 +60,14 @@ class Run:
     )
 
     def __init__(
-        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, completing: Completing | None = None
+        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, identity: Identity | None = None
     ) -> None:
         self.dispatch = dispatch
         self.token = token
         """None: it is not claimed yet."""
         self.handler = handler
-        self.completing = completing
+        self.identity = identity
+        """Under which it is reported. None in the process of a handler, which reports nothing."""
         self.claimed_at = math.nan
         """When its claim was asked for, by the monotonic clock. NaN, which is never recent, until it is claimed."""
         self.checked_ms = 0
@@ -95,7 +96,7 @@ class Run:
         """Of a failure, whether it says something about whoever was called."""
         self.span: Span | None = None
 
-    def open_payload(self, keyring: Keyring) -> tuple[Any, ...]:
+    def open_payload(self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES) -> tuple[Any, ...]:
         """The arguments of the handler: its context, and its payload if it takes one."""
         dispatch, handler = self.dispatch, self.handler
         assert handler is not None
@@ -107,10 +108,11 @@ class Run:
             dispatch,
             self.token,
             progress,
-            completing=self.completing if handler.mode is Mode.ASYNC else None,
+            completing=self.identity.completing if self.identity and handler.mode is Mode.ASYNC else None,
             encode=handler.encode,
             started_ms=self.started_ms,
             checked_ms=self.checked_ms,
+            progress_limit=progress_limit,
         )
         if handler.decode is None:
             return (self.context,)
@@ -200,7 +202,7 @@ class Run:
     def stand_in(self, now_ms: int) -> "Run":
         """What is reported for a run that ignores its end: another value, because the run itself may still be written to, in
         whatever thread it is."""
-        made = Run(self.dispatch, self.token, self.handler, self.completing)
+        made = Run(self.dispatch, self.token, self.handler, self.identity)
         made.context, made.span, made.timeout_sec = self.context, self.span, self.timeout_sec
         made.started_ms, made.begun_at = self.started_ms, self.begun_at
         made.told_start, made.is_known = self.told_start, self.is_known
@@ -255,9 +257,15 @@ class Run:
             self.dispatch.endpoint if self.says_something else None,
         )
 
-    def start_report(self, worker: WorkerId) -> Report:
+    def start_report(self) -> Report:
         dispatch, at_ms = self.dispatch, self.started_ms
+        worker = self.worker_id
         return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
+
+    @property
+    def worker_id(self) -> WorkerId:
+        assert self.identity is not None
+        return self.identity.id
 
 
 def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
-from math import ceil
 
 import structlog
 
@@ -19,6 +19,7 @@ from noonday.model.breaker import MIN_RUNS
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
+from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
@@ -34,6 +35,8 @@ from noonday.worker.completing import Completing
 from noonday.worker.guarding import Guard, failure_of_held
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
+from noonday.worker.identity import Identity
+from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from noonday.worker.ready import Ready
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
 from noonday.worker.throttling import Throttle
@@ -57,7 +60,11 @@ DEATH_SEC = 0.5
 """How long it may take until a process that was killed is seen dead."""
 LAST_WORDS_SEC = 1.0
 """How long a worker that stops tries to report, beyond the drain time and the grace."""
+ROUND_SEC = 1.0
+"""How long a worker that stops waits for a round of taking or starting to end."""
 CLOSING_SEC = 0.01
+REFUSED_SEC = 60.0
+"""How long the log may refuse the reports of a worker, although it answers, before the worker should be started anew."""
 Lane = tuple[str, Mode]
 """A pool, and where its handlers run."""
 
@@ -74,6 +81,7 @@ class WorkerOptions:
     max_abandoned: int = 8
     """How many runs that ignore their end are replaced by others."""
     result_limit: int = 65_536
+    progress_limit: int = PROGRESS_BYTES
     guarded_from: int = MIN_RUNS
     """How many runs of a handler a minute it takes before its retries wait, if more than half fail; 0 if they never do."""
     frozen_after_sec: float | None = None
@@ -118,11 +126,12 @@ class Worker:
         self._plain_host = self._make_host(self._carrier.loop) if self._carrier else self._host
         self._shared_pools = self._find_shared_pools()
         self._new_id = new_id
-        self.id = new_id()
         self._completions = completions
-        self._completing: Completing | None = None
-        """What runs under our present name record their own end with."""
-        self._partition = 0
+        self._identity = self._make_identity()
+        self._former: list[Identity] = []
+        """Identities that were given up, until their last run is reported."""
+        self._leaving: list[WorkerId] = []
+        """Those among them that have not left the bus yet."""
         self._waiting: list[tuple[int, int, Run]] = []
         self._ready = {(pool, mode): Ready() for pool in options.concurrency for mode in Mode}
         self._order = list(self._ready)
@@ -138,32 +147,57 @@ class Worker:
         self._reporting = asyncio.Lock()
         self._wake = asyncio.Event()
         self._taking = True
+        self._rounds = 0
+        """Rounds of claiming and starting that are under way."""
+        self._checking: set[Run] = set()
+        """Runs in their pre-start check."""
         self._parked: list[Dispatch] = []
         """Taken, not claimed: another delivery of them was, or the claims could not be reached."""
         self._parked_at = 0.0
-        self._to_say: list[tuple[LogEntry, Run | None]] = []
-        """Starts and beats that wait to be reported."""
+        self._outbox = Outbox(bus, clock)
+        self._refused_since: float | None = None
+        """Since when the log answers questions, and takes no reports."""
         self._untold: list[Dispatch] = []
         """Reported; whoever gets them again does not know it yet."""
-        self._mute_since: float | None = None
-        """Since when the bus takes no reports."""
         self._deaf_since: float | None = None
         """Since when the signals cannot be reached."""
         self._serial = 0
         self._pace = {pool: _Pace() for pool in options.concurrency}
+        self._joined_at = 0.0
         self._last_beat = 0.0
         self._last_round = 0.0
 
+    @property
+    def id(self) -> WorkerId:
+        """The present one: a worker that stalled goes on under another."""
+        return self._identity.id
+
     async def open(self) -> None:
-        if self._completions:
-            limit = self._options.result_limit
-            self._completing = Completing(self._completions, self.id, self._keyring, self._clock, limit)
-        self._partition = await self._bus.join(self.id, self._options.concurrency)
-        await self._bus.report(self._partition, [self._hello()])
-        self._last_beat = self._last_round = self._clock.monotonic()
+        await self._join()
+        self._last_round = self._clock.monotonic()
         for pool, slots in self._options.concurrency.items():
             self._metrics.watch_slots(pool, slots, partial(self._busy, pool))
         self._metrics.abandoned_now.set_function(lambda: len(self._abandoned))
+
+    def _make_identity(self) -> Identity:
+        name = self._new_id()
+        if not self._completions:
+            return Identity(name)
+        limit = self._options.result_limit
+        return Identity(name, Completing(self._completions, name, self._keyring, self._clock, limit))
+
+    async def _join(self) -> None:
+        """Make the present identity known. From then on it takes, reports and beats. Raises BusUnavailable."""
+        identity = self._identity
+        while self._leaving:
+            await self._bus.leave(self._leaving[0])
+            del self._leaving[0]
+        partition = await self._bus.join(identity.id, self._options.concurrency)
+        for oversized in await self._bus.report(partition, [self._hello(identity)]):
+            await self._bus.report(partition, [cut(oversized)])
+        if identity is self._identity:
+            identity.partition = partition
+            self._joined_at = self._last_beat = self._clock.monotonic()
 
     def _busy(self, pool: str) -> int:
         return sum(
@@ -179,7 +213,8 @@ class Worker:
         """
         drain_sec = self._options.drain_sec if drain_sec is None else drain_sec
         deadline = self._clock.monotonic() + drain_sec + self._options.cancel_grace_sec + LAST_WORDS_SEC
-        self._taking = False
+        leaving = asyncio.create_task(self._leave())
+        await self.stop_taking()
         self._hand_back_unstarted()
         over = asyncio.Event()
         reporting = asyncio.create_task(self._report_until(over))
@@ -192,8 +227,8 @@ class Worker:
         for run in self._not_ended():
             self._abandon(run)
         over.set()
-        said = await self._within(deadline, self._say_good_bye())
-        await stop([reporting])
+        said = await self._within(deadline, self._say_good_bye(leaving))
+        await stop([reporting, leaving])
         if not said:
             log.warning(
                 "stopped without acknowledged reports",
@@ -217,10 +252,34 @@ class Worker:
     def _not_ended(self, mode: Mode | None = None) -> list[Run]:
         return [run for run in self._active.values() if not run.ended_ms and mode in (None, run.mode)]
 
-    async def _say_good_bye(self) -> None:
+    async def stop_taking(self) -> None:
+        """Take and start nothing more. A round that is under way ends first: a claim whose answer nobody reads would keep its
+        dispatch from others until it lapses."""
+        self._taking = False
+        self._wake.set()
+        deadline = self._clock.monotonic() + ROUND_SEC
+        while self._rounds and self._clock.monotonic() < deadline:
+            await self._clock.sleep(CLOSING_SEC)
+
+    async def _leave(self) -> None:
+        """Leave the pools: others get at once what is delivered from now on, and what was taken and not claimed."""
+        for name in (*self._leaving, self.id):
+            await self._bus.leave(name)
+
+    async def _say_good_bye(self, leaving: "asyncio.Task[None]") -> None:
+        await self._report_everything()
+        for identity in (*self._former, self._identity):
+            self._say_of(identity, Bye(identity.id, self._clock.now_ms()))
+        self._former.clear()
+        await self._report_everything()
+        await leaving
+
+    async def _report_everything(self) -> None:
+        """Report until nothing is left."""
         await self._report_ended()
-        await self._send([Bye(self.id, self._clock.now_ms())])
-        await self._bus.leave(self.id)
+        while self._outbox:
+            await self._clock.sleep(self._outbox.wait_sec)
+            await self._report_ended()
 
     async def _within(self, deadline: float, doing: Coroutine[None, None, None]) -> bool:
         """Do something until it is done or the time is over. Returns whether it was done."""
@@ -252,8 +311,11 @@ class Worker:
     def troubles(self) -> list[str]:
         """Why this worker does not do its work at present."""
         reasons = []
-        if self._mute_since is not None:
-            reasons.append(f"nothing could be reported for {self._clock.monotonic() - self._mute_since:.0f} s")
+        if self._outbox.unavailable_since is not None:
+            silent_sec = self._clock.monotonic() - self._outbox.unavailable_since
+            reasons.append(f"nothing could be reported for {silent_sec:.0f} s")
+        if self._identity.partition is None:
+            reasons.append("the worker has not joined its pools")
         if self._deaf_since is not None:
             reasons.append(f"flags could not be read for {self._clock.monotonic() - self._deaf_since:.0f} s")
         if self._abandoned.is_full:
@@ -262,6 +324,14 @@ class Worker:
                 "(worker.max_abandoned): make their handlers heed ctx.cancelled, and restart"
             )
         return reasons
+
+    def live(self) -> bool:
+        """Whether reports can reach the log. False: the log answers, and has taken nothing of this worker for REFUSED_SEC.
+
+        A log that is away for everybody is no reason to restart: running handlers and unsent reports would be lost.
+        """
+        since = self._refused_since
+        return since is None or self._clock.monotonic() - since < REFUSED_SEC
 
     @property
     def is_worn_out(self) -> bool:
@@ -294,7 +364,7 @@ class Worker:
                 await self._clock.sleep(0.5)
 
     async def _start_forever(self) -> None:
-        while True:
+        while self._taking:
             wait = await self.start_once()
             if wait > 0:
                 await self._clock.wait_for(self._wake, wait)
@@ -302,9 +372,22 @@ class Worker:
 
     async def _report_forever(self) -> None:
         while True:
-            await self._ended_wake.wait()
+            if self._outbox.unavailable_since is None:
+                await self._ended_wake.wait()
+            else:
+                await self._clock.sleep(self._outbox.wait_sec)
+                await self._note_refusal()
             self._ended_wake.clear()
             await self._report_ended()
+
+    async def _note_refusal(self) -> None:
+        """Find out whether a log that takes no reports answers at all."""
+        try:
+            await self._bus.partitions()
+        except NoondayError:
+            self._refused_since = None
+        else:
+            self._refused_since = self._refused_since or self._clock.monotonic()
 
     async def _watch_forever(self) -> None:
         while True:
@@ -312,9 +395,12 @@ class Worker:
             await self.watch_once()
 
     async def take_once(self, wait_sec: float) -> int:
-        """Take what there is room for, and claim it."""
-        if self._parked and self._clock.monotonic() - self._parked_at >= PARKED_SEC:
-            await self._receive(self._take_parked())
+        """Take what there is room for, and claim it. An identity that is new joins first."""
+        if self._identity.partition is None:
+            await self._join()
+        if self._taking and self._parked and self._clock.monotonic() - self._parked_at >= PARKED_SEC:
+            with self._round():
+                await self._receive(self._take_parked())
         room = {pool: self._room(pool) for pool in self._options.concurrency}
         room = {pool: count for pool, count in room.items() if count > 0}
         if len(room) < len(self._options.concurrency):
@@ -323,10 +409,20 @@ class Worker:
             if wait_sec > 0:
                 await self._clock.sleep(wait_sec)
             return 0
-        dispatches = await self._bus.take(self.id, room, wait_sec)
-        if not dispatches:
-            return 0
-        return await self._receive(dispatches)
+        identity = self._identity
+        dispatches = await self._bus.take(identity.id, room, wait_sec)
+        if not dispatches or not self._taking or identity is not self._identity:
+            return 0  # what was taken under an identity that was given up meanwhile is delivered again
+        with self._round():
+            return await self._receive(dispatches)
+
+    @contextlib.contextmanager
+    def _round(self) -> Iterator[None]:
+        self._rounds += 1
+        try:
+            yield
+        finally:
+            self._rounds -= 1
 
     async def _receive(self, dispatches: Sequence[Dispatch]) -> int:
         """Claim what starts soon, and admit everything. The rest is claimed when there is a slot: until then another worker
@@ -346,7 +442,7 @@ class Worker:
         return len(dispatches)
 
     def _run_of(self, dispatch: Dispatch) -> Run:
-        return Run(dispatch, None, self._handlers.get((dispatch.pool, dispatch.handler)), self._completing)
+        return Run(dispatch, None, self._handlers.get((dispatch.pool, dispatch.handler)), self._identity)
 
     def _by_nearness(self, runs: list[Run]) -> tuple[list[Run], list[Run]]:
         """Runs that start within about a second, as far as slots and pace can tell, and all others."""
@@ -417,8 +513,9 @@ class Worker:
 
     def _room(self, pool: str) -> int:
         """Enough to keep the handlers busy for a moment, and what is staged for its instant."""
-        if self._mute_since is not None and self._clock.monotonic() - self._mute_since > self._options.beat_sec:
-            return 0  # whoever cannot beat takes nothing new
+        silent_since = self._outbox.unavailable_since
+        if silent_since is not None and self._clock.monotonic() - silent_since > self._options.beat_sec:
+            return 0  # a worker that cannot beat takes nothing new
         if self._deaf_since is not None and self._clock.monotonic() - self._deaf_since > DEAF_SEC:
             return 0  # what we cannot claim is better left to others
         capacity = self._options.concurrency[pool]
@@ -426,7 +523,7 @@ class Worker:
 
     def _admit(self, run: Run) -> None:
         self._held[run.dispatch.pool] += 1
-        if not self._taking:
+        if not self._taking or run.identity is not self._identity:
             self._hand_back(run)
             return
         self._serial += 1
@@ -434,6 +531,10 @@ class Worker:
 
     async def start_once(self) -> float:
         """Start what is due and has room. Answers how long until there may be more to start."""
+        with self._round():
+            return await self._start_once()
+
+    async def _start_once(self) -> float:
         now_ms = self._clock.now_ms()
         while self._waiting and self._waiting[0][0] <= now_ms:
             run = heappop(self._waiting)[2]
@@ -472,39 +573,52 @@ class Worker:
         if limit is None:
             return slots
         lanes = sum(1 for other, ready in self._ready.items() if ready and other[1] is mode)
-        return min(slots, ceil((limit - self._under_way[mode]) / max(1, lanes)))
+        return min(slots, math.ceil((limit - self._under_way[mode]) / max(1, lanes)))
 
     async def _start_some(self, lane: Lane, count: int) -> bool:
         """The pre-start check, then the start, of all that start now. False: nothing may start at present."""
         pool, ready = lane[0], self._ready[lane]
         runs = ready.take(count)
-        checked_ms = 0
-        try:
-            runs = await self._with_claims(runs)
-            runs = await self._without_held(runs)
-            runs = await self._without_throttled(runs)
-            checked_ms = self._clock.now_ms()
-            flags = await self._signals.look(pool, [run.dispatch for run in runs]) if runs else {}
-        except SignalsUnavailable:
-            self._lost_signals()
-            flags = None
-        if flags is None:
+        self._checking = set(runs)
+        flags = await self._check(pool, runs)
+        # Runs that were dropped or returned meanwhile are not in it any more.
+        runs = [run for run in runs if run in self._checking]
+        self._checking = set()
+        if flags is None or self._may_be_given_up(self._clock.monotonic()):
             ready.put_back(runs)
             return False
-        now_ms = self._clock.now_ms()
+        if not self._taking:
+            for run in runs:
+                self._hand_back(run)
+            return False
         if stale := self._without_fresh_claims(runs):
             # The check took long: a claim that may have lapsed meanwhile is renewed before the next one.
             ready.put_back(stale)
             runs = [run for run in runs if run not in stale]
+        now_ms = self._clock.now_ms()
         starting, twins = self._apart_from_twins([run for run in runs if self._passes(run, flags, now_ms)])
         self._pace[pool].under_way += len(starting)
         self._under_way[lane[1]] += len(starting)
         for run in starting:
             run.timeout_sec = self._timeout_of(run)
-            run.checked_ms = checked_ms
         self._hand_to_hosts(starting)
         ready.extend(twins)
         return not twins
+
+    async def _check(self, pool: str, runs: list[Run]) -> Mapping[ExecutionId, str] | None:
+        """Claim runs, hold those that a breaker or a limit holds, and look for reasons not to start the others. None: nothing
+        may start at present."""
+        try:
+            runs = await self._with_claims(runs)
+            runs = await self._without_held(runs)
+            runs = await self._without_throttled(runs)
+            checked_ms = self._clock.now_ms()
+            for run in runs:
+                run.checked_ms = checked_ms
+            return await self._signals.look(pool, [run.dispatch for run in runs]) if runs else {}
+        except SignalsUnavailable:
+            self._lost_signals()
+            return None
 
     async def _with_claims(self, runs: list[Run]) -> list[Run]:
         """Claim what is not claimed, and renew claims that may have lapsed while their runs waited for a slot."""
@@ -512,24 +626,31 @@ class Worker:
         if not wanting:
             return runs
         claimed = set(await self._claim(wanting))
-        gone = {run for run in wanting if run not in claimed}
+        gone = {run for run in wanting if run not in claimed and run in self._checking}
         for run in gone:
             self._held[run.dispatch.pool] -= 1
-        return [run for run in runs if run not in gone]
+        self._checking -= gone
+        return [run for run in runs if run in self._checking]
 
     async def _without_held(self, runs: list[Run]) -> list[Run]:
         """Whoever waits for a breaker waits on the timeline."""
         held = await self._guard.hold(runs)
         for run, wait_sec in held.items():
             run.put_off(wait_sec, failure_of_held(run.dispatch, wait_sec))
-            self._finish(run, run.outcome)
+            self._finish_in_check(run)
         return [run for run in runs if run not in held] if held else runs
 
     async def _without_throttled(self, runs: list[Run]) -> list[Run]:
         held = await self._throttle.hold(runs)
         for run in held:
-            self._finish(run, run.outcome)
+            self._finish_in_check(run)
         return [run for run in runs if run not in held] if held else runs
+
+    def _finish_in_check(self, run: Run) -> None:
+        """End a run that is put off, unless it was returned meanwhile."""
+        if run in self._checking:
+            self._checking.discard(run)
+            self._finish(run, run.outcome)
 
     def _apart_from_twins(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
         """Those that may start, and those whose execution still runs here under an earlier dispatch: they have their turn
@@ -608,20 +729,29 @@ class Worker:
         self._wake.set()
 
     async def _report_all(self) -> None:
-        while self._ended or self._to_say:
-            said, self._to_say = self._to_say, []
+        """Report what there is. If the bus is unavailable, it is tried once: the rest waits in the outbox."""
+        while self._ended or self._outbox:
             runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
             if self._abandoned:
                 runs = [run for run in runs if not self._came_back(run)]
             self._let_go(runs)
-            reports: list[LogEntry] = [run.report(self.id, self._keyring) for run in runs]
-            await self._send([*(entry for entry, _ in said), *reports])
+            self._outbox.add(self._item(run, run.report(run.worker_id, self._keyring)) for run in runs)
+            acked = await self._outbox.send()
             await self._throttle.tell()
-            started = [run for _, run in said if run is not None]
-            for run in started:
-                run.is_known = True
-            self._untold += [run.dispatch for run in (*started, *runs)]
+            for run in (item.run for item in acked):
+                if run is not None:
+                    run.is_known = True
+                    self._untold.append(run.dispatch)
             await self._note_told()
+            if self._outbox.unavailable_since is not None:
+                return
+            self._refused_since = None
+
+    def _item(self, run: Run, entry: LogEntry) -> Item:
+        """An entry about a run, for the partition of the identity under which it was taken."""
+        assert run.identity is not None
+        assert run.identity.partition is not None
+        return Item(run.identity.partition, entry, run)
 
     async def _note_told(self) -> None:
         """What the log has acknowledged need not be delivered again; first whoever gets it nevertheless must know."""
@@ -659,27 +789,11 @@ class Worker:
                 self._metrics.duration.labels(pool).observe((run.ended_ms - run.started_ms) / 1000)
             self._metrics.attempts.labels(run.outcome.name).inc()
 
-    async def _send(self, entries: Sequence[LogEntry]) -> None:
-        """Reports are never given up: what the bus does not take now, it gets later."""
-        failures = 0
-        while True:
-            try:
-                await self._bus.report(self._partition, entries)
-            except NoondayError as error:
-                failures += 1
-                log.warning("cannot report", error=error.detail, failures=failures)
-                if self._mute_since is None:
-                    self._mute_since = self._clock.monotonic()
-                await self._clock.sleep(min(5.0, 0.1 * 2**failures))
-            else:
-                self._mute_since = None
-                return
-
     async def watch_once(self) -> None:
         """Deadlines, wishes to end, long runs to announce, beats."""
         now = self._clock.monotonic()
         if self._may_be_given_up(now):
-            await self._begin_anew()
+            self._resign()
         self._last_round = self._clock.monotonic()
         runs = [run for run in self._active.values() if run.begun_at]
         self._enforce_deadlines(runs, now)
@@ -691,18 +805,21 @@ class Worker:
         await self._listen_again()
         self._tell_starts(runs, now)
         self._beat(runs, now)
+        self._part_with_former()
         if self._untold and not self._reporting.locked():
             async with self._reporting:
                 await self._note_told()
         self._last_round = self._clock.monotonic()
 
     def _may_be_given_up(self, now: float) -> bool:
-        """We stood still, or have reached nobody, for so long that others may believe us dead."""
+        """Whether the control loop stalled, or reached neither Kafka nor Redis, for so long that this identity may be judged
+        lost. One that has not joined yet has nothing to lose."""
         longest = self._options.frozen_after_sec
-        if longest is None:
+        if longest is None or self._identity.partition is None:
             return False
-        cut_off = self._mute_since is not None and self._deaf_since is not None
-        alone = cut_off and now - max(self._mute_since or 0.0, self._deaf_since or 0.0) > longest
+        mute_since, deaf_since = self._outbox.unavailable_since, self._deaf_since
+        cut_off = mute_since is not None and deaf_since is not None
+        alone = cut_off and now - max(mute_since or 0.0, deaf_since or 0.0, self._joined_at) > longest
         return alone or now - self._last_round > longest
 
     async def _listen_again(self) -> None:
@@ -802,47 +919,72 @@ class Worker:
         telling = [run for run in runs if not run.told_start and now - run.begun_at >= TELL_START_SEC]
         for run in telling:
             run.told_start = True
-            self._say(run.start_report(self.id), run)
+            self._say(self._item(run, run.start_report()))
 
-    def _say(self, entry: LogEntry, run: Run | None = None) -> None:
-        self._to_say.append((entry, run))
+    def _say(self, *items: Item) -> None:
+        self._outbox.add(items)
         self._ended_wake.set()
 
+    def _say_of(self, identity: Identity, *entries: LogEntry) -> None:
+        """An identity that has not joined is not known to anybody, and says nothing."""
+        if identity.partition is not None:
+            self._say(*(Item(identity.partition, entry) for entry in entries))
+
     def _beat(self, runs: Sequence[Run], now: float) -> None:
-        news = [run for run in runs if run.told_start and run.context is not None and run.context._said_new]
+        mine = [run for run in runs if run.identity is self._identity]
+        news = [run for run in mine if run.told_start and run.context is not None and run.context._said_new]
         if now - self._last_beat < self._options.beat_sec and not (news and now - self._last_beat >= 1.0):
             return
-        if any(isinstance(entry, Beat) for entry, _ in self._to_say):
+        if self._outbox.has_beat:
             return  # the last one has not left yet: the bus is away
         self._last_beat = now
-        said = []
-        for run in news:
-            assert run.context is not None
-            run.context._said_new = False
-            if run.context._said is not None:
-                context = context_of(run.dispatch.tenant, run.dispatch.job_id)
-                said.append(
-                    (run.dispatch.execution_id, run.dispatch.number, self._keyring.seal(run.context._said, context))
-                )
-        stuck = (*(run.dispatch.execution_id for run in runs if run.stuck), *self._abandoned)
-        self._say(Beat(self.id, self._clock.now_ms(), tuple(said), stuck))
+        now_ms = self._clock.now_ms()
+        for former in self._former:
+            # Until its runs have ended: a worker that is judged lost costs each of them an attempt.
+            self._say_of(former, Beat(former.id, now_ms))
+        if self._identity.partition is not None:
+            said = [progress for run in news if (progress := self._progress_of(run))]
+            stuck = (*(run.dispatch.execution_id for run in mine if run.stuck), *self._abandoned)
+            self._say_of(self._identity, *beats_of(self.id, now_ms, said, stuck))
 
-    async def _begin_anew(self) -> None:
-        """The control loop stood still for so long that this worker may have been judged: give up what it holds."""
-        log.warning("worker stood still", worker=self.id)
+    def _progress_of(self, run: Run) -> tuple[ExecutionId, int, bytes] | None:
+        """What a run has said since the last beat, sealed."""
+        assert run.context is not None
+        run.context._said_new = False
+        if run.context._said is None:
+            return None
+        context = context_of(run.dispatch.tenant, run.dispatch.job_id)
+        return run.dispatch.execution_id, run.dispatch.number, self._keyring.seal(run.context._said, context)
+
+    def _resign(self) -> None:
+        """Go on under a new identity: this one may have been judged lost.
+
+        Its runs are asked to end, and reported under it when they have; one that does not end within the grace is abandoned.
+        Nothing here waits: deadlines, revocations and beats go on, and the loop that takes joins under the new identity.
+        """
+        log.warning("control loop stalled or cut off; continuing under a new identity", worker=self.id)
+        former = self._identity
         self._hand_back_unstarted()
-        for run in self._active.values():
+        self._parked.clear()
+        self._former.append(former)
+        self._leaving.append(former.id)
+        self._identity = self._make_identity()
+        for run in list(self._active.values()):
             self._ask_to_end(run, INTERRUPTED)
-        while self._active or self._ended:
-            await self._pump()
-        await self._send([Bye(self.id, self._clock.now_ms())])
-        self._to_say.clear()
-        await self._bus.leave(self.id)
-        self.id = self._new_id()
-        await self.open()
+        self._last_beat = -math.inf  # if it is not judged yet, it should not be while its runs end
+
+    def _part_with_former(self) -> None:
+        """Say good-bye for identities whose last run is reported."""
+        if not self._former:
+            return
+        with_runs = {run.identity for run in (*self._active.values(), *self._ended)}
+        for former in [each for each in self._former if each not in with_runs]:
+            self._say_of(former, Bye(former.id, self._clock.now_ms()))
+            self._former.remove(former)
 
     def _hand_back_unstarted(self) -> None:
-        unstarted = [run for _, _, run in self._waiting]
+        unstarted = [*self._checking, *(run for _, _, run in self._waiting)]
+        self._checking = set()
         self._waiting.clear()
         for ready in self._ready.values():
             unstarted += ready
@@ -857,13 +999,9 @@ class Worker:
         else:
             self._turn_away(run, INTERRUPTED)
 
-    async def _pump(self) -> None:
-        await self._report_ended()
-        await self._clock.sleep(0.01)
-
-    def _hello(self) -> Hello:
+    def _hello(self, identity: Identity) -> Hello:
         return Hello(
-            worker_id=self.id,
+            worker_id=identity.id,
             at_ms=self._clock.now_ms(),
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -898,6 +1036,7 @@ class Worker:
             processes=self._options.processes if Mode.PROCESS in modes else 0,
             cancel_grace_sec=self._options.cancel_grace_sec,
             result_limit=self._options.result_limit,
+            progress_limit=self._options.progress_limit,
             on_ended=self._on_ended,
         )
 

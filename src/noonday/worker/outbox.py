@@ -1,0 +1,169 @@
+"""Starts, ends and beats on their way to the log."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from noonday.model.errors import NoondayError
+from noonday.model.execution import Failure, Outcome
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.limits import BEAT_BYTES, STUCK_NAMED
+from noonday.model.message import Beat, Hello, LogEntry, Report
+from noonday.ports.bus import Bus, Oversized
+from noonday.ports.clock import Clock
+from noonday.runtime.supervise import worth_saying
+from noonday.worker.run import Run, clean
+
+log = structlog.get_logger("noonday.worker")
+_LONGEST_WAIT_SEC = 5.0
+_SHORT_TEXT = 1_000
+"""Characters of a failure's message that are kept in a report that was too large."""
+
+
+class Item(NamedTuple):
+    """An entry, and where it goes."""
+
+    partition: int
+    entry: LogEntry
+    run: Run | None = None
+    """Whose start or end it is."""
+    is_cut: bool = False
+    """It takes the place of an entry that was too large."""
+
+
+class Outbox:
+    """Entries that the log has not acknowledged yet.
+
+    An entry that is larger than a message never reaches the log: a small one that says so takes its place. All others are
+    sent again until the log has them, so an entry may arrive twice.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._items: list[Item] = []
+        self.failures = 0
+        """How often in a row the bus was unavailable."""
+        self.unavailable_since: float | None = None
+        """Since when nothing can be reported, by the monotonic clock."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def wait_sec(self) -> float:
+        """How long to wait before the next try."""
+        return min(_LONGEST_WAIT_SEC, 0.1 * (1 << min(self.failures, 10)))
+
+    @property
+    def has_beat(self) -> bool:
+        return any(isinstance(item.entry, Beat) for item in self._items)
+
+    def add(self, items: Iterable[Item]) -> None:
+        self._items.extend(items)
+
+    async def send(self) -> list[Item]:
+        """Send everything once. Returns what the log has acknowledged; the rest stays for the next time."""
+        sending, self._items = self._items, []
+        acked: list[Item] = []
+        failed: NoondayError | None = None
+        try:
+            for partition in {item.partition: None for item in sending}:
+                mine = [item for item in sending if item.partition == partition]
+                try:
+                    oversized = await self._bus.report(partition, [item.entry for item in mine])
+                except NoondayError as error:
+                    failed = error
+                    continue
+                sending = [item for item in sending if item.partition != partition]
+                acked += self._without(mine, oversized) if oversized else mine
+        finally:
+            # Also if this was cancelled: whatever is not known to be on the log is sent again, before what came since.
+            self._items = sending + self._items
+        self._note(failed)
+        return acked
+
+    def _note(self, failed: NoondayError | None) -> None:
+        if failed is None:
+            self.failures, self.unavailable_since = 0, None
+            return
+        self.failures += 1
+        if self.unavailable_since is None:
+            self.unavailable_since = self._clock.monotonic()
+        if worth_saying(self.failures):
+            log.warning("report failed", error=failed.detail, failures=self.failures)
+
+    def _without(self, items: Sequence[Item], oversized: Sequence[Oversized[LogEntry]]) -> list[Item]:
+        """Those that are on the log. The others are replaced, once."""
+        by_entry = {id(each.entry): each for each in oversized}
+        for item in items:
+            found = by_entry.get(id(item.entry))
+            if found is None:
+                continue
+            log.error(
+                "entry too large for the log",
+                entry=type(item.entry).__name__,
+                execution=item.entry.execution_id if isinstance(item.entry, Report) else None,
+                size_bytes=found.size_bytes,
+                limit_bytes=found.limit_bytes,
+                dropped=item.is_cut,
+            )
+            if not item.is_cut:
+                self._items.append(item._replace(entry=cut(found), is_cut=True))
+        return [item for item in items if id(item.entry) not in by_entry]
+
+
+def cut(oversized: Oversized[LogEntry]) -> LogEntry:
+    """The entry that takes the place of one that is larger than a message."""
+    entry = oversized.entry
+    if isinstance(entry, Report):
+        return _cut_report(entry, oversized)
+    if isinstance(entry, Beat):
+        return msgspec.structs.replace(entry, progress=(), stuck=())
+    if isinstance(entry, Hello):
+        # Without schemas, payloads are checked by the worker alone.
+        handlers = tuple(msgspec.structs.replace(handler, schema=None, doc=None) for handler in entry.handlers)
+        return msgspec.structs.replace(entry, handlers=handlers)
+    return entry
+
+
+def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
+    """Progress and the record of the attempt are dropped first, and the text of a failure cut. A result cannot be dropped
+    unseen: without it the run has failed, and running it again would not make the result smaller."""
+    failure = report.failure and Failure(
+        report.failure.type, clean(report.failure.message, _SHORT_TEXT), retryable=report.failure.retryable
+    )
+    small = msgspec.structs.replace(report, progress=None, account=None, failure=failure)
+    spared = len(report.progress or b"") + len(report.account or b"")
+    if report.result is None or oversized.size_bytes - spared <= oversized.limit_bytes:
+        return small
+    message = (
+        f"the report of this run has {oversized.size_bytes} bytes, more than the {oversized.limit_bytes} that the log takes: "
+        "return a reference to the result instead"
+    )
+    failure = Failure("ReportTooLarge", message, retryable=False)
+    return msgspec.structs.replace(small, outcome=int(Outcome.FAILED), result=None, failure=failure)
+
+
+def beats_of(
+    worker: WorkerId,
+    at_ms: int,
+    progress: Iterable[tuple[ExecutionId, int, bytes]],
+    stuck: Sequence[ExecutionId],
+) -> list[Beat]:
+    """One sign of life, in as many beats as keep the progress in each of them small."""
+    parts: list[list[tuple[ExecutionId, int, bytes]]] = [[]]
+    size = 0
+    for each in progress:
+        if parts[-1] and size + len(each[2]) > BEAT_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(each)
+        size += len(each[2]) + _NAME_BYTES
+    return [Beat(worker, at_ms, tuple(part), tuple(stuck[:STUCK_NAMED])) for part in parts]
+
+
+_NAME_BYTES = 64
+"""Bytes of an execution's name in a beat, and a little more."""
