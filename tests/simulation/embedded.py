@@ -17,6 +17,7 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, Request, Work, commit_group, connect
 from noonday.drivers.sqlite.store import prepare, store_on
+from noonday.model.budget import INDEX_ENTRIES, EntryBudget
 from noonday.model.caller import Caller
 from noonday.model.errors import (
     Conflict,
@@ -169,6 +170,7 @@ class Simulation:
         """Whether every limit and stall that makes something wait is in the history. If not, lateness is not checked."""
         self.most_of_a_tenant = 4 if seed % 7 == 5 else MOST_OF_A_TENANT
         """In some lives the index has little room."""
+        self.index_entries = 12 if seed % 7 == 3 else INDEX_ENTRIES
         # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
         guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(guarded_from=0)
         self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=guarded)
@@ -201,6 +203,7 @@ class Simulation:
         clock = SimClock(self.world, process)
         random = Random(f"latency/{self.world.seed}/{self._boots}")
         store = store_on(SimDatabase(self.disk, clock, random), self.settings.scheduler.lead_ms)
+        budget = EntryBudget(self.index_entries)
         drivers = Drivers(
             clock=clock,  # type: ignore[arg-type]
             jobs=store.jobs,
@@ -210,7 +213,8 @@ class Simulation:
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,
-            index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant),
+            index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant, budget),
+            budget=budget,
             bus=LoggedBus(clock, self.history, self.world.now_ms, self._boots),
             signals=LookingSignals(self.history, self.world.now_ms),
             leases=LocalLeases(None, clock),

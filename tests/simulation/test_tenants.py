@@ -12,7 +12,7 @@ import pytest
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
-from noonday.model.job import JobType
+from noonday.model.job import Concurrency, JobType
 from noonday.model.message import Dispatch
 from noonday.model.view import TenantInPool, TenantSettings
 from tests.simulation.embedded import USER, Simulation
@@ -246,10 +246,32 @@ def test_what_is_held_of_one_tenant_takes_little_room() -> None:
         await asyncio.sleep(90)
         index = simulation.engine.drivers.index
         assert isinstance(index, MemoryHotIndex)
-        assert len(index) == 10
+        assert index.size() == 10
         await simulation.engine.desk.let_go(USER, "TENANT", "big")
 
     assert len(play(story).history.effects) == 400
+
+
+def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
+    most = []
+
+    async def story(simulation: Simulation) -> None:
+        simulation.index_entries = 60
+        await kill(simulation)
+        await asyncio.sleep(25)
+        assert simulation.engine is not None
+        at = simulation.instant() + timedelta(seconds=1)
+        key = Concurrency("shared", 3)
+        specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at, concurrency=key, payload=BRIEF) for _ in range(400)]
+        await simulation.engine.desk.create_many(as_tenant("big"), specs)
+        await create_due_together(simulation, 1, BRIEF, **{f"t-{n}": 10 for n in range(20)})
+        drivers = simulation.engine.drivers
+        for _ in range(200):
+            most.append(drivers.index.size() + drivers.budget.blocked)
+            await asyncio.sleep(0.1)
+
+    assert len(play(story).history.effects) == 600
+    assert max(most) <= 60
 
 
 def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:

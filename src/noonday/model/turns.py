@@ -1,9 +1,11 @@
 """Whose turn it is: what waits for its time, and in which order it is handed out once it is ready."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
+from noonday.model.budget import EntryBudget, fair_level
 from noonday.model.firing import Entry
 from noonday.model.ids import PARTITIONS
 from noonday.model.shares import EQUAL, Shares, Within
@@ -71,9 +73,14 @@ class Turns:
     member any more is passed over when its time comes.
     """
 
-    def __init__(self, lead_ms: int, most_of_a_tenant: int | None = None) -> None:
+    def __init__(self, lead_ms: int, most_of_a_tenant: int | None = None, budget: EntryBudget | None = None) -> None:
         self._lead_ms = lead_ms
         self._most = most_of_a_tenant
+        self._budget = budget
+        self._total = 0
+        """How much is in all queues."""
+        self._level: int | None = None
+        """How much each tenant kept when the budget was last exceeded."""
         self._of_tenant: Counter[str] = Counter()
         """How much is in the queues of each tenant."""
         self._latest: dict[str, int] = {}
@@ -98,6 +105,11 @@ class Turns:
 
     def place(self, entries: Iterable[Entry]) -> None:
         """Add entries. One that is there already changes nothing; of a tenant that has too much here, later ones are left out."""
+        self._add(entries)
+        if self._budget is not None and self._total > self._budget.for_index:
+            self._cut(self._budget.for_index * 7 // 8)
+
+    def _add(self, entries: Iterable[Entry]) -> None:
         members = self._members
         for entry in entries:
             here = members.get(entry.partition)
@@ -110,8 +122,15 @@ class Turns:
 
     def left_out(self) -> dict[str, Place]:
         """Tenants that have room again, and from where on something of theirs may not be here."""
-        enough = (self._most or 0) // 2
+        if self._budget is not None and self._total <= self._budget.for_index // 2:
+            self._level = None
+        enough = self.room() // 2
         return {tenant: place for tenant, place in self._left_out.items() if self._of_tenant[tenant] <= enough}
+
+    def room(self) -> int:
+        """How many entries a tenant that has none here may place at present."""
+        most = self._most or 0
+        return most if self._level is None else min(most, self._level)
 
     def take_in(self, tenant: str, until: Place | None) -> None:
         """What a tenant has before this place, or all of it, is going to be placed."""
@@ -219,13 +238,45 @@ class Turns:
         kept = (self._members, self._queues, self._asleep, self._awake, self._ready, self._left, self._aside)
         for part in (*kept, self._of_tenant, self._latest):
             part.clear()
-        self.place(entries)
+        self._total = 0
+        self._add(entries)
+
+    def _cut(self, room: int) -> None:
+        """Keep the earliest entries of each tenant, equally many of those that have the most. The rest stays in the store."""
+        if len(self) < self._total:
+            self._tidy()
+        self._level = level = fair_level(self._of_tenant.values(), room)
+        queues: dict[str, list[list[_Waiting]]] = {}
+        for (_, tenant, _), queue in self._queues.items():
+            if self._of_tenant[tenant] > level:
+                queues.setdefault(tenant, []).append(queue)
+        for tenant, of_tenant in queues.items():
+            first = _place_of_nth([entry for queue in of_tenant for _, _, entry in queue], level)
+            self._left_out[tenant] = min(first, self._left_out.get(tenant, first))
+            self._latest[tenant] = first[0]
+            for queue in of_tenant:
+                self._cut_queue(queue, first)
+
+    def _cut_queue(self, queue: list[_Waiting], first: Place) -> None:
+        """Its head stays, whatever its time: others know of the queue by it."""
+        kept, head = [], queue[0]
+        for each in queue:
+            entry = each[2]
+            if (entry.due_ms, entry.key) < first or each is head:
+                kept.append(each)
+            else:
+                self._members[entry.partition].discard((entry.key, entry.number, entry.nominal_ms))
+        self._of_tenant[head[2].tenant] += len(kept) - len(queue)
+        self._total += len(kept) - len(queue)
+        heapify(kept)
+        queue[:] = kept
 
     def _push(self, entry: Entry) -> None:
         ready_ms = entry.due_ms - self._lead_ms if entry.staged else entry.due_ms
         name = (entry.pool, entry.tenant, entry.lane)
         queue = self._queues.setdefault(name, [])
         self._of_tenant[entry.tenant] += 1
+        self._total += 1
         self._serial += 1
         heappush(queue, (ready_ms, self._serial, entry))
         if queue[0][2] is entry and entry.lane not in self._ready.get((entry.pool, entry.tenant), ()):
@@ -302,6 +353,7 @@ class Turns:
             claimed.append(entry)
             taken += 1
         self._of_tenant[name[1]] += len(queue) - before
+        self._total += len(queue) - before
         if not queue or queue[0][0] > now_ms:
             pool, tenant, lane = name
             self._ready[pool, tenant].discard(lane)
@@ -314,3 +366,11 @@ class Turns:
     def _put_aside(self, entry: Entry) -> None:
         if not self.missing([entry]):
             self._aside.setdefault(entry.partition, []).append(entry)
+
+
+def _place_of_nth(entries: Sequence[Entry], nth: int) -> Place:
+    """The place on the timeline of the entry that has so many before it. Times are compared first: most differ."""
+    dues = sorted(entry.due_ms for entry in entries)
+    due_ms = dues[nth]
+    keys = sorted(entry.key for entry in entries if entry.due_ms == due_ms)
+    return due_ms, keys[nth - bisect_left(dues, due_ms)]

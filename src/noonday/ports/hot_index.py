@@ -52,9 +52,17 @@ class HotIndex(ABC):
         room again; with the place on the timeline from which on something of theirs may not be here."""
         return {}
 
+    def room(self) -> int:
+        """How many entries a tenant that has none here may place before some are left out."""
+        raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
+
     def take_in(self, tenant: str, until: Place | None) -> None:
         """What was left out of a tenant is about to be placed: what it has before this place on the timeline, or all."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many entries this process keeps in memory."""
 
     @abstractmethod
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:

@@ -88,6 +88,14 @@ class Metrics:
         self.in_flight_entries = Gauge(
             "noonday_in_flight_entries", "Entries that are claimed and not yet fired.", registry=registry
         )
+        self.index_entries = Gauge(
+            "noonday_index_entries", "Entries that the hot index keeps in this process.", registry=registry
+        )
+        self.index_entries_limit = Gauge(
+            "noonday_index_entries_limit",
+            "How many entries of the hot index and blocked entries this process keeps at most.",
+            registry=registry,
+        )
         self.blocked_entries = Gauge(
             "noonday_blocked_entries",
             "Entries kept back because their concurrency or ordering key has no free slot.",

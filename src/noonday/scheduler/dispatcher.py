@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 
+from noonday.model.budget import EntryBudget
 from noonday.model.errors import SignalsUnavailable, StoreFailed, StoreUnavailable, Unavailable
 from noonday.model.firing import Entry
 from noonday.ports.bus import Bus
@@ -68,6 +69,7 @@ class Dispatcher:
         publisher: Publisher,
         batch: int,
         hint_ahead_ms: int,
+        budget: EntryBudget,
     ) -> None:
         self._ownership = ownership
         self._allowances = allowances
@@ -85,9 +87,11 @@ class Dispatcher:
         self._in_flight = in_flight
         self._in_trouble = False
         """The store did not take the last batch: it is in the index again."""
-        self._held = Holding()
+        self._held = Holding(budget)
         metrics.in_flight_entries.set_function(lambda: len(in_flight))
         metrics.blocked_entries.set_function(lambda: len(self._held))
+        metrics.index_entries.set_function(index.size)
+        metrics.index_entries_limit.set(budget.limit)
         self._to_seal: list[int] = []
         self._sealed_at = 0.0
         self.on_published: Callable[[], None] = lambda: None

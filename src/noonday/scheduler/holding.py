@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
+from noonday.model.budget import EntryBudget, fair_level
 from noonday.model.firing import Entry, Kind
 from noonday.model.slots import SlotKey, is_of_line
 from noonday.ports.firing import Held
@@ -20,7 +21,9 @@ class Holding:
     """Keeps what is held by what it waits for. Of each slot only about as many are tried again as there can be, the first ones:
     thousands may wait for it. If none of those came back, they were stale, or not ours any more: twice as many are next."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: EntryBudget) -> None:
+        """What exceeds its part of the budget is let go, the latest first; the sweeper finds it again."""
+        self._budget = budget
         self._by_slot: dict[SlotKey, _Waiting] = {}
         self._entries: set[Entry] = set()
         self._next_at = 0.0
@@ -42,6 +45,15 @@ class Holding:
             if each.entry not in self._entries:
                 self._entries.add(each.entry)
                 waiting.push(each.entry)
+        if len(self._entries) > self._budget.for_blocked:
+            self._cut(self._budget.for_blocked * 7 // 8)
+        self._budget.blocked = len(self._entries)
+
+    def _cut(self, room: int) -> None:
+        """Keep the first of each slot, equally many of those that most wait for."""
+        level = fair_level((len(waiting.heap) for waiting in self._by_slot.values()), room)
+        for waiting in self._by_slot.values():
+            self._entries.difference_update(waiting.cut(level))
 
     def release(self, names: Collection[str] | None = None) -> None:
         """Something was freed: of what waits for it the first are tried at once. `names`: of these slots; None: of all."""
@@ -63,6 +75,7 @@ class Holding:
             else:
                 del self._by_slot[slot]
         self._entries.difference_update(taken)
+        self._budget.blocked = len(self._entries)
         self._next_at = min((waiting.at for waiting in self._by_slot.values()), default=0.0)
         # Whoever has a partition now that is not ours any more knows it from the store.
         return [entry for entry in taken if entry.partition in partitions]
@@ -86,6 +99,15 @@ class _Waiting:
     def push(self, entry: Entry) -> None:
         is_last = self._is_line and entry.kind == Kind.FIRE
         heappush(self.heap, (is_last, entry.due_ms, entry.key, next(_serial), entry))
+
+    def cut(self, level: int) -> list[Entry]:
+        """Keep so many, the first. Returns the rest."""
+        if len(self.heap) <= level:
+            return []
+        self.heap.sort()
+        gone = [each[-1] for each in self.heap[level:]]
+        del self.heap[level:]
+        return gone
 
     def take(self, partitions: Collection[int], now: float) -> list[Entry]:
         """The next ones, and what is not ours any more before them."""

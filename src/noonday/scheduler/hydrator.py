@@ -60,8 +60,9 @@ class Hydrator:
 
     async def _fetch(self, tenant: TenantId, first: Mark, until_ms: int) -> int:
         """The index had too much of a tenant to take in more, and has room again."""
-        entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, PAGE)
-        last = (entries[-1].due_ms, entries[-1].key) if len(entries) == PAGE else None
+        page = max(1, min(PAGE, self._index.room()))
+        entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, page)
+        last = (entries[-1].due_ms, entries[-1].key) if len(entries) == page else None
         self._index.take_in(tenant, last)
         await self._place(entries)
         return len(entries)

@@ -33,6 +33,7 @@ from noonday.drivers.redis.reference import RedisReference
 from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
+from noonday.model.budget import EntryBudget
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
@@ -215,12 +216,15 @@ class Node:
 
     def _make_drivers(self) -> Drivers:
         settings, servers, store = self.settings, self._servers, self._store
-        kind = HintedHotIndex if settings.cluster.hot_index == "memory" else RedisHotIndex
-        index = kind(servers.redis, servers.clock, settings.scheduler.lead_ms, settings.cluster.name)
+        budget = EntryBudget(settings.scheduler.index_entries)
+        where = (servers.redis, servers.clock, settings.scheduler.lead_ms, settings.cluster.name)
+        in_memory = settings.cluster.hot_index == "memory"
+        index = HintedHotIndex(*where, budget) if in_memory else RedisHotIndex(*where)
         self._opened.push_async_callback(index.close)
         index.on_placed = self._on_placed
         return Drivers(
             clock=servers.clock,
+            budget=budget,
             jobs=store.jobs,
             firing=store.firing,
             executions=store.executions,

@@ -12,6 +12,7 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
+from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.clock import Clock
@@ -101,6 +102,7 @@ class Embedded:
 
 
 def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, settings: Settings) -> Drivers:
+    budget = EntryBudget(settings.scheduler.index_entries)
     return Drivers(
         clock=clock,
         jobs=store.jobs,
@@ -110,7 +112,8 @@ def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, set
         endpoints=store.endpoints,
         alerts=store.alerts,
         notices=store.notices,
-        index=MemoryHotIndex(settings.scheduler.lead_ms),
+        index=MemoryHotIndex(settings.scheduler.lead_ms, budget=budget),
+        budget=budget,
         bus=MemoryBus(clock),
         signals=MemorySignals(),
         leases=leases,

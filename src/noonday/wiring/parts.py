@@ -23,6 +23,7 @@ from noonday.intake.desk import Desk
 from noonday.intake.reading import Reading
 from noonday.intake.views import Viewer
 from noonday.intake.waiting import Waiting
+from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.model.notice import ChannelType
 from noonday.model.pool import NOTICES_POOL
@@ -82,6 +83,8 @@ class Drivers:
     signals: Signals
     leases: Leases
     keyring: Keyring
+    budget: EntryBudget = field(default_factory=EntryBudget)
+    """Shared by the hot index and the dispatcher."""
     tokens: Tokens = field(default_factory=MemoryTokens)
     breakers: Breakers = field(default_factory=MemoryBreakers)
     throttles: Throttles = field(default_factory=MemoryThrottles)
@@ -230,6 +233,7 @@ class SchedulerPart:
             metrics=around.metrics,
             batch=scheduler.batch,
             hint_ahead_ms=around.hint_ahead_ms,
+            budget=drivers.budget,
         )
         hydrator = Hydrator(
             drivers.firing,

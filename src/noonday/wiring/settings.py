@@ -18,6 +18,7 @@ from msgspec import Meta, field
 from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, NoneType, StrType, Type, UnionType, type_info
 
 from noonday.mail.addresses import flaw_of_allowed, flaw_of_sender
+from noonday.model.budget import INDEX_ENTRIES
 from noonday.model.errors import BadSettings, Flaw, InvalidInput, nearest
 from noonday.model.limits import MESSAGE_BYTES, Sizes
 from noonday.model.origin import host_of
@@ -120,6 +121,15 @@ class SchedulerSettings(Role, frozen=True, kw_only=True):
             description="A job due within this is put in memory when it is stored. More than hydrate_ahead_sec.",
         ),
     ] = 1200
+    index_entries: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=100_000_000,
+            description="How many entries of the near future a process keeps in memory at most, about 600 bytes each; the rest "
+            "stays in the store until there is room.",
+        ),
+    ] = INDEX_ENTRIES
     sweep_every_ms: Annotated[
         int, Meta(ge=10, le=3_600_000, description="How often the sweeper looks for what was missed.")
     ] = 1000

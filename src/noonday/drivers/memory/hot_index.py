@@ -4,6 +4,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 import uuid_utils
 
+from noonday.model.budget import EntryBudget
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
 from noonday.model.turns import MOST_OF_A_TENANT, Place, Turns
@@ -11,8 +12,10 @@ from noonday.ports.hot_index import HotIndex
 
 
 class MemoryHotIndex(HotIndex):
-    def __init__(self, lead_ms: int, most_of_a_tenant: int = MOST_OF_A_TENANT) -> None:
-        self._queue = Turns(lead_ms, most_of_a_tenant)
+    def __init__(
+        self, lead_ms: int, most_of_a_tenant: int = MOST_OF_A_TENANT, budget: EntryBudget | None = None
+    ) -> None:
+        self._queue = Turns(lead_ms, most_of_a_tenant, budget or EntryBudget())
         self._eras: dict[int, str] = {}
 
     async def place(self, entries: Sequence[Entry]) -> None:
@@ -31,6 +34,9 @@ class MemoryHotIndex(HotIndex):
 
     def left_out(self) -> Mapping[str, Place]:
         return self._queue.left_out()
+
+    def room(self) -> int:
+        return self._queue.room()
 
     def take_in(self, tenant: str, until: Place | None) -> None:
         self._queue.take_in(tenant, until)
@@ -62,5 +68,5 @@ class MemoryHotIndex(HotIndex):
             self._eras.pop(partition, None)
         self._queue.drop(partitions)
 
-    def __len__(self) -> int:
+    def size(self) -> int:
         return len(self._queue)

@@ -8,6 +8,7 @@ import uuid_utils
 
 from noonday.drivers.redis.connection import Command, Connection
 from noonday.drivers.redis.listener import Listener
+from noonday.model.budget import EntryBudget
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
@@ -29,10 +30,17 @@ class HintedHotIndex(HotIndex):
     A process that only places hears nothing. What it owns it learns from what is asked of it.
     """
 
-    def __init__(self, connection: Connection, clock: Clock, lead_ms: int, prefix: str = "noonday") -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        clock: Clock,
+        lead_ms: int,
+        prefix: str = "noonday",
+        budget: EntryBudget | None = None,
+    ) -> None:
         self._connection = connection
         self._channel = f"{prefix}:hints"
-        self._queue = Turns(lead_ms, MOST_OF_A_TENANT)
+        self._queue = Turns(lead_ms, MOST_OF_A_TENANT, budget or EntryBudget())
         self._eras: dict[int, str] = {}
         """Of the partitions that are ours."""
         self._listener = Listener(connection, self._channel, clock, heard=self._on_hint)
@@ -62,6 +70,9 @@ class HintedHotIndex(HotIndex):
     def left_out(self) -> Mapping[str, Place]:
         return self._queue.left_out()
 
+    def room(self) -> int:
+        return self._queue.room()
+
     def take_in(self, tenant: str, until: Place | None) -> None:
         self._queue.take_in(tenant, until)
 
@@ -89,6 +100,9 @@ class HintedHotIndex(HotIndex):
         for partition in partitions:
             self._eras.pop(partition, None)
         self._queue.drop(partitions)
+
+    def size(self) -> int:
+        return len(self._queue)
 
     async def close(self) -> None:
         await self._listener.close()

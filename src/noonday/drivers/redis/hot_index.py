@@ -129,6 +129,9 @@ class RedisHotIndex(HotIndex):
         with contextlib.suppress(IndexUnavailable):
             await self.place(taken)
 
+    def size(self) -> int:
+        return len(self._queue)
+
     async def close(self) -> None:
         await self._listener.close()
 
