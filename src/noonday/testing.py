@@ -31,6 +31,9 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 _MOST_ROUNDS = 100_000
 
 
+PAGE = 10_000
+
+
 class ManualClock(Clock):
     """Stands still until it is told to move. Whoever sleeps wakes when it has moved far enough."""
 
@@ -103,14 +106,23 @@ class Testing:
 
     def jobs(self) -> list[JobView]:
         """All jobs, oldest first."""
-        return list(reversed(self._read(self._engine.reading.list_jobs(OWNER, limit=10_000)).jobs))
+        jobs = list[JobView]()
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._read(self._engine.reading.list_jobs(OWNER, cursor=cursor or None, limit=PAGE))
+            jobs, cursor = [*jobs, *page.jobs], page.next
+        return jobs[::-1]
 
     def executions(self, handler: str | None = None) -> list[ExecutionView]:
         """All executions, by job and then newest first; of one handler if it is named."""
         found = []
         for job in self.jobs():
-            page = self._read(self._engine.reading.list_executions(OWNER, job.job_id, limit=10_000))
-            found += [e for e in page.executions if handler in (None, e.handler)]
+            cursor: str | None = ""
+            while cursor is not None:
+                listing = self._engine.reading.list_executions(OWNER, job.job_id, cursor=cursor or None, limit=PAGE)
+                page = self._read(listing)
+                found += [e for e in page.executions if handler in (None, e.handler)]
+                cursor = page.next
         return found
 
     def enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> list[JobView]:

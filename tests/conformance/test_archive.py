@@ -399,6 +399,20 @@ async def test_a_visit_is_noted_once_a_day(archive: Archive) -> None:
     assert found == [visits[3], visits[2], visits[0]]
 
 
+async def test_a_list_has_the_size_of_payloads_and_they_are_read_by_themselves(crank: Crank, archive: Archive) -> None:
+    small, large, none = (msgspec.structs.replace(job(), payload=payload) for payload in (b"ab", b"x" * 100_000, None))
+    await crank.add(small, large, none)
+    rows = {row.job.id: row for row in await archive.list_jobs(TENANT, JobFilter(), None, 10)}
+    assert {row.job.payload for row in rows.values()} == {None}
+    assert rows[none.id].payload_bytes == 0
+    assert 2 <= rows[small.id].payload_bytes < 100
+    assert 100_000 <= rows[large.id].payload_bytes < 140_000
+    found = await archive.payloads(TENANT, [small.id, large.id, none.id])
+    assert found == {small.id: b"ab", large.id: b"x" * 100_000, none.id: None}
+    assert await archive.payloads(OTHER, [small.id]) == {}
+    assert await archive.payloads(TENANT, []) == {}
+
+
 async def test_the_totals_add_up(crank: Crank, archive: Archive) -> None:
     empty = {"running": 0, "queued": 0, "due": 0, "due_looked_at": 0, "oldest_due_ms": 0, "dead": 0, "workers": 0}
     assert await archive.counts(NOW_MS) == empty

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from noonday.api.call import Call
-from noonday.api.query import Query
+from noonday.api.query import Shown
 from noonday.api.routing import Cursor, JobIdInPath, PageSize, Route
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import ExecutionView, JobPage, JobView
@@ -13,7 +13,7 @@ from noonday.model.view import ExecutionView, JobPage, JobView
 JobStateName = Literal["ACTIVE", "PAUSED", "COMPLETED", "CANCELLED"]
 
 
-class JobFilter(Query, frozen=True):
+class JobFilter(Shown, frozen=True):
     state: JobStateName | None = None
     pool: str | None = None
     handler: str | None = None
@@ -25,7 +25,7 @@ class JobFilter(Query, frozen=True):
     limit: PageSize = 50
 
 
-class JobDetail(Query, frozen=True):
+class JobDetail(Shown, frozen=True):
     executions: Annotated[int, msgspec.Meta(ge=0, le=100, description="How many of the latest executions to show")] = 10
 
 
@@ -40,13 +40,17 @@ async def create_job(call: Call, body: JobSpec) -> JobView:
 
 
 async def list_jobs(call: Call, query: JobFilter) -> JobPage:
-    """List jobs, newest first, in pages."""
-    return await call.reading.list_jobs(call.caller, **msgspec.structs.asdict(query))
+    """List jobs, newest first, in pages.
+
+    A page may be short although it has a `next`: its payloads have 4 MB together, as a rule. `view=summary` has no payloads.
+    """
+    said = msgspec.structs.asdict(query)
+    return await call.reading.list_jobs(call.caller, summary=said.pop("view") == "summary", **said)
 
 
 async def get_job(call: Call, job_id: JobIdInPath, query: JobDetail) -> JobView:
     """Show a job with its latest executions."""
-    return await call.reading.get_job(call.caller, job_id, executions=query.executions)
+    return await call.reading.get_job(call.caller, job_id, executions=query.executions, summary=query.view == "summary")
 
 
 async def replace_job(call: Call, job_id: JobIdInPath, body: JobSpec, if_version: int | None) -> JobView:

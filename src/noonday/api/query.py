@@ -24,6 +24,12 @@ class FiguresOf(Query, frozen=True):
     scope: Literal["tenant", "all"] = "tenant"
 
 
+class Shown(Query, frozen=True):
+    """How much is shown: a summary has no payload, progress, result and traceback, and costs less."""
+
+    view: Literal["full", "summary"] = "full"
+
+
 class QueryReader:
     """Makes a struct of a query string. Raises InvalidInput with every flaw."""
 

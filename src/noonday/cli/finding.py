@@ -40,7 +40,7 @@ def is_job_id(text: str) -> bool:
 
 def _named(client: SyncClient, name: str) -> list[JobView]:
     """Jobs of that name; if some of them may still fire, only those."""
-    named = list(next(iter(client.list_jobs(name=name, limit=_SOME))).jobs)
+    named = list(next(iter(client.list_jobs(name=name, limit=_SOME, summary=True))).jobs)
     live = [job for job in named if job.state in ("ACTIVE", "PAUSED")]
     return live or named
 
@@ -49,12 +49,12 @@ def _beginning_with(client: SyncClient, prefix: str) -> list[JobView]:
     if not _PREFIX.fullmatch(prefix):
         return []
     # Lists run backwards from a cursor, and "~" sorts after every id that begins so: no need to read them all.
-    page = next(iter(client.list_jobs(cursor=f"{prefix}~", limit=5)))
+    page = next(iter(client.list_jobs(cursor=f"{prefix}~", limit=5, summary=True)))
     return [job for job in page.jobs if job.job_id.startswith(prefix)]
 
 
 def _unknown(client: SyncClient, text: str) -> NotFound:
-    names = {job.name for job in next(iter(client.list_jobs(limit=_SOME))).jobs if job.name}
+    names = {job.name for job in next(iter(client.list_jobs(limit=_SOME, summary=True))).jobs if job.name}
     guess = nearest(text, names)
     hint = f"did you mean {guess}?" if guess else "`noonday job list` shows those there are"
     return NotFound(f"no job has the id or the name {text!r}; {hint}")

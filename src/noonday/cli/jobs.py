@@ -99,7 +99,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
     """List jobs, newest first."""
     with patience("reading jobs"):
-        listing = client.list_jobs(type=kind, limit=page_size(limit, no_limit), **where)
+        listing = client.list_jobs(type=kind, limit=page_size(limit, no_limit), summary=not as_json, **where)
         jobs, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"jobs": jobs, "more": more})

@@ -1,7 +1,7 @@
 """The read side: what is there, what happened, and why."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,6 +45,9 @@ from noonday.ports.aside import Aside, MayGoOn
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Execution, Fire
 
+T = TypeVar("T")
+PAGE_BYTES = 4 * 1024 * 1024
+"""How much of what is stored encrypted one page of a list has, as a rule."""
 _YEAR_9999_MS = 253_370_764_800_000
 """Dates end there."""
 _STATES = {"PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
@@ -70,12 +73,12 @@ class Reading:
         self._live = live
         self.visits = Visits(archive, clock)
 
-    async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10) -> JobView:
+    async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10, summary: bool = False) -> JobView:
         row = await self._job_row(caller, job_id)
         latest = await self._archive.list_executions(
             caller.tenant, row.job.id, state=None, after=None, limit=executions
         )
-        return self._viewer.job(row, executions=latest)
+        return self._viewer.job(row, executions=latest, summary=summary)
 
     async def list_jobs(
         self,
@@ -90,18 +93,26 @@ class Reading:
         unique_key: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        summary: bool = False,
     ) -> JobPage:
+        """A page, which ends early if its payloads are large. As a `summary` nothing is decrypted."""
         where = JobFilter(state, type, pool, handler, name, tag, unique_key)
         rows = await self._archive.list_jobs(caller.tenant, where, cursor, limit + 1)
-        views = tuple(self._viewer.job(row) for row in rows[:limit])
-        return JobPage(jobs=views, next=views[-1].job_id if len(rows) > limit else None)
+        shown = rows[:limit] if summary else _within_page(rows[:limit], lambda row: row.payload_bytes)
+        if summary:
+            views = tuple(self._viewer.job(row, payload=None) for row in shown)
+        else:
+            wanted = [row.job.id for row in shown if row.payload_bytes]
+            payloads = await self._archive.payloads(caller.tenant, wanted) if wanted else {}
+            views = tuple(self._viewer.job(_with_payload(row, payloads.get(row.job.id))) for row in shown)
+        return JobPage(jobs=views, next=views[-1].job_id if len(rows) > len(shown) else None)
 
-    async def get_execution(self, caller: Caller, execution_id: str) -> ExecutionView:
+    async def get_execution(self, caller: Caller, execution_id: str, *, summary: bool = False) -> ExecutionView:
         row = await self.execution_row(caller, execution_id)
         job = await self._archive.find_job(caller.tenant, row.job_id)
         spec = job.job.spec if job else None
         waiting_for = await self._waiting_for(row, spec.concurrency if spec else None)
-        return self._viewer.execution(row, spec.name if spec else None, waiting_for)
+        return self._viewer.execution(row, spec.name if spec else None, waiting_for, summary=summary)
 
     async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
         row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
@@ -110,16 +121,25 @@ class Reading:
         return row
 
     async def list_executions(
-        self, caller: Caller, job_id: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
+        self,
+        caller: Caller,
+        job_id: str,
+        *,
+        state: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        summary: bool = False,
     ) -> ExecutionPage:
+        """A page, which ends early if results and progress are large. As a `summary` nothing is decrypted."""
         if state is not None and state not in _STATES:
             raise InvalidInput.of("/state", "no such state", state, allowed=sorted(_STATES))
         job = await self._job_row(caller, job_id)
         rows = await self._archive.list_executions(
             caller.tenant, job.job.id, state=state, after=cursor, limit=limit + 1
         )
-        views = tuple(self._viewer.execution(row, job.job.spec.name) for row in rows[:limit])
-        return ExecutionPage(executions=views, next=views[-1].execution_id if len(rows) > limit else None)
+        shown = rows[:limit] if summary else _within_page(rows[:limit], _bytes_of)
+        views = tuple(self._viewer.execution(row, job.job.spec.name, summary=summary) for row in shown)
+        return ExecutionPage(executions=views, next=views[-1].execution_id if len(rows) > len(shown) else None)
 
     async def occurrences(
         self, caller: Caller, job_id: str, *, from_ms: int, to_ms: int, limit: int = 500
@@ -210,10 +230,10 @@ class Reading:
             self._viewer.dead_letter(
                 letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.job_name
             )
-            for letter in letters[:limit]
+            for letter in _within_page(letters[:limit], lambda letter: _bytes_of(letter.execution))
         )
         return DeadLetterPage(
-            dead_letters=views, next=views[-1].execution.execution_id if len(letters) > limit else None
+            dead_letters=views, next=views[-1].execution.execution_id if len(letters) > len(views) else None
         )
 
     async def pools(self, caller: Caller, *, all_tenants: bool = False) -> list[PoolView]:
@@ -313,6 +333,24 @@ def _whose(caller: Caller, all_tenants: bool) -> TenantId | None:
 
 
 _OF_ONE_TENANT = {"ratePerSec": None, "latenessMs": {"p50": None, "p95": None, "p99": None}}
+
+
+def _within_page(rows: Sequence[T], size_of: Callable[[T], int]) -> Sequence[T]:
+    """As many of the first as have PAGE_BYTES together, and one at least."""
+    total = 0
+    for number, row in enumerate(rows):
+        total += size_of(row)
+        if total > PAGE_BYTES and number:
+            return rows[:number]
+    return rows
+
+
+def _bytes_of(row: Execution) -> int:
+    return len(row.progress or b"") + len(row.result or b"") + len(row.failure or "")
+
+
+def _with_payload(row: JobRow, payload: bytes | None) -> JobRow:
+    return msgspec.structs.replace(row, job=msgspec.structs.replace(row.job, payload=payload))
 
 
 def dead_query(where: DeadFilter) -> DeadFilterQuery:

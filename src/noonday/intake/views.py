@@ -48,8 +48,12 @@ class Viewer:
         executions: Sequence[Execution] = (),
         warnings: tuple[str, ...] = (),
         payload: Any = msgspec.UNSET,
+        summary: bool = False,
     ) -> JobView:
+        """`payload` is the payload if it is known in plain. A `summary` has none, and nothing is decrypted for it."""
         job, fire = row.job, row.fire
+        if summary:
+            payload = None
         next_ms = fire.due_ms if fire else None
         spec = {name: getattr(job.spec, name) for name in _fields}
         shown = self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload
@@ -67,11 +71,17 @@ class Viewer:
             runs_left=fire.runs_left if fire else None,
             halted=job.halted,
             warnings=warnings,
-            executions=tuple(self.execution(e, job.spec.name) for e in executions),
+            executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
 
-    def execution(self, row: Execution, job_name: str | None = None, waiting_for: str | None = None) -> ExecutionView:
+    def execution(
+        self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
+    ) -> ExecutionView:
+        """A `summary` has neither progress, result nor traceback, and nothing is decrypted for it."""
         transitions = _transitions(row)
+        error = msgspec.json.decode(row.failure, type=Failure) if row.failure else None
+        if error and summary:
+            error = msgspec.structs.replace(error, traceback=None)
         return ExecutionView(
             execution_id=row.id,
             job_id=row.job_id,
@@ -88,9 +98,9 @@ class Viewer:
             started_at=instant_of(row.started_ms),
             finished_at=instant_of(row.finished_ms),
             worker_id=row.worker_id,
-            error=msgspec.json.decode(row.failure, type=Failure) if row.failure else None,
-            progress=self.open(row.progress, row.tenant, row.job_id),
-            result=self.open(row.result, row.tenant, row.job_id),
+            error=error,
+            progress=None if summary else self.open(row.progress, row.tenant, row.job_id),
+            result=None if summary else self.open(row.result, row.tenant, row.job_id),
             trace_id=trace_id_of(row.id),
             logs_url=self._logs_url.replace("{executionId}", row.id) if self._logs_url else None,
             cancel_requested=row.cancel,

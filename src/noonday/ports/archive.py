@@ -75,6 +75,8 @@ class JobRow(msgspec.Struct, frozen=True):
     fire: Fire | None
     open: bool
     """Whether it has an open execution."""
+    payload_bytes: int = 0
+    """In a list, which has no payloads: how large it is, as ciphertext."""
 
 
 class WebhookRow(msgspec.Struct, frozen=True):
@@ -172,7 +174,11 @@ class Archive(ABC):
 
     @abstractmethod
     async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
-        """Newest first, beginning after the id `after`."""
+        """Newest first, beginning after the id `after`. Without payloads, which `payloads` has."""
+
+    @abstractmethod
+    async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
+        """The ciphertexts that these jobs have at present."""
 
     @abstractmethod
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:

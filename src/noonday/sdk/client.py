@@ -167,9 +167,11 @@ class Client:
         unique_key: str | None = None,
         cursor: str | None = None,
         limit: int | None = None,
+        summary: bool = False,
     ) -> Listing[JobPage, JobView]:
-        """The jobs that meet every condition given; `limit` is the size of a page."""
+        """The jobs that meet every condition given; `limit` is the size of a page. A `summary` has no payloads."""
         query = {
+            "view": "summary" if summary else None,
             "state": state,
             "pool": pool,
             "handler": handler,

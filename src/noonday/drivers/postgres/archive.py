@@ -44,6 +44,7 @@ LAST_NUMBER = 2**63 - 1
 _LAST_MS = 2**48 - 1
 
 _job_row = tuple[Job, Fire | None, bool]
+_listed_row = tuple[Job, Fire | None, bool, int]
 _webhook_row = tuple[_job_row, bool, Execution | None]
 _dead_row = tuple[Execution, int, bool, ExecutionId | None, int | None, str | None]
 _call_page = tuple[list[KnownCall], int, str | None]
@@ -66,8 +67,12 @@ class PostgresArchive(Archive):
         said = (where.type, where.pool, where.handler, where.name, where.unique_key, where.tag, where.state)
         if not is_id(before) or not _can_be_stored(*said):
             return []
-        rows = await self._decode(list[_job_row], SQL.jobs, tenant, before, *said, limit)
+        rows = await self._decode(list[_listed_row], SQL.jobs, tenant, before, *said, limit)
         return [JobRow(*row) for row in rows]
+
+    async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
+        kind, wanted = list[tuple[JobId, bytes | None]], [job for job in jobs if is_id(job)]
+        return dict(await self._decode(kind, SQL.payloads, tenant, wanted))
 
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
         rows = await self._decode(list[_webhook_row], SQL.tasks, tenant, status, offset, limit)

@@ -42,6 +42,7 @@ from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 SQL = load("archive")
 _job_row = tuple[Job, Fire | None, int]
+_listed_row = tuple[Job, Fire | None, int, int]
 _webhook_row = tuple[_job_row, int, Execution | None]
 _call_row = tuple[Execution, int | None, int, ExecutionId | None, int | None]
 _call_page = tuple[list[_call_row], int, str | None]
@@ -76,8 +77,12 @@ class SqliteArchive(Archive):
             where.state,
             limit,
         )
-        rows = await self._database.read(lambda conn: _decode(conn, list[_job_row], SQL.jobs, *parameters))
-        return [JobRow(job, fire, bool(is_open)) for job, fire, is_open in rows]
+        rows = await self._database.read(lambda conn: _decode(conn, list[_listed_row], SQL.jobs, *parameters))
+        return [JobRow(job, fire, bool(is_open), size) for job, fire, is_open, size in rows]
+
+    async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
+        kind, wanted = list[tuple[JobId, bytes | None]], as_json(list(jobs))
+        return dict(await self._database.read(lambda conn: _decode(conn, kind, SQL.payloads, tenant, wanted)))
 
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
         rows = await self._database.read(

@@ -6,15 +6,15 @@ SELECT json_build_array(job_json(j, true),
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: jobs
--- Jobs, newest first. COMPLETED: active, with no time on the timeline and nothing open.
+-- Jobs without their payloads, newest first. COMPLETED: active, with no time on the timeline and nothing open.
 -- Differs: here and below, one plan serves all filters. What narrows the search (cursor, unique key) is a bound of the id that
 -- is always there; the rest is written so that the planner expects matches and reads a page in order instead of sorting all;
 -- and OFFSET 0 keeps a look at the index for each row from becoming a look at all rows at once.
 WITH keyed AS MATERIALIZED (
     SELECT id FROM jobs WHERE tenant = $1 AND unique_key = $7::text
 )
-SELECT coalesce(json_agg(json_build_array(job, fire, open)), '[]')::text
-FROM (SELECT job_json(j, true) AS job,
+SELECT coalesce(json_agg(json_build_array(job, fire, open, payload_bytes)), '[]')::text
+FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS payload_bytes,
              (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open
       FROM jobs j
@@ -134,6 +134,10 @@ FROM (SELECT execution_json(x, NULL, false) AS execution
 -- Decisions of a job that touch an interval.
 SELECT job_id::text, from_ms, to_ms, count, outcome, reason
 FROM decisions WHERE job_id = $1::uuid AND from_ms <= $3 AND to_ms >= $2 ORDER BY from_ms LIMIT $4;
+
+-- name: payloads
+-- The present payloads of some jobs.
+SELECT coalesce(json_agg(json_build_array(id, base64(payload))), '[]')::text FROM jobs WHERE tenant = $1 AND id = ANY ($2::uuid[]);
 
 -- name: payload
 -- The payload a revision of a job had.

@@ -7,10 +7,11 @@ SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), 
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
--- Jobs, newest first. COMPLETED: active, with no time on the timeline and nothing open.
-SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, payload, created_ms, updated_ms,
-                                              trace, halted), json(fire), open))
-FROM (SELECT j.*,
+-- Jobs without their payloads, newest first. COMPLETED: active, with no time on the timeline and nothing open.
+SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, NULL, created_ms, updated_ms,
+                                              trace, halted), json(fire), open, payload_bytes))
+FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created_ms, j.updated_ms, j.trace, j.halted,
+             coalesce(length(j.payload), 0) AS payload_bytes,
              (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
       FROM jobs j
@@ -109,6 +110,10 @@ FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND ca
 -- Decisions of a job that touch an interval.
 SELECT json_group_array(json_array(job_id, from_ms, to_ms, count, outcome, reason))
 FROM (SELECT * FROM decisions WHERE job_id = ?1 AND from_ms <= ?3 AND to_ms >= ?2 ORDER BY from_ms LIMIT ?4);
+
+-- name: payloads
+-- The present payloads of some jobs.
+SELECT json_group_array(json_array(id, payload)) FROM jobs WHERE tenant = ?1 AND id IN (SELECT value FROM json_each(?2));
 
 -- name: payload
 -- The payload a revision of a job had.
