@@ -35,6 +35,7 @@ from noonday.model.message import Dispatch, LogEntry
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import ExecutionView, JobView, TenantSettings
+from noonday.ports.bus import Oversized
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings, WorkerSettings
@@ -149,10 +150,11 @@ class LoggedBus(MemoryBus):
         self._now_ms = now_ms
         self._generation = generation
 
-    async def report(self, partition: int, entries: Sequence[LogEntry]) -> None:
-        await super().report(partition, entries)
+    async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
+        oversized = await super().report(partition, entries)
         now_ms = self._now_ms()
         self._history.log += [Logged(self._generation, now_ms, entry) for entry in entries]
+        return oversized
 
 
 class Simulation:
