@@ -37,7 +37,6 @@ from noonday.model.budget import EntryBudget
 from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
-from noonday.ports.executions import Settled
 from noonday.ports.leases import Leases
 from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
@@ -245,19 +244,15 @@ class Node:
         if self.scheduler:
             self.scheduler.wake()
 
-    def _on_settled(self, settled: Settled) -> None:
-        if self.scheduler and settled.freed:
-            self.scheduler.release_held(settled.freed)
-        elif settled.entries:
-            self._on_placed()
-
     def _make_leases(self, group: str) -> Leases:
         leases = leases_of(self.settings, group, self._servers.redis)
         self._opened.push_async_callback(leases.close)
         return leases
 
     def _make_scheduler(self) -> SchedulerPart:
-        return SchedulerPart(self.drivers, self._around, load=_CpuLoad())
+        scheduler = SchedulerPart(self.drivers, self._around, load=_CpuLoad())
+        scheduler.serve(self.intake)
+        return scheduler
 
     def _make_notices(self, scheduler: SchedulerPart) -> Notices:
         notices = Notices(self._store.database.options, self.drivers.index, lambda: scheduler.ownership.partitions)
@@ -268,7 +263,8 @@ class Node:
     def _make_crew(self) -> Crew:
         def recorder(partition: int) -> Any:
             made = recorder_of(partition, self.drivers, self._around)
-            made.on_settled = self._on_settled
+            if self.scheduler:
+                made.on_settled = self.scheduler.on_settled
             return made
 
         return Crew(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)

@@ -9,7 +9,6 @@ import uuid_utils
 
 from noonday.alerts.herald import Herald
 from noonday.model.ids import InstanceId, JobId, new_job_id
-from noonday.ports.executions import Settled
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
@@ -77,8 +76,8 @@ class Engine:
         self.alerts = intake.alerts
         self.preferences, self._notifier = intake.preferences, intake.notifier
         self._warden = intake.warden
-        self.desk.on_placed = scheduler.wake
-        self.recorder.on_settled = lambda settled: _let_others_in(scheduler, settled)
+        scheduler.serve(intake)
+        self.recorder.on_settled = scheduler.on_settled
         self.loops = scheduler.loops | self._other_loops()
 
     async def start(self) -> None:
@@ -165,10 +164,3 @@ class Engine:
 
     async def _pools(self) -> Sequence[str]:
         return list(self.worker.pools)
-
-
-def _let_others_in(scheduler: SchedulerPart, settled: Settled) -> None:
-    if settled.freed:
-        scheduler.release_held(settled.freed)
-    elif settled.entries:
-        scheduler.wake()

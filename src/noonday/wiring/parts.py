@@ -1,7 +1,7 @@
 """What a process may consist of: intake, scheduler, recorder, worker, each over the drivers it needs and no others."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from noonday.ports.channels import Channel, Channels
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.endpoints import Endpoints
-from noonday.ports.executions import Executions
+from noonday.ports.executions import Executions, Settled
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
@@ -267,10 +267,16 @@ class SchedulerPart:
         """Something was placed that may be ready."""
         self.loops["dispatcher"].wake.set()
 
-    def release_held(self, slots: Collection[str]) -> None:
-        """Something was freed that others wait for."""
-        self.dispatcher.release_held(slots)
-        self.wake()
+    def serve(self, intake: IntakePart) -> None:
+        """Begin at once with what the intake of the same process stores."""
+        intake.desk.on_placed = self.wake
+
+    def on_settled(self, settled: Settled) -> None:
+        """Begin at once with what a recorder of the same process freed or put back."""
+        if settled.freed:
+            self.dispatcher.release_held(settled.freed)
+        if settled.freed or settled.entries:
+            self.wake()
 
     def _on_gained(self, hydrator: Hydrator, partitions: Any) -> None:
         hydrator.walk_again(partitions)

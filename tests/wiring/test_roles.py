@@ -1,0 +1,48 @@
+"""Roles that share a process tell each other what they did."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+from noonday.crypto.keyring import Keyring
+from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.redis.reference import RedisReference
+from noonday.ports.executions import Settled
+from noonday.runtime.clock import ReferenceClock
+from noonday.wiring.cluster import Node, Role, _Servers
+from noonday.wiring.settings import ClusterSettings, Settings
+from tests.support.drivers import redis_connection
+from tests.support.kafka import options_for_a_test
+from tests.support.postgres import postgres_store
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    """A process with all roles that nobody has started."""
+    async with AsyncExitStack() as opened:
+        redis, prefix = await opened.enter_async_context(redis_connection())
+        store = await opened.enter_async_context(postgres_store(0))
+        options = await opened.enter_async_context(options_for_a_test())
+        clock, keyring = ReferenceClock(), Keyring.generate()
+        servers = _Servers(clock, keyring, redis, KafkaBus(options, keyring, clock), RedisReference(redis, prefix))
+        cluster = ClusterSettings(name=prefix, leases="redis")
+        yield Node(msgspec.structs.replace(Settings(), cluster=cluster), list(Role), servers, store, AsyncExitStack())
+
+
+async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> None:
+    assert node.scheduler is not None
+    wake = node.scheduler.loops["dispatcher"].wake
+    assert not wake.is_set()
+    node.intake.desk.on_placed()
+    assert wake.is_set()
+
+
+async def test_settlement_wakes_the_dispatcher_of_its_process(node: Node) -> None:
+    assert node.scheduler is not None
+    assert node.crew is not None
+    wake = node.scheduler.loops["dispatcher"].wake
+    recorder = node.crew._recorder_of(0)
+    recorder.on_settled(Settled((), (), {}, freed=("tenant",)))
+    assert wake.is_set()
