@@ -93,6 +93,13 @@ def test_a_private_file_that_others_can_read_fails(examined: Findings, used: Pat
     assert (found["level"], found["fix"]) == ("fail", f"chmod 600 noonday.db.{suffix}")
 
 
+def test_a_data_file_that_others_can_read_is_warned_of(examined: Findings, used: Path) -> None:
+    assert examined()["file"]["level"] == "ok"
+    used.chmod(0o644)
+    found = examined()["file"]
+    assert (found["level"], found["fix"]) == ("warn", "chmod 600 noonday.db*")
+
+
 def test_keys_that_were_lost_fail(examined: Findings, used: Path) -> None:
     Path(f"{used}.keys").unlink()
     assert "put the file back" in examined(code=exits.FAILED)["keys"]["fix"]

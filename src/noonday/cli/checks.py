@@ -114,6 +114,9 @@ def check_file(patient: Patient) -> Iterator[Finding]:
         yield Finding(Level.WARN, "file", f"{path.absolute()} does not exist yet", fix)
     elif not os.access(path, os.R_OK | os.W_OK):
         yield Finding(Level.FAIL, "file", f"{path} cannot be read and written", f"chmod u+rw {path}, as its owner")
+    elif path.stat().st_mode & 0o077:
+        mode = f"{path.stat().st_mode & 0o777:04o}"
+        yield Finding(Level.WARN, "file", f"{path} is open to other users (mode {mode})", f"chmod 600 {path}*")
     else:
         yield Finding(Level.OK, "file", f"{path.absolute()}, {path.stat().st_size / 1024**2:.1f} MB")
 

@@ -19,7 +19,9 @@ from noonday.drivers.sqlite.connection import (
     connect,
     translated,
 )
+from noonday.drivers.sqlite.store import open_store
 from noonday.model.errors import BadData, Conflict, NoondayError, StoreFailed, StoreLost, StoreUnavailable, is_bad_data
+from noonday.model.ids import TenantId
 from tests.support.eventually import eventually
 
 QUICK = FileOptions(synchronous="OFF", busy_timeout_ms=1)
@@ -458,3 +460,17 @@ async def test_thread_that_meets_an_error_nobody_thought_of_answers(threaded: Th
         with pytest.raises(StoreLost, match="no more"):
             await threaded.read(notes)
     assert await threaded.write(note("a")) == "a"
+
+
+async def test_the_engine_reads_settings_and_pauses_while_every_query_thread_is_busy(tmp_path: Path) -> None:
+    store, go_on = open_store(str(tmp_path / "noonday.db"), QUICK, lead_ms=0), threading.Event()
+    scans = [asyncio.create_task(store.database.query(lambda _: go_on.wait(60))) for _ in range(10)]
+    async with asyncio.timeout(60):
+        assert await store.archive.pauses() == []
+        assert await store.archive.tenants_since(0) == []
+        assert await store.archive.find_tenant(TenantId("acme")) is None
+        assert await store.archive.capped_pools() == []
+    assert not any(scan.done() for scan in scans)
+    go_on.set()
+    await asyncio.gather(*scans)
+    await store.close()

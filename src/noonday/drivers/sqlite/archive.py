@@ -77,15 +77,15 @@ class SqliteArchive(Archive):
             where.state,
             limit,
         )
-        rows = await self._database.read(lambda conn: _decode(conn, list[_listed_row], SQL.jobs, *parameters))
+        rows = await self._database.query(lambda conn: _decode(conn, list[_listed_row], SQL.jobs, *parameters))
         return [JobRow(job, fire, bool(is_open), size) for job, fire, is_open, size in rows]
 
     async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
         kind, wanted = list[tuple[JobId, bytes | None]], as_json(list(jobs))
-        return dict(await self._database.read(lambda conn: _decode(conn, kind, SQL.payloads, tenant, wanted)))
+        return dict(await self._database.query(lambda conn: _decode(conn, kind, SQL.payloads, tenant, wanted)))
 
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
-        rows = await self._database.read(
+        rows = await self._database.query(
             lambda conn: _decode(conn, list[_webhook_row], SQL.tasks, tenant, status, offset, limit)
         )
         return [
@@ -94,7 +94,7 @@ class SqliteArchive(Archive):
         ]
 
     async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
-        row = await self._database.read(lambda conn: conn.execute(SQL.count_tasks, (tenant, status, most)).fetchone())
+        row = await self._database.query(lambda conn: conn.execute(SQL.count_tasks, (tenant, status, most)).fetchone())
         return int(row[0])
 
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None:
@@ -107,18 +107,18 @@ class SqliteArchive(Archive):
         self, tenant: TenantId, job_id: JobId, *, state: str | None, after: str | None, limit: int
     ) -> list[Execution]:
         number = None if state is None else int(State[state])
-        return await self._database.read(
+        return await self._database.query(
             lambda conn: executions_of(conn, SQL.executions, tenant, job_id, after, number, limit)
         )
 
     async def executions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Execution]:
         first, last = _id_at(from_ms), _id_at(to_ms + 1)
-        return await self._database.read(
+        return await self._database.query(
             lambda conn: executions_of(conn, SQL.executions_between, job_id, first, last, limit)
         )
 
     async def decisions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Decision]:
-        rows = await self._database.read(
+        rows = await self._database.query(
             lambda conn: rows_of(conn, SQL.decisions_between, job_id, from_ms, to_ms, limit)
         )
         return [Decision(job, from_, to, count, Decided(outcome), why) for job, from_, to, count, outcome, why in rows]
@@ -139,12 +139,12 @@ class SqliteArchive(Archive):
         query = SQL.calls
         if where.job_id is not None:
             query, parameters = SQL.calls_of_task, (*parameters, where.job_id)
-        rows, looked, last = await self._database.read(lambda conn: _decode(conn, _call_page, query, *parameters))
+        rows, looked, last = await self._database.query(lambda conn: _decode(conn, _call_page, query, *parameters))
         return call_page([_known(*row) for row in rows], limit, last if looked >= most else None)
 
     async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
         named = as_json(list(executions))
-        rows = await self._database.read(lambda conn: _decode(conn, list[_call_row], SQL.known_calls, tenant, named))
+        rows = await self._database.query(lambda conn: _decode(conn, list[_call_row], SQL.known_calls, tenant, named))
         return {row[0].id: _known(*row) for row in rows}
 
     async def definitions(
@@ -152,7 +152,7 @@ class SqliteArchive(Archive):
     ) -> dict[tuple[JobId, int], Definition]:
         named = as_json(list(wanted))
         kind = list[tuple[JobId, int, Definition]]
-        rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.definitions, tenant, named))
+        rows = await self._database.query(lambda conn: _decode(conn, kind, SQL.definitions, tenant, named))
         return {(job, revision): said for job, revision, said in rows}
 
     async def list_dead(
@@ -173,7 +173,7 @@ class SqliteArchive(Archive):
             where.error,
         )
         kind = list[tuple[Execution, int, int, ExecutionId | None, int | None, str | None]]
-        rows = await self._database.read(lambda conn: _decode(conn, kind, SQL.dead, *parameters))
+        rows = await self._database.query(lambda conn: _decode(conn, kind, SQL.dead, *parameters))
         return [DeadLetter(execution, died, bool(archived), *rest) for execution, died, archived, *rest in rows]
 
     async def find_dead(
@@ -183,7 +183,7 @@ class SqliteArchive(Archive):
         return (row[0], bool(row[1]), row[2]) if row else None
 
     async def list_pools(self, now_ms: int, name: str | None = None, tenant: TenantId | None = None) -> list[PoolRow]:
-        return await self._database.read(lambda conn: _pools(conn, now_ms, name, tenant))
+        return await self._database.query(lambda conn: _pools(conn, now_ms, name, tenant))
 
     async def pool_names(self) -> list[str]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.pools, None))
@@ -204,7 +204,7 @@ class SqliteArchive(Archive):
         await self._database.write(work)
 
     async def list_workers(self) -> list[WorkerRow]:
-        return await self._database.read(_workers)
+        return await self._database.query(_workers)
 
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.tenant, (tenant,)).fetchone())
@@ -231,7 +231,7 @@ class SqliteArchive(Archive):
         return [(TenantId(id_), read_stored(text, TenantSettings), at_ms) for id_, text, at_ms in rows]
 
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.usage, tenant, from_day, to_day))
+        rows = await self._database.query(lambda conn: rows_of(conn, SQL.usage, tenant, from_day, to_day))
         return [(day, Used(*counts)) for day, *counts in rows]
 
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
@@ -272,14 +272,14 @@ class SqliteArchive(Archive):
 
     async def _ahead(self, query: str, due_ms: int, key: str, most: int, *of: str | None) -> Ahead:
         parameters = (due_ms, key, most, *of)
-        row = await self._database.read(lambda conn: conn.execute(query, parameters).fetchone())
+        row = await self._database.query(lambda conn: conn.execute(query, parameters).fetchone())
         return Ahead(row[0], row[1], is_least=row[2] >= most)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
     ) -> list[tuple[int, AuditEntry]]:
         kind = list[tuple[int, _audit_row]]
-        rows = await self._database.read(
+        rows = await self._database.query(
             lambda conn: _decode(conn, kind, SQL.audit, tenant, target, subject, after, limit)
         )
         return [(number, AuditEntry(TenantId(row[0]), *row[1:])) for number, row in rows]
@@ -290,7 +290,7 @@ class SqliteArchive(Archive):
 
     async def counts(self, now_ms: int, tenant: TenantId | None = None) -> dict[str, int]:
         query = (SQL.counts, now_ms) if tenant is None else (SQL.counts_of, now_ms, tenant)
-        found: dict[str, int] = await self._database.read(lambda conn: _decode(conn, dict[str, int], *query))
+        found: dict[str, int] = await self._database.query(lambda conn: _decode(conn, dict[str, int], *query))
         return found
 
     async def figures(self) -> list[Figures]:

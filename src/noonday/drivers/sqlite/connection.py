@@ -205,23 +205,6 @@ class Database(ABC):
     async def close(self) -> None: ...
 
 
-class Queries(Database):
-    """The same database, for users' queries: each `read` is a `query`."""
-
-    def __init__(self, database: Database) -> None:
-        self.path = database.path
-        self._database = database
-
-    async def write(self, work: Work[T]) -> T:
-        return await self._database.write(work)
-
-    async def read(self, work: Work[T]) -> T:
-        return await self._database.query(work)
-
-    async def close(self) -> None:
-        """Whoever opened the database closes it."""
-
-
 class ThreadedDatabase(Database):
     """A writer thread with group commit, a reader thread beside it, and some for queries."""
 

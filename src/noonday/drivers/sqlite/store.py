@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.archive import SqliteArchive
-from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, Queries, ThreadedDatabase
+from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
@@ -35,7 +35,7 @@ def store_on(database: Database, lead_ms: int) -> Store:
         SqliteJobs(database),
         SqliteFiring(database, lead_ms),
         SqliteExecutions(database),
-        SqliteArchive(Queries(database)),
+        SqliteArchive(database),
         SqliteEndpoints(database),
         SqliteAlerts(database),
         SqliteNotices(database),
