@@ -42,6 +42,7 @@ from noonday.tasks.desk import TaskDesk
 from noonday.tasks.endpoints import EndpointDesk
 from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretDesk
+from noonday.webhooks.bounds import USUAL_BOUNDS
 
 NOON_MS = 1_893_499_200_000
 """2030-01-01T12:00:00Z"""
@@ -146,7 +147,9 @@ class Backstage:
         secrets = SecretDesk(store.endpoints, desk.receipts, keyring, clock)
         warden = HealthWarden(store.endpoints, desk)
         endpoints = EndpointDesk(store.endpoints, warden, desk.receipts, clock)
-        tasks = TaskDesk(desk, reading, secrets, store.archive, store.executions, clock, viewer, endpoints)
+        tasks = TaskDesk(
+            desk, reading, secrets, store.archive, store.executions, clock, viewer, endpoints, USUAL_BOUNDS
+        )
         return cls(store, desk, reading, tasks, secrets, signals, _preferences(store, desk, secrets, keyring, clock))
 
     @property
@@ -195,7 +198,7 @@ def _preferences(store: Store, desk: Desk, secrets: SecretDesk, keyring: Keyring
         make_first_secret=secrets.make_first,
     )
     channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
-    return PreferenceDesk(store.notices, channels, Seal(keyring), post, desk.receipts, clock)
+    return PreferenceDesk(store.notices, channels, Seal(keyring), post, desk.receipts, clock, USUAL_BOUNDS)
 
 
 def _no_figures() -> dict[str, object]:

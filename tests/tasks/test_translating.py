@@ -254,7 +254,7 @@ common = {
     "name": st.none() | st.just("report"),
     "timezone": st.sampled_from([None, "UTC", "Europe/Berlin"]),
     "retry": retries,
-    "timeout_seconds": st.floats(0.5, 900),
+    "timeout_seconds": st.floats(0.5, 300),
 }
 future = st.integers(NOW_MS, NOW_MS + 10**11).map(instant_of)
 tasks = st.one_of(

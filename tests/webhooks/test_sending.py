@@ -245,3 +245,11 @@ async def test_methods_are_those_of_tasks(sender: Sender, receiver: Receiver) ->
     for method in Method:
         await sender.send(context(url), Call(url, method.value))
     assert [head.split(" ")[0] for head in receiver.heads] == list(Method)
+
+
+async def test_call_ends_when_the_operator_says_so(receiver: Receiver) -> None:
+    url = receiver.url("/slow-headers")
+    async with Caller(Networks(["127.0.0.0/8"]), SystemClock()) as caller:
+        patient = Sender(caller, KEYRING, "noonday/test", max_timeout_sec=0.2)
+        failed, _ = await failure(patient, url, timeout_sec=30 * 86_400.0)
+    assert failed.failure.type == "TIMEOUT_AFTER_SENT"

@@ -25,6 +25,7 @@ from noonday.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, TaskSp
 from noonday.webhooks.urls import read_url
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
+from tests.support.eventually import eventually
 from tests.support.factories import job
 from tests.support.mail import Mailbox
 from tests.webhooks.receiver import Receiver
@@ -169,3 +170,18 @@ async def test_stored_job_sends_no_mail_that_a_user_wrote(tmp_path: Path) -> Non
                 job_id = await stored(embedded, mallory, payload, Target("notices", "notice.email"))
                 assert (await last_of(embedded, mallory, job_id)).state == "DEAD"
     assert box.messages == []
+
+
+async def test_tarpit_of_one_tenant_leaves_slots_for_others(tmp_path: Path) -> None:
+    few = {"webhooks.concurrency": "4", "worker.drain_sec": "0", "worker.cancel_grace_sec": "1"}
+    async with Receiver() as receiver, engine(tmp_path, **few) as embedded:
+        now = datetime.fromtimestamp(embedded.engine.drivers.clock.now_ms() / 1000, UTC)
+        for _ in range(12):
+            call = TaskPayload(webhook_url=receiver.url("/slow-headers"))
+            slow = TaskSpec(type=TaskType.ONE_TIME, payload=call, scheduled_at=now, timeout_seconds=300)
+            await embedded.engine.tasks.create(tenant("tarpit"), slow)
+        await eventually(lambda: receiver.heads, DEADLINE_SEC)
+        for _ in range(3):
+            execution = await ended(embedded, receiver.url("/status/200"), tenant("victim"))
+            assert execution.status == "COMPLETED"
+        assert 1 <= receiver.paths.count("/slow-headers") <= 2

@@ -3,7 +3,7 @@ from noonday.model.breaker import MIN_CALLS, MIN_RUNS, OPEN_MS
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
 from noonday.ports.breakers import Breakers
-from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_held
+from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_held, name_of
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
@@ -138,3 +138,15 @@ def test_whoever_waits_says_for_whom() -> None:
         "more than half of the calls to https://a.example:443 failed within a minute: calls wait, this one for 31 s"
     )
     assert "runs of handler load in pool etl" in failure_of_held(dispatch(), 1).message
+
+
+async def test_failures_of_one_tenant_do_not_hold_up_retries_of_another() -> None:
+    story = Story()
+    await story.ended(Outcome.FAILED, MIN_RUNS, tenant="broken")
+    assert await story.wait_of(run(tenant="broken")) >= OPEN_SEC
+    assert await story.wait_of(run(tenant="sound")) == 0
+
+
+def test_no_two_tenants_have_the_same_breaker() -> None:
+    one, other = dispatch(tenant="a", pool="b", handler="c/d"), dispatch(tenant="a/b", pool="c", handler="d")
+    assert name_of(one) != name_of(other)

@@ -35,7 +35,7 @@ from noonday.ports.channels import Channels
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry, Receipt
 from noonday.ports.notices import Notices
-from noonday.webhooks.urls import read_url
+from noonday.webhooks.bounds import CallBounds
 
 MOST = 100
 """Preferences of one tenant."""
@@ -121,7 +121,14 @@ class Seal:
 
 class PreferenceDesk:
     def __init__(
-        self, notices: Notices, channels: Channels, seal: Seal, post: Post, receipts: Receipts, clock: Clock
+        self,
+        notices: Notices,
+        channels: Channels,
+        seal: Seal,
+        post: Post,
+        receipts: Receipts,
+        clock: Clock,
+        bounds: CallBounds,
     ) -> None:
         self._notices = notices
         self._channels = channels
@@ -129,6 +136,7 @@ class PreferenceDesk:
         self._post = post
         self._receipts = receipts
         self._clock = clock
+        self._bounds = bounds
 
     async def put(self, caller: Caller, name: str, spec: PreferenceSpec, idem: Idempotency | None) -> PreferenceView:
         """Keep a preference, in place of one of the same id.
@@ -211,9 +219,16 @@ class PreferenceDesk:
         if getattr(to, own) is None:
             yield Flaw(f"/channel/{own}", f"a channel of type {to.type} needs {own}")
         elif is_webhook:
-            yield from _flaws_of_url(to.url or "")
+            yield from self._flaws_of_url(to.url or "")
         elif to.type in self._channels and (wrong := self._channels[to.type].flaw_of(to.address or "")):
             yield Flaw("/channel/address", wrong, to.address)
+
+    def _flaws_of_url(self, url: str) -> list[Flaw]:
+        try:
+            self._bounds.endpoint_of(url)
+        except InvalidInput as bad:
+            return [msgspec.structs.replace(flaw, pointer="/channel/url") for flaw in bad.flaws]
+        return []
 
     def _preference(self, caller: Caller, name: str, spec: PreferenceSpec, created_ms: int, now_ms: int) -> Preference:
         return Preference(
@@ -259,14 +274,6 @@ def _flaws_of_words(spec: PreferenceSpec) -> Iterator[Flaw]:
         for at, name in enumerate(getattr(spec, field)):
             if not is_id(name):
                 yield Flaw(f"/{field}/{at}", "is not an id", name[:LONGEST_USER])
-
-
-def _flaws_of_url(url: str) -> list[Flaw]:
-    try:
-        read_url(url)
-    except InvalidInput as bad:
-        return [msgspec.structs.replace(flaw, pointer="/channel/url") for flaw in bad.flaws]
-    return []
 
 
 def _require_scope(caller: Caller, to: Recipient) -> None:

@@ -7,6 +7,7 @@ from noonday.model.retry import MAX_DELAY_MS
 from noonday.tasks.phrases import ALLOWED, LONGEST
 from noonday.tasks.translating import GONE_STATUS, LAST_STATUS, LEAST_STATUS, MOST_STATUSES
 from noonday.tasks.wire import MOST_ATTEMPTS
+from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import MAX_HEADERS
 from noonday.webhooks.urls import MAX_LENGTH
 
@@ -109,7 +110,7 @@ def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
             if option.get("type") == "string":
                 option |= more
     fields["timezone"]["anyOf"][0] = {"$ref": ref.format(name="TimeZone")}
-    fields["timeout_seconds"] |= {"minimum": 0.001, "maximum": 30 * 86_400}
+    fields["timeout_seconds"] |= {"minimum": 0.001, "maximum": MAX_TIMEOUT_SEC}
 
 
 def _split_spec(components: dict[str, Schema], ref: str) -> None:

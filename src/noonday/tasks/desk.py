@@ -42,6 +42,7 @@ from noonday.tasks.wire import (
     TaskView,
     WishedStatus,
 )
+from noonday.webhooks.bounds import CallBounds
 
 WITHIN_REACH = 100_000
 """So many tasks can be paged through, and are counted: whoever looks for others narrows the search."""
@@ -62,6 +63,7 @@ class TaskDesk:
         clock: Clock,
         viewer: Viewer,
         endpoints: EndpointDesk,
+        bounds: CallBounds,
     ) -> None:
         self._desk = desk
         self._reading = reading
@@ -71,6 +73,7 @@ class TaskDesk:
         self._clock = clock
         self._viewer = viewer
         self.endpoints = endpoints
+        self._bounds = bounds
         self.calls = TaskCalls(desk, archive, viewer)
         self.dead_letters = TaskDeadLetters(desk, archive, viewer)
 
@@ -81,7 +84,7 @@ class TaskDesk:
     ) -> TaskView:
         """Store a task; from then on it is called. Raises InvalidInput with every flaw, in the task's names."""
         async with self._answered_once(caller, idem):
-            job = to_job_spec(spec, self._clock.now_ms())
+            job = to_job_spec(spec, self._clock.now_ms(), self._bounds)
             await self.endpoints.refuse_disabled(caller.tenant, job.target.endpoint)
             await self._secrets.make_first(caller.tenant)
             try:
@@ -183,7 +186,7 @@ class TaskDesk:
         before, _ = await self._find(caller, task_id)
         job = before.row.job
         present = msgspec.structs.replace(job.spec, payload=self._viewer.open(job.payload, job.tenant, job.id))
-        wanted = patched(present, patch, self._clock.now_ms())
+        wanted = patched(present, patch, self._clock.now_ms(), self._bounds)
         if wanted.target.endpoint != present.target.endpoint:
             await self.endpoints.refuse_disabled(caller.tenant, wanted.target.endpoint)
         view, kept = _after(before), _in_task_words(idem, _after(before))

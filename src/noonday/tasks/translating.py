@@ -33,22 +33,23 @@ from noonday.tasks.wire import (
     TaskSpec,
     TaskType,
 )
+from noonday.webhooks.bounds import USUAL_BOUNDS, CallBounds
 from noonday.webhooks.headers import POINTER as HEADERS
 from noonday.webhooks.headers import flaws_of
-from noonday.webhooks.urls import read_url
 
 STATUSES = "retried_statuses"
 """Where a payload has the statuses that are tried again: as whoever makes the call reads it."""
 LEAST_STATUS, LAST_STATUS, GONE_STATUS, MOST_STATUSES = 300, 599, 410, 300
 
 
-def to_job_spec(spec: TaskSpec, now_ms: int) -> JobSpec:
+def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
     """The job that a task created at `now_ms` is.
 
     Raises InvalidInput with every flaw that can be told without the store, each where the task says it.
     """
     timing, flaws = _timing(spec)
-    endpoint, bad_calls = _endpoint_of(spec.payload)
+    endpoint, bad_calls = _endpoint_of(spec.payload, bounds)
+    flaws += bounds.flaws_of_timeout(spec.timeout_seconds)
     job = _job(spec, timing, endpoint, now_ms)
     flaws += bad_calls
     flaws += [*_flaws_of_type(spec), *_flaws_of_retry(spec.retry), *_flaws_of_zone(spec)]
@@ -74,7 +75,7 @@ def task_of(job: JobSpec) -> TaskSpec:
     return TaskSpec(payload=payload, name=job.name, **schedule_of(job), **limits_of(job))
 
 
-def patched(job: JobSpec, patch: TaskPatch, now_ms: int) -> JobSpec:
+def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
     """The job with everything in `patch` but the status, which is no part of it. What a task cannot say stays.
 
     `job` has its payload, opened. An interval goes on counting from where it did, unless it is said anew. A header that
@@ -89,9 +90,10 @@ def patched(job: JobSpec, patch: TaskPatch, now_ms: int) -> JobSpec:
         said.setdefault("interval", None)
     task = task_of(job)
     if "payload" in said:
-        said["payload"] = _with_kept_values(said["payload"], task.payload)
+        said["payload"] = _with_kept_values(said["payload"], task.payload, bounds)
     # An interval that is said anew begins now, and is due for the first time when it is over: not in this very millisecond.
-    new = to_job_spec(replace(task, **said), now_ms - 1)
+    said.setdefault("timeout_seconds", min(task.timeout_seconds, bounds.timeout_sec))
+    new = to_job_spec(replace(task, **said), now_ms - 1, bounds)
     if "interval" not in said and new.type is JobType.INTERVAL:
         new = replace(new, phase_sec=job.phase_sec)
     fields = {name: getattr(new, name) for name in _OF_A_TASK}
@@ -145,12 +147,12 @@ def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> J
     )
 
 
-def _endpoint_of(call: TaskPayload) -> tuple[str | None, list[Flaw]]:
+def _endpoint_of(call: TaskPayload, bounds: CallBounds) -> tuple[str | None, list[Flaw]]:
     """Whom it calls, and what keeps it from being called."""
     flaws = flaws_of(call.headers)
     flaws += [_not_a_value(name) for name, value in call.headers.items() if value == REDACTED]
     try:
-        return str(read_url(call.webhook_url)), flaws
+        return str(bounds.endpoint_of(call.webhook_url)), flaws
     except InvalidInput as bad:
         return None, [*bad.flaws, *flaws]
 
@@ -160,9 +162,9 @@ def _not_a_value(name: str) -> Flaw:
     return Flaw(pointer, f"say the value of {name!r}: what is shown in its place cannot be sent")
 
 
-def _with_kept_values(wanted: TaskPayload, present: TaskPayload) -> TaskPayload:
+def _with_kept_values(wanted: TaskPayload, present: TaskPayload, bounds: CallBounds) -> TaskPayload:
     """Only for the same endpoint: a value that is not shown is not to be had by having it sent elsewhere."""
-    if _endpoint_of(wanted)[0] != _endpoint_of(present)[0]:
+    if _endpoint_of(wanted, bounds)[0] != _endpoint_of(present, bounds)[0]:
         return wanted
     kept = {name: present.headers.get(name, value) for name, value in wanted.headers.items() if value == REDACTED}
     return replace(wanted, headers={**wanted.headers, **kept})

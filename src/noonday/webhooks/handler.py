@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from noonday.webhooks.sending import Sender
 
 POOL, NAME = WEBHOOKS_POOL, "webhook.call"
+MAX_TIMEOUT_SEC = 300.0
+"""How long a call may take, unless the operator says otherwise."""
 SLACK_SEC = 5.0
 """A call ends itself when its time is up, and says how far it came; whoever watches it waits for that."""
 
@@ -36,6 +38,7 @@ class WebhookHandler:
         allow_networks: Sequence[str] = (),
         connections: int = 10_000,
         ca_file: Path | None = None,
+        max_timeout_sec: float = MAX_TIMEOUT_SEC,
     ) -> None:
         self._keyring = keyring
         self._clock = clock
@@ -43,6 +46,7 @@ class WebhookHandler:
         self._allow_networks = allow_networks
         self._connections = connections
         self._ca_file = ca_file
+        self._max_timeout_sec = max_timeout_sec
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -72,7 +76,7 @@ class WebhookHandler:
 
             self._loop = asyncio.get_running_loop()
             caller = Caller(Networks(self._allow_networks), self._clock, limit=self._connections, ca_file=self._ca_file)
-            self._sender = Sender(caller, self._keyring, self._user_agent)
+            self._sender = Sender(caller, self._keyring, self._user_agent, self._max_timeout_sec)
         return self._sender
 
 

@@ -13,6 +13,7 @@ from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
 from noonday.runtime.tracing import present_traceparent, tell_of_call
 from noonday.webhooks.calling import Caller, Exchange, Request
+from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import flaws_of
 from noonday.webhooks.judging import DEFAULTS, Judgement, JudgingSettings, Verdict, judge
 from noonday.webhooks.methods import Method
@@ -66,10 +67,14 @@ class CallFailed(RetryLater):
 class Sender:
     """Makes the call of one attempt. Used on one loop."""
 
-    def __init__(self, caller: Caller, keyring: Keyring, user_agent: str) -> None:
+    def __init__(
+        self, caller: Caller, keyring: Keyring, user_agent: str, max_timeout_sec: float = MAX_TIMEOUT_SEC
+    ) -> None:
+        """A call ends after `max_timeout_sec`, whatever its job says."""
         self._caller = caller
         self._keyring = keyring
         self._user_agent = user_agent
+        self._max_timeout_sec = max_timeout_sec
         self._opened: dict[tuple[str, tuple[bytes, ...]], list[str]] = {}
         """Secrets that were opened before, by tenant and ciphertext: most calls of a tenant are signed with the same."""
 
@@ -80,7 +85,8 @@ class Sender:
         """Raises CallFailed. The account of the attempt is in the context, whatever comes of it."""
         _check(ctx, call)
         request = self._request(ctx, call)
-        exchange = await self._caller.call(ctx.tenant, request, ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC)
+        timeout_sec = min(ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC, self._max_timeout_sec)
+        exchange = await self._caller.call(ctx.tenant, request, timeout_sec)
         tell_of_call(request.method, read_url(request.url).host, exchange.status)
         ctx._account = account_of(request, exchange)
         judgement = judge(exchange, call.judging)

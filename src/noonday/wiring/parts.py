@@ -26,7 +26,7 @@ from noonday.intake.waiting import Waiting
 from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.model.notice import ChannelType
-from noonday.model.pool import NOTICES_POOL
+from noonday.model.pool import BUILT_IN_POOLS, NOTICES_POOL
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside, Inline
@@ -60,6 +60,8 @@ from noonday.tasks.desk import TaskDesk
 from noonday.tasks.endpoints import EndpointDesk
 from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretDesk
+from noonday.webhooks.addresses import Networks
+from noonday.webhooks.bounds import CallBounds
 from noonday.webhooks.handler import NAME, WebhookHandler
 from noonday.wiring.settings import EmailSettings, Settings
 from noonday.worker.handler import Handler
@@ -109,7 +111,12 @@ def webhooks_of(settings: Settings, keyring: Keyring, clock: Clock) -> WebhookHa
     said = settings.webhooks
     ca_file = Path(said.ca_file) if said.ca_file else None
     return WebhookHandler(
-        keyring, clock, user_agent=f"noonday/{__version__}", allow_networks=said.networks, ca_file=ca_file
+        keyring,
+        clock,
+        user_agent=f"noonday/{__version__}",
+        allow_networks=said.networks,
+        ca_file=ca_file,
+        max_timeout_sec=said.max_timeout_sec,
     )
 
 
@@ -181,13 +188,23 @@ class IntakePart:
         self.secrets = SecretDesk(drivers.endpoints, self.desk.receipts, drivers.keyring, drivers.clock)
         self.warden = HealthWarden(drivers.endpoints, self.desk)
         endpoints = EndpointDesk(drivers.endpoints, self.warden, self.desk.receipts, drivers.clock)
+        said = around.settings.webhooks
+        bounds = CallBounds(Networks(said.networks), said.max_timeout_sec)
         self.tasks = TaskDesk(
-            self.desk, self.reading, self.secrets, drivers.archive, drivers.executions, drivers.clock, viewer, endpoints
+            self.desk,
+            self.reading,
+            self.secrets,
+            drivers.archive,
+            drivers.executions,
+            drivers.clock,
+            viewer,
+            endpoints,
+            bounds,
         )
         seal, post = Seal(drivers.keyring), self._post(drivers, new_id)
         channels, receipts = channels_of(around.settings), self.desk.receipts
         self.alerts = AlertDesk(drivers.alerts, self.desk.receipts, drivers.clock)
-        self.preferences = PreferenceDesk(drivers.notices, channels, seal, post, receipts, drivers.clock)
+        self.preferences = PreferenceDesk(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
         self.notifier = Notifier(drivers.alerts, drivers.notices, seal, post, drivers.clock)
 
     def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> Post:
@@ -366,6 +383,7 @@ def worker_of(
     worker = around.settings.worker
     options = WorkerOptions(
         concurrency=concurrency,
+        shares=dict.fromkeys(BUILT_IN_POOLS, around.settings.webhooks.share_percent / 100),
         threads=worker.threads,
         processes=worker.processes,
         beat_sec=worker.beat_sec,

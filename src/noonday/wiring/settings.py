@@ -197,6 +197,17 @@ class WebhookSettings(Role, frozen=True, kw_only=True):
             description="Networks that may be called although they are not public, such as `127.0.0.0/8,10.1.0.0/16`."
         ),
     ] = None
+    max_timeout_sec: Annotated[
+        int, Meta(ge=1, le=3600, description="How long a call may take at most, whatever its task says.")
+    ] = 300
+    share_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Part of the slots that one tenant may hold, of those that others leave; an endpoint, of its tenant's.",
+        ),
+    ] = 50
     ca_file: Annotated[
         str | None,
         Meta(description="Who may have signed the receivers' certificates, besides those the system trusts."),

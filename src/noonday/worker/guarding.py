@@ -24,8 +24,8 @@ _COUNTED = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT})
 
 
 class Guard:
-    """What this worker knows of breakers: of each endpoint, for all calls to it; of each handler, for its retries, which wait
-    while it is open."""
+    """What this worker knows of breakers, of each tenant: of each endpoint, for all calls to it; of each handler, for its
+    retries, which wait while it is open."""
 
     def __init__(self, breakers: Breakers, clock: Clock, least_runs: int = MIN_RUNS) -> None:
         """`least_runs`: how many runs of a handler a minute it takes before its retries wait; 0 if they never do."""
@@ -136,10 +136,14 @@ class Guard:
 
 
 def name_of(dispatch: Dispatch) -> str:
-    """Endpoints are per tenant: what one has wrong with them is not the others' business."""
+    """The breaker of a dispatch. Each tenant has its own: its failures do not hold up the retries of others.
+
+    The length keeps tenant "a/b" in pool "c" and tenant "a" in pool "b/c" apart.
+    """
+    tenant = dispatch.tenant
     if dispatch.endpoint is not None:
-        return f"e/{dispatch.tenant}/{dispatch.endpoint}"
-    return f"h/{dispatch.pool}/{dispatch.handler}"
+        return f"e/{len(tenant)}/{tenant}/{dispatch.endpoint}"
+    return f"h/{len(tenant)}/{tenant}/{dispatch.pool}/{dispatch.handler}"
 
 
 def failure_of_held(dispatch: Dispatch, wait_sec: float) -> Failure:

@@ -7,7 +7,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 
@@ -39,6 +39,7 @@ from noonday.worker.identity import Identity
 from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from noonday.worker.ready import Ready
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
+from noonday.worker.sharing import Shares, failure_of_put_off
 from noonday.worker.throttling import Throttle
 
 log = structlog.get_logger("noonday.worker")
@@ -82,6 +83,8 @@ class WorkerOptions:
     """How many runs that ignore their end are replaced by others."""
     result_limit: int = 65_536
     progress_limit: int = PROGRESS_BYTES
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """For each pool the part of the slots that others leave which one tenant may take; others have no such bound."""
     guarded_from: int = MIN_RUNS
     """How many runs of a handler a minute it takes before its retries wait, if more than half fail; 0 if they never do."""
     frozen_after_sec: float | None = None
@@ -115,6 +118,7 @@ class Worker:
         self._signals = signals
         self._guard = Guard(breakers, clock, options.guarded_from)
         self._throttle = Throttle(throttles, clock, self._timeout_of)
+        self._shares = Shares(options.concurrency, options.shares, clock)
         self._clock = clock
         self._keyring = keyring
         self._metrics = metrics
@@ -578,9 +582,11 @@ class Worker:
     async def _start_some(self, lane: Lane, count: int) -> bool:
         """The pre-start check, then the start, of all that start now. False: nothing may start at present."""
         pool, ready = lane[0], self._ready[lane]
-        runs = ready.take(count)
+        found = self._shares.sort(pool, ready.take(self._shares.at_once(pool, count)))
+        ready.put_back(found.waiting)
+        runs = [*found.starting, *found.put_off] if found.put_off else found.starting
         self._checking = set(runs)
-        flags = await self._check(pool, runs)
+        flags = await self._check(pool, runs, found.put_off)
         # Runs that were dropped or returned meanwhile are not in it any more.
         runs = [run for run in runs if run in self._checking]
         self._checking = set()
@@ -601,15 +607,19 @@ class Worker:
         self._under_way[lane[1]] += len(starting)
         for run in starting:
             run.timeout_sec = self._timeout_of(run)
+        self._shares.started(starting)
         self._hand_to_hosts(starting)
         ready.extend(twins)
-        return not twins
+        return not twins and not found.waiting
 
-    async def _check(self, pool: str, runs: list[Run]) -> Mapping[ExecutionId, str] | None:
+    async def _check(
+        self, pool: str, runs: list[Run], put_off: Mapping[Run, float]
+    ) -> Mapping[ExecutionId, str] | None:
         """Claim runs, hold those that a breaker or a limit holds, and look for reasons not to start the others. None: nothing
         may start at present."""
         try:
             runs = await self._with_claims(runs)
+            runs = self._without_put_off(runs, put_off)
             runs = await self._without_held(runs)
             runs = await self._without_throttled(runs)
             checked_ms = self._clock.now_ms()
@@ -639,6 +649,14 @@ class Worker:
             run.put_off(wait_sec, failure_of_held(run.dispatch, wait_sec))
             self._finish_in_check(run)
         return [run for run in runs if run not in held] if held else runs
+
+    def _without_put_off(self, runs: list[Run], waits_sec: Mapping[Run, float]) -> list[Run]:
+        """Runs whose tenant's share is held by slow calls wait on the timeline."""
+        for run in runs:
+            if run in waits_sec:
+                run.put_off(waits_sec[run], failure_of_put_off(waits_sec[run]))
+                self._finish_in_check(run)
+        return [run for run in runs if run not in waits_sec] if waits_sec else runs
 
     async def _without_throttled(self, runs: list[Run]) -> list[Run]:
         held = await self._throttle.hold(runs)
@@ -783,6 +801,7 @@ class Worker:
                 del self._active[run.dispatch.execution_id]
                 self._pace[pool].ended(now)
                 self._under_way[run.mode] -= 1
+                self._shares.ended(run)
             if run.started_ms:
                 late_ms = run.started_ms - run.dispatch.due_ms
                 self._metrics.lateness.observe(late_ms / 1000)
