@@ -3,6 +3,7 @@ import json
 import msgspec
 import pytest
 
+from noonday.intake import edits
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Failure, Outcome, State, is_path
 from noonday.model.firing import Kind
@@ -564,6 +565,76 @@ async def test_the_turn_of_one_that_waited_for_another_comes_and_is_held_while_t
     assert settled.entries == ()
     after = (await crank.change(one, Change())).after
     assert [(e.nominal_ms, e.buffered, e.waits_until_ms) for e in after.known_open] == [(NOW_MS + MINUTE, 0, None)]
+
+
+async def test_a_run_that_a_pause_took_back_is_in_the_budget_again(crank: Crank) -> None:
+    one = job(every(max_runs=1))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await crank.change(one, lambda before: edits.pause(before, NOW_MS, audit()))
+    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    assert (await crank.look(dispatch)).state is State.CANCELLED
+    await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()))
+    assert await crank.fire_row(one) == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE, 1)
+    again = await crank.fire_one(at_ms=NOW_MS + MINUTE)
+    assert again.nominal_ms == NOW_MS + MINUTE
+    assert await crank.timeline() == []
+
+
+async def test_a_run_that_an_edit_took_back_is_in_the_budget_again(crank: Crank) -> None:
+    one = job(every(max_runs=1))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    moved = every(phase_sec=30, max_runs=1)
+    await crank.change(one, lambda before: edits.replace(before, moved, None, NOW_MS, audit()))
+    assert await crank.timeline() == []
+    settled = await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    assert [(e.key, e.nominal_ms) for e in settled.entries] == [(one.id, NOW_MS + 30 * SECOND)]
+    assert (await crank.fire_one(at_ms=NOW_MS + 30 * SECOND)).revision == 2
+    assert await crank.timeline() == []
+
+
+async def test_a_run_that_was_taken_back_adds_to_those_that_are_left(crank: Crank) -> None:
+    one = job(every(max_runs=3))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    moved = every(phase_sec=30, max_runs=3)
+    await crank.change(one, lambda before: edits.replace(before, moved, None, NOW_MS, audit()))
+    (entry,) = await crank.timeline()
+    planned = await crank.plan([entry])
+    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    assert await crank.fire_row(one) == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND, 3)
+    crank.now_ms = NOW_MS + 30 * SECOND
+    # A plan that was made by what was left before is not carried out: it would forget the run that came back.
+    stale = await crank.store.firing.fire(crank.owner, planned, crank.now_ms)
+    assert (stale.dispatches, stale.entries) == ((), (entry,))
+    await crank.fire_one()
+    assert await crank.fire_row(one) == Fire(NOW_MS + 90 * SECOND, NOW_MS + 90 * SECOND, 2)
+
+
+@pytest.mark.parametrize("ended", ["cancelled by ann", "JOB_CANCELLED"])
+async def test_a_run_that_was_cancelled_is_used_up(crank: Crank, ended: str) -> None:
+    one = job(every(max_runs=2))
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    await wished(crank, one, dispatch, ended)
+    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    row = await crank.fire_row(one)
+    assert row is not None
+    assert row.runs_left == 1
+
+
+async def test_a_retry_that_an_edit_took_back_stays_used(crank: Crank) -> None:
+    one = job(every(max_runs=1, retry_policy=RetryPolicy(max_attempts=3)))
+    await crank.add(one)
+    failed = await crank.fire_one()
+    await crank.settle(report(failed, Outcome.FAILED, failure=failure()))
+    (waiting,) = await crank.timeline()
+    again = await crank.fire_one(at_ms=waiting.due_ms)
+    moved = every(phase_sec=30, max_runs=1)
+    await crank.change(one, lambda before: edits.replace(before, moved, None, crank.now_ms, audit()))
+    settled = await crank.settle(report(again, Outcome.ASKED_BACK))
+    assert settled.entries == ()
 
 
 async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> None:

@@ -10,7 +10,7 @@ from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
 from noonday.model.slots import SlotKey, of_key, of_line
 from noonday.model.view import PoolSettings
-from noonday.ports.jobs import Execution
+from noonday.ports.jobs import Execution, Fire
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
@@ -62,14 +62,15 @@ class Books:
         limits: dict[JobId, Limit] | None = None,
         policies: dict[ExecutionId, RetryPolicy] | None = None,
         jobs: Iterable[Job] = (),
+        fires: dict[JobId, Fire] | None = None,
         paused: Iterable[JobId] = (),
         heads: dict[tuple[str, str], str] | None = None,
         kept: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
         """`open_`: of each job whose overlap may matter the first open executions, one more of those whose turn it is than the
-        decision may end, and one that is buffered; `paused`: which jobs are, of those
-        that something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`; `heads`: the key of the
-        first fire of each line, by (tenant, line); `kept`: which slots waiting executions have kept."""
+        decision may end, and one that is buffered; `fires`: the fire rows of `jobs`; `paused`: which jobs are, of those that
+        something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`; `heads`: the key of the first
+        fire of each line, by (tenant, line); `kept`: which slots waiting executions have kept."""
         self.open: dict[JobId, list[Execution]] = {}
         for execution in open_:
             self.open.setdefault(execution.job_id, []).append(execution)
@@ -78,6 +79,7 @@ class Books:
         self.limits = limits or {}
         self.policies = policies or {}
         self.jobs = {job.id: job for job in jobs}
+        self.fires = fires or {}
         self.paused = frozenset(paused)
         self.heads = heads or {}
         self.kept = kept or {}

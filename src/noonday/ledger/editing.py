@@ -44,7 +44,7 @@ class Edit:
         self._rows = {e.id: e for e in before.executions}
         self._leave_lines()
         if change.fire:
-            put_fire(self.ledger, self.job, change.fire)
+            self.ledger.put_fire(self.job, change.fire)
         self.ledger.decide(change.decisions)
         self._end(change.cancel)
         self._rebase(change.rebase)
@@ -140,11 +140,6 @@ class Edit:
     def _release(self, held: Sequence[tuple[ExecutionId, int]]) -> None:
         for execution, due_ms in held:
             self.ledger.wait(self._rows[execution], due_ms)
-
-
-def put_fire(ledger: Ledger, job: Job, fire: Fire) -> None:
-    entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
-    ledger.put(entry, fire.due_ms, fire.runs_left, job.spec.line)
 
 
 def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:

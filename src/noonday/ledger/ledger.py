@@ -8,12 +8,12 @@ import msgspec
 
 from noonday.ledger.books import Books
 from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
-from noonday.model.firing import LANES, Decision, Entry, Kind
+from noonday.model.firing import LANES, Decision, Entry, Kind, fire_entry
 from noonday.model.ids import ExecutionId, JobId, partition_of
-from noonday.model.job import Job, JobSpec, Overlap
+from noonday.model.job import Job, JobSpec, JobState, Overlap, rule_of, spread_ms
 from noonday.model.message import Report
 from noonday.model.slots import SlotKey, is_of_line, slot_key
-from noonday.ports.jobs import Execution
+from noonday.ports.jobs import Execution, Fire
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,6 +67,8 @@ class Ledger:
         self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
         """Columns of the timeline: due or None, the rest of an entry, runs left, line."""
+        self.runs_returned: Counter[JobId] = Counter()
+        """How many runs of `maxRuns` jobs have back, because an execution that was fired ended before it started."""
         self.dropped: list[str] = []
         self.decisions: list[tuple[Any, ...]] = []
         self.buried: list[str] = []
@@ -205,6 +207,26 @@ class Ledger:
         self.put_rows.append((due_ms, *rest, runs_left, line))
         if due_ms is not None:
             self.entries.append(entry)
+
+    def put_fire(self, job: Job, fire: Fire) -> None:
+        entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
+        self.put(entry, fire.due_ms, fire.runs_left, job.spec.line)
+
+    def return_run(self, job: Job) -> None:
+        """An execution that the schedule fired has ended without a start: it does not count against `maxRuns`. A job that waits
+        for nothing because its runs were used up waits for its next time."""
+        fire = self.books.fires.get(job.id)
+        if fire is None or fire.runs_left is None:
+            return
+        following = None
+        if fire.due_ms is None and fire.runs_left == 0 and job.state is JobState.ACTIVE:
+            following = rule_of(job.spec, job.anchor_ms).next_after(max(self.now_ms, fire.nominal_ms - 1))
+        if following is None:
+            self.runs_returned[job.id] += 1
+            self.books.fires[job.id] = msgspec.structs.replace(fire, runs_left=fire.runs_left + 1)
+        else:
+            self.books.fires[job.id] = Fire(following, following + spread_ms(job.spec, job.id), 1)
+            self.put_fire(job, self.books.fires[job.id])
 
     def drop(self, keys: Iterable[str]) -> None:
         self.dropped.extend(keys)

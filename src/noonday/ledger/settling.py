@@ -13,6 +13,7 @@ from noonday.model.execution import (
     FINAL,
     GONE,
     WATCH_OVERLAP,
+    Cause,
     Outcome,
     State,
     Verdict,
@@ -257,6 +258,8 @@ def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
     """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
     if job is None or was.cancel not in ASKED_BACK_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         ledger.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
+        if job is not None and not is_cancel(was.cancel) and was.cause is Cause.SCHEDULE and was.started_ms is None:
+            ledger.return_run(job)
         return
     now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel))

@@ -1,7 +1,7 @@
 """What firing entries does: executions, decisions, the schedule moved on; or why an entry is held."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from sys import maxsize
 
 import msgspec
@@ -14,7 +14,7 @@ from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
-from noonday.model.slots import capped_by
+from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.ports.firing import Held, Shot
 from noonday.ports.jobs import Execution
 
@@ -59,6 +59,12 @@ class Volley:
         self._others = {job: list(rows) for job, rows in books.open.items()}
         """What was open before, and not yet asked to end."""
         self._had_its_turn: set[JobId] = set()
+        self._slots_of: dict[str, list[SlotKey]] = {}
+        """The slots that each entry takes or lets go of."""
+
+    def keys_with(self, slots: Collection[SlotKey]) -> set[str]:
+        """The keys of entries that take one of these slots or let go of it."""
+        return {key for key, own in self._slots_of.items() if not set(slots).isdisjoint(own)}
 
     def fire(self, shots: Iterable[Shot]) -> None:
         if self.books.heads:
@@ -125,6 +131,8 @@ class Volley:
         if careful:
             # Whoever read it while it waited would end it, and forget the slots.
             self.ledger.touched.add(self.owner_of(entry))
+        if left:
+            self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in left)
         self.ledger.let_go(entry.tenant, left)
         self.ledger.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
@@ -180,6 +188,8 @@ class Volley:
         taken = [(entry.tenant, limit.slot)] if limit.slot else []
         if self.books.caps:
             taken += [key for key in capped_by(entry.tenant, entry.pool) if key in self.books.caps]
+        if taken:
+            self._slots_of.setdefault(entry.key, []).extend(taken)
         for key in taken:
             self.books.used[key] = self.books.used.get(key, 0) + 1
             self.ledger.slots[key] += 1

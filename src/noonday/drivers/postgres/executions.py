@@ -176,15 +176,11 @@ class PostgresExecutions(Executions):
         """One page of all jobs a step, round and round."""
         before_ms = policy.any_jobs_before_ms(now_ms)
         page = await self._database.fetch(SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
-        gone = [
-            (tenant, job)
-            for tenant, job, updated_ms, ended in page
-            if ended and updated_ms < policy.jobs_before_ms(tenant, now_ms)
-        ]
-        if gone:
-            await self._database.value(SQL.drop_jobs, [t for t, _ in gone], [job for _, job in gone], before_ms)
+        ended = [(tenant, job, policy.jobs_before_ms(tenant, now_ms)) for tenant, job, _, is_over in page if is_over]
+        columns = list(zip(*ended, strict=True))
+        gone: int = await self._database.value(SQL.drop_jobs, *map(list, columns)) if ended else 0
         self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", FIRST_ID)
-        return len(gone)
+        return gone
 
 
 class _Settle:
@@ -314,6 +310,7 @@ async def _note_signs(session: Session, signs: Sequence[Hello | Beat | Bye], par
             await session.execute(SQL.part_worker, sign.worker_id, "GONE", sign.at_ms)
         else:
             await session.execute(SQL.see_worker, sign.worker_id, sign.at_ms, as_json(sign.stuck))
+    await _register(session, [sign for sign in signs if isinstance(sign, Hello)])
 
 
 async def _greet(session: Session, hello: Hello, partition: int) -> None:
@@ -322,10 +319,15 @@ async def _greet(session: Session, hello: Hello, partition: int) -> None:
     await session.execute(
         SQL.greet_worker, hello.worker_id, partition, hello.host, hello.pid, concurrency, names, hello.at_ms
     )
-    for pool in hello.concurrency:
+
+
+async def _register(session: Session, greetings: Sequence[Hello]) -> None:
+    """The pools and handlers of some workers, in the order of their names: many recorders write the same ones."""
+    for pool in sorted({pool for hello in greetings for pool in hello.concurrency}):
         await session.execute(SQL.greet_pool, pool)
-    for handler in hello.handlers:
-        await session.execute(SQL.greet_handler, handler.pool, handler.name, as_json(handler))
+    handlers = {(each.pool, each.name): each for hello in greetings for each in hello.handlers}
+    for (pool, name), handler in sorted(handlers.items(), key=lambda item: item[0]):
+        await session.execute(SQL.greet_handler, pool, name, as_json(handler))
 
 
 async def _keep_progress(session: Session, signs: Sequence[Hello | Beat | Bye]) -> None:

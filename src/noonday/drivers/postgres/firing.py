@@ -1,7 +1,9 @@
 """The timeline in PostgreSQL."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -10,11 +12,13 @@ from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.ledger import (
     CHANGED,
     NOT_SOUND,
+    SLOTS_LOCKED,
     TRIES,
     ids_in,
     limits_by_slot,
     payload_of,
     settle_found,
+    slots_in,
     versioned,
 )
 from noonday.drivers.postgres.queries import load
@@ -24,7 +28,7 @@ from noonday.ledger.plans import read_plans
 from noonday.ledger.replanning import may_have_fired, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
-from noonday.model.errors import StoreUnavailable
+from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
@@ -92,7 +96,7 @@ class PostgresFiring(Firing):
         shots = fire.apart_from_twins(firings)
         await fire.look_at_caps(shots)
         await fire.fire_plain([shot for shot in shots if is_plain(shot)])
-        await fire.fire_planned([shot for shot in shots if not is_plain(shot)])
+        await fire.unless_unavailable(fire.fire_planned, [shot for shot in shots if not is_plain(shot)])
         fired = await fire.answer()
         if not self._timeouts:
             return fired
@@ -153,6 +157,13 @@ class PostgresFiring(Firing):
         return dispatch if timeout_sec is None else msgspec.structs.replace(dispatch, pool_timeout_sec=timeout_sec)
 
 
+def _shot_row(volley: Volley, shot: Shot) -> tuple[object, ...]:
+    """A shot as `fire_planned` takes it."""
+    entry = shot.entry
+    job = volley.owner_of(entry)[1] if is_careful(shot) else None
+    return entry.key, entry.number, entry.nominal_ms, job, shot.plan is not None, shot.runs_left
+
+
 class _Fire:
     """One fire: plain one-shots in one statement; the rest planned here and written in another."""
 
@@ -167,9 +178,12 @@ class _Fire:
         self._batches: list[int] = []
         self._dispatches: list[Dispatch] = []
         self._volley: Volley | None = None
+        self._tried: Volley | None = None
         self._caps: dict[SlotKey, int] = {}
         self._used: dict[SlotKey, int] = {}
         self._paused = 0
+        self._unavailable: list[Entry] = []
+        """Entries that the store could not be asked about."""
         self._left: list[Shot] = []
         """Entries that were not fired: stale, not due yet, paused, locked, or of a partition that is not ours."""
 
@@ -198,7 +212,19 @@ class _Fire:
             keys = {shot.entry.key for shot in capped}
             free = [shot for shot in shots if shot.entry.key not in keys]
         await self._fire_plain(SQL.fire_plain, free)
-        await self._fire_plain(SQL.fire_capped, capped)
+        await self.unless_unavailable(partial(self._fire_plain, SQL.fire_capped), capped)
+
+    async def unless_unavailable(
+        self, fire: Callable[[Sequence[Shot]], Coroutine[Any, Any, None]], shots: Sequence[Shot]
+    ) -> None:
+        """Fire some more. What was committed before is published at once, whatever happens to the rest: that comes back, and is
+        fired without the others the next time."""
+        try:
+            await fire(shots)
+        except (StoreUnavailable, BadData):
+            if not self._batches:
+                raise
+            self._unavailable += [shot.entry for shot in shots]
 
     async def _fire_plain(self, statement: str, shots: Sequence[Shot]) -> None:
         if not shots:
@@ -238,17 +264,24 @@ class _Fire:
                 self._volley = await self._fire_all(shots)
             except asyncpg.PostgresError as error:
                 if error.sqlstate == NOT_SOUND:
-                    unsound = ids_in(error)
-                    self._left += [shot for shot in shots if shot.entry.key in unsound]
-                    shots = [shot for shot in shots if shot.entry.key not in unsound]
+                    shots = self._leave(shots, ids_in(error))
+                elif error.sqlstate == SLOTS_LOCKED:
+                    assert self._tried is not None
+                    shots = self._leave(shots, self._tried.keys_with(slots_in(error)))
                 elif error.sqlstate != CHANGED:
                     raise
             else:
                 return
-        raise StoreUnavailable("what is to be fired changes faster than it can be fired")
+        raise StoreUnavailable(f"gave up firing after {TRIES} write conflicts; retry")
+
+    def _leave(self, shots: Sequence[Shot], keys: Collection[str]) -> list[Shot]:
+        """The rest, without entries that are stale or locked."""
+        self._left += [shot for shot in shots if shot.entry.key in keys]
+        return [shot for shot in shots if shot.entry.key not in keys]
 
     async def _fire_all(self, shots: Sequence[Shot]) -> Volley:
         volley, touched, limits = await self._volley_for([shot for shot in shots if is_careful(shot)])
+        self._tried = volley
         volley.fire(shot for shot in shots if not is_careful(shot) or volley.knows(shot.entry))
         self._left += [shot for shot in shots if is_careful(shot) and not volley.knows(shot.entry)]
         if not volley.fired:
@@ -256,15 +289,17 @@ class _Fire:
         fired_jobs = {volley.owner_of(shot.entry) for shot in volley.fired if is_careful(shot)}
         writes = payload_of(volley.ledger, limits) | {
             "jobs": [row for row in touched if (row[0], row[1]) in fired_jobs],
-            "shots": [(s.entry.key, s.entry.number, s.entry.nominal_ms) for s in volley.fired],
+            "shots": [_shot_row(volley, shot) for shot in volley.fired],
             "members": volley.members,
         }
         batch = await self._database.value(
             SQL.fire_planned, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
         )
         if batch is not None:
+            # A batch whose dispatches cannot be read stays unsealed, and is published by whoever adopts it.
+            rows = await self._database.fetch(SQL.dispatches, batch)
             self._batches.append(batch)
-            self._dispatches += [Dispatch(*row) for row in await self._database.fetch(SQL.dispatches, batch)]
+            self._dispatches += [Dispatch(*row) for row in rows]
         return volley
 
     async def _volley_for(
@@ -296,7 +331,7 @@ class _Fire:
         return Fired(
             batches=tuple(self._batches),
             dispatches=tuple(self._dispatches),
-            entries=(*present, *volley.ledger.entries),
+            entries=(*present, *self._unavailable, *volley.ledger.entries),
             flags=tuple(volley.ledger.flags),
             refused=refused,
             lost=tuple(sorted(lost)),
@@ -309,6 +344,14 @@ class _Fire:
         """How many entries were stale, the rows that are there instead, and which partitions are not ours."""
         if not self._left:
             return 0, [], set()
+        try:
+            return await self._compare_left()
+        except StoreUnavailable:
+            if not self._batches:
+                raise
+            return 0, [shot.entry for shot in self._left], set()
+
+    async def _compare_left(self) -> tuple[int, list[Entry], set[int]]:
         epochs = dict(await self._database.fetch(SQL.epochs))
         lost = {p for p in {shot.entry.partition for shot in self._left} if epochs[p] != self._owner.epochs.get(p)}
         left = [shot for shot in self._left if shot.entry.partition not in lost]

@@ -122,6 +122,8 @@ async def _add(
 
 
 async def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
+    """In the order of their unique keys: of two calls that use the same new keys, one waits for the other at the first."""
+    jobs = sorted(jobs, key=lambda new: new.job.spec.unique_key or "")
     rows = [job_columns(new.job) for new in jobs]
     fires = [fire_columns(new.job, new.fire) for new in jobs if new.fire]
     if len(rows) >= MANY:
@@ -145,21 +147,24 @@ async def _without_taken_keys(
     tenant = keyed[0].job.tenant
     keys = [new.job.spec.unique_key for new in keyed]
     taken = dict(await session.fetch(SQL.unique_keys, tenant, keys))
+    if len(taken) > 1:
+        await session.fetchval(SQL.lock_jobs, tenant, list(taken.values()))
     fresh: list[NewJob] = []
+    owned: list[tuple[int, NewJob, JobId]] = []
     for at, new in enumerate(jobs):
         key = new.job.spec.unique_key
-        owner = taken.get(key)
-        if owner is None:
+        if key is None or key not in taken:
             fresh.append(new)
-            if key is not None:
-                taken[key] = new.job.id
+            taken[key] = new.job.id
         else:
-            if fresh:
-                # The one that has the key may be an earlier one of this very call.
-                await insert_jobs(session, fresh)
-                fresh = []
-            answers[at] = await _edit(session, tenant, JobId(owner), _upserting(upsert, new.job), ())
-    return fresh
+            owned.append((at, new, JobId(taken[key])))
+    if not owned:
+        return fresh
+    # The one that has a key may be an earlier one of this very call.
+    await insert_jobs(session, fresh)
+    for at, new, owner in owned:
+        answers[at] = await _edit(session, tenant, owner, _upserting(upsert, new.job), ())
+    return []
 
 
 def _upserting(upsert: Upsert, job: Job) -> Decide:

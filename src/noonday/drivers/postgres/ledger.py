@@ -18,11 +18,11 @@ from noonday.model.job import Job
 from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
-from noonday.ports.jobs import Execution
+from noonday.ports.jobs import Execution, Fire
 
 SQL = load("ledger")
 T = TypeVar("T")
-STALE_PLACE, CHANGED, NOT_PLAIN, NOT_SOUND = "ND001", "ND002", "ND003", "ND004"
+STALE_PLACE, CHANGED, NOT_PLAIN, NOT_SOUND, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
 TRIES = 8
 
 Versioned = tuple[Execution, str]
@@ -30,7 +30,9 @@ Versioned = tuple[Execution, str]
 _versioned = msgspec.json.Decoder(list[Versioned])
 Touched = tuple[str, JobId, int, bool]
 """(tenant, job, how often it was touched, whether it is paused)."""
-_books = StoredDecoder(tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job]])
+_books = StoredDecoder(
+    tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job], list[tuple[JobId, Fire]]]
+)
 
 
 def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict
         "again": ledger.handed_out_again,
         "set": ledger.settled,
         "wish": ledger.wished,
+        "runs": list(ledger.runs_returned.items()),
         "drop": ledger.dropped,
         "put": ledger.put_rows,
         "decisions": ledger.decisions,
@@ -73,9 +76,9 @@ async def books_for(database: Database, settlement: Settlement) -> tuple[Books, 
         list(turns),
         list(turns.values()),
     )
-    touched, open_, said, jobs = _books.decode(text)
+    touched, open_, said, jobs, fires = _books.decode(text)
     policies = {execution: each.policy for execution, each in said}
-    return Books(open_=open_, policies=policies, jobs=jobs, paused=paused_of(touched)), touched
+    return Books(open_=open_, policies=policies, jobs=jobs, fires=dict(fires), paused=paused_of(touched)), touched
 
 
 def paused_of(touched: Iterable[Touched]) -> list[JobId]:
@@ -117,6 +120,11 @@ async def until_unchanged(attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def ids_in(error: asyncpg.PostgresError) -> set[str]:
     """The ids that a function named in its refusal."""
     return set(json.loads(error.detail or "[]"))
+
+
+def slots_in(error: asyncpg.PostgresError) -> set[SlotKey]:
+    """The slots that a function named in its refusal."""
+    return {(tenant, name) for tenant, name in json.loads(error.detail or "[]")}
 
 
 def limits_by_slot(limits: Iterable[tuple[str, Limit]]) -> dict[SlotKey, int]:

@@ -223,9 +223,10 @@ class _Fire:
                 self.refused += 1
             elif row[3] != entry.number or row[4] != entry.nominal_ms or (entry.planned and shot.plan is None):
                 self.refused += 1
-                self.present.append(Entry(*row))
-            elif row[0] > self.latest_due_ms:
-                self.present.append(Entry(*row))
+                self.present.append(Entry(*row[:-1]))
+            elif row[0] > self.latest_due_ms or (shot.plan is not None and row[-1] != shot.runs_left):
+                # Not due yet, or planned by runs that are not what is left any more.
+                self.present.append(Entry(*row[:-1]))
             else:
                 sound.append(shot)
                 del present[entry.key]

@@ -18,7 +18,7 @@ from noonday.model.job import Job
 from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
-from noonday.ports.jobs import Execution
+from noonday.ports.jobs import Execution, Fire
 
 SQL = load("ledger")
 _executions = msgspec.json.Decoder(list[Execution])
@@ -26,6 +26,7 @@ _rows = msgspec.json.Decoder(list[list[Any]])
 _said = StoredDecoder(list[tuple[ExecutionId, Said]])
 _limits = msgspec.json.Decoder(list[tuple[JobId, Limit]])
 _jobs = StoredDecoder(list[Job])
+_fires = msgspec.json.Decoder(list[tuple[JobId, Fire]])
 
 _SIZES = (500, 50, 5, 1)
 
@@ -77,6 +78,7 @@ def _books_for(conn: sqlite3.Connection, settlement: Settlement) -> Books:
         open_=turns_of(conn, settlement.turns),
         policies={execution: each.policy for execution, each in said},
         jobs=jobs,
+        fires=dict(_fires.decode(answer_of(conn, SQL.fires_of_jobs, as_json(asked_back)))) if asked_back else None,
         paused=[JobId(job) for (job,) in paused],
     )
 
@@ -129,6 +131,8 @@ def write(conn: sqlite3.Connection, ledger: Ledger) -> int:
         _run(conn, SQL.set_executions, ledger.settled)
     if ledger.wished:
         _run(conn, SQL.wish, ledger.wished)
+    if ledger.runs_returned:
+        _run(conn, SQL.return_runs, list(ledger.runs_returned.items()))
     if ledger.dropped:
         _run(conn, SQL.drop_timeline, ledger.dropped)
     if ledger.put_rows:

@@ -213,14 +213,8 @@ SELECT j.tenant, j.id::text, j.updated_ms,
 FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > ($1, $2::uuid) ORDER BY tenant, id LIMIT $4) j;
 
 -- name: drop_jobs
--- Jobs that nothing refers to any more, with what they once said and their timeless fire rows.
-WITH gone AS (
-    DELETE FROM jobs j USING unnest($1::text[], $2::uuid[]) e (tenant, id)
-    WHERE j.tenant = e.tenant AND j.id = e.id AND j.updated_ms < $3 RETURNING j.id
-), said AS (
-    DELETE FROM revisions r USING gone WHERE r.job_id = gone.id
-)
-DELETE FROM timeline t USING gone WHERE t.key = gone.id;
+-- Jobs that nothing refers to any more, with what they once said and their timeless fire rows. Answers how many went.
+SELECT drop_ended_jobs($1::text[], $2::uuid[], $3::bigint[]);
 
 -- name: lock_partitions
 -- Of several that would make partitions at the same time, one does.

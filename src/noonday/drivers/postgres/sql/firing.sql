@@ -86,7 +86,7 @@ FROM ready, moment, noted;
 
 -- name: fire_capped
 -- As fire_plain, of those of which some count against a cap: as many as there are slots for, first come first served. A slot is
--- locked last.
+-- locked last; those that count against one that another transaction has locked are left.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
@@ -103,14 +103,19 @@ WITH moment AS MATERIALIZED (
           AND t.tenant <> ALL (ARRAY(SELECT name FROM pauses WHERE kind = 'TENANT'))
     ORDER BY t.key
     FOR UPDATE OF t SKIP LOCKED
+), named AS MATERIALIZED (
+    SELECT DISTINCT of.tenant, of.key
+    FROM (SELECT DISTINCT tenant, pool FROM ready) r CROSS JOIN LATERAL capped_by(r.tenant, r.pool) of
 ), locked AS MATERIALIZED (
     SELECT s.tenant, s.key, s.cap - s.used AS free
     FROM slots s
-    WHERE s.cap IS NOT NULL AND (s.tenant, s.key) IN (
-        SELECT of.tenant, of.key
-        FROM (SELECT DISTINCT tenant, pool FROM ready) r CROSS JOIN LATERAL capped_by(r.tenant, r.pool) of)
+    WHERE s.cap IS NOT NULL AND (s.tenant, s.key) IN (SELECT tenant, key FROM named)
     ORDER BY s.tenant, s.key
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
+), elsewhere AS MATERIALIZED (
+    SELECT s.tenant, s.key
+    FROM named n JOIN slots s ON s.tenant = n.tenant AND s.key = n.key
+    WHERE s.cap IS NOT NULL AND NOT EXISTS (SELECT 1 FROM locked l WHERE l.tenant = s.tenant AND l.key = s.key)
 ), seen AS (
     -- What it counts against, from the narrowest on: what does not fit there takes no place in the next.
     SELECT r.*, here.free AS free_here, pool.free AS free_in_pool, own.free AS free_of_tenant,
@@ -119,6 +124,7 @@ WITH moment AS MATERIALIZED (
          LEFT JOIN locked here ON here.tenant = r.tenant AND here.key = 'tenant/' || r.pool
          LEFT JOIN locked pool ON pool.tenant = '' AND pool.key = 'pool/' || r.pool
          LEFT JOIN locked own ON own.tenant = r.tenant AND own.key = 'tenant'
+    WHERE NOT EXISTS (SELECT 1 FROM capped_by(r.tenant, r.pool) c JOIN elsewhere e ON e.tenant = c.tenant AND e.key = c.key)
 ), fits_here AS (
     SELECT *, row_number() OVER (PARTITION BY pool ORDER BY n) AS nth_in_pool FROM seen WHERE nth <= coalesce(free_here, nth)
 ), fits_in_pool AS (

@@ -34,6 +34,11 @@ ON CONFLICT DO NOTHING;
 -- Which unique keys are taken, and by which jobs.
 SELECT j.unique_key, j.id::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
 
+-- name: lock_jobs
+-- Several jobs, by their ids, before one of them is decided about.
+SELECT count(*) FROM (
+    SELECT 1 FROM unnest($2::uuid[]) e (id) JOIN jobs j ON j.tenant = $1 AND j.id = e.id ORDER BY j.id FOR UPDATE OF j) locked;
+
 -- name: lock_job
 -- Whoever has the job's row decides about the job.
 SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2::uuid FOR UPDATE;
@@ -77,7 +82,7 @@ FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.
 
 -- name: write_ledger
 -- What a ledger collected.
-SELECT write_ledger($1::jsonb, $2);
+SELECT write_ledger($1::jsonb, $2) FROM lock_slots($1::jsonb -> 'slots');
 
 -- name: add_audit
 -- Who did what.

@@ -1,6 +1,6 @@
 -- name: books
 -- What a settlement looks at: how often the jobs that decide were touched, and whether they are paused; the first open executions
--- of jobs that do not allow overlap; who says how failures are retried; jobs under which what was asked back goes on.
+-- of jobs that do not allow overlap; who says how failures are retried; jobs under which what was asked back goes on, and what these wait for.
 SELECT jsonb_build_array(
     (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched, j.state = 1)), '[]')
      FROM unnest($4::text[], $5::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id),
@@ -16,7 +16,9 @@ SELECT jsonb_build_array(
      FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id
           JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id),
     (SELECT coalesce(jsonb_agg(job_json(j, false)), '[]')
-     FROM unnest($2::text[], $3::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id)
+     FROM unnest($2::text[], $3::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id),
+    (SELECT coalesce(jsonb_agg(jsonb_build_array(t.key, jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))), '[]')
+     FROM unnest($3::uuid[]) e (id) JOIN timeline t ON t.key = e.id)
 )::text;
 
 -- name: apply

@@ -40,7 +40,7 @@ FROM (SELECT * FROM timeline
 -- name: present
 -- The rows of the timeline that some keys have now.
 SELECT json_group_array(json_array(t.due_ms, t.key, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane,
-                                   t.staged, t.planned))
+                                   t.staged, t.planned, t.runs_left))
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value;
 
 -- name: plans

@@ -36,6 +36,16 @@ SET due_ms = excluded.due_ms, kind = excluded.kind, number = excluded.number, no
     pool = excluded.pool, lane = excluded.lane, staged = excluded.staged, planned = excluded.planned,
     runs_left = excluded.runs_left, line = excluded.line;
 
+-- name: return_runs
+-- Runs that jobs have back.
+UPDATE timeline SET runs_left = runs_left + (e.value ->> 1) FROM json_each(?1) e
+WHERE timeline.key = e.value ->> 0 AND runs_left IS NOT NULL;
+
+-- name: fires_of_jobs
+-- What some jobs wait for.
+SELECT json_group_array(json_array(t.key, json_array(t.nominal_ms, t.due_ms, t.runs_left)))
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1;
+
 -- name: drop_timeline
 -- Rows that were fired or have nothing to wait for any more.
 DELETE FROM timeline WHERE key IN (SELECT value FROM json_each(?1));
