@@ -6,6 +6,9 @@ import pytest
 from noonday.api.executions import ExecutionStateName
 from noonday.model.execution import FINAL, OPEN
 from tests.api.asgi import Client, Response
+from tests.api.engine import Backstage
+from tests.support.crank import Crank
+from tests.support.factories import report
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -301,3 +304,52 @@ async def test_the_audit_tells_who_did_what(client: Client):
 
 def test_executions_are_filtered_by_the_states_they_rest_in():
     assert set(get_args(ExecutionStateName)) == {state.name for state in OPEN | FINAL}
+
+
+# Unique keys
+
+
+async def run_what_is_due(backstage: Backstage) -> None:
+    crank = Crank(backstage.store)
+    crank.now_ms = round(NOON.timestamp() * 1000)
+    await crank.own()
+    await crank.settle(*[report(dispatch) for dispatch in (await crank.fire()).dispatches])
+
+
+async def test_a_unique_key_of_a_job_that_is_over_is_200_and_says_why(client: Client, backstage: Backstage):
+    wanted = {"uniqueKey": "u", "runAt": "2030-01-01T12:00:00Z"}
+    first = await created(client, **wanted)
+    await run_what_is_due(backstage)
+    again = await client.post("/v1/jobs", job(**wanted), idempotency_key="k")
+    assert (again.status, again.json["jobId"], again.json["state"]) == (200, first.json["jobId"], "COMPLETED")
+    assert "COMPLETED" in again.json["warnings"][-1]
+    replayed = await client.post("/v1/jobs", job(**wanted), idempotency_key="k")
+    assert (replayed.status, replayed.json) == (200, again.json)
+
+
+async def test_a_unique_key_of_a_job_that_fires_is_201(client: Client):
+    first = await created(client, uniqueKey="u", runAt="2030-01-01T13:00:00Z")
+    again = await created(client, uniqueKey="u", runAt="2030-01-01T14:00:00Z")
+    assert (again.json["jobId"], again.json["nextFireAt"]) == (first.json["jobId"], "2030-01-01T14:00:00Z")
+
+
+async def test_a_one_shot_whose_instant_has_fired_is_409(client: Client, backstage: Backstage):
+    wanted = {"uniqueKey": "u", "runAt": "2030-01-01T12:00:00Z"}
+    await created(client, **wanted)
+    await run_what_is_due(backstage)
+    refused = await client.post("/v1/jobs", job(**wanted, payload={"n": 2}))
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert "name a later runAt" in refused.json["detail"]
+    batch = await client.post("/v1/jobs/batch", {"jobs": [job(name="beside"), job(**wanted, payload={"n": 2})]})
+    assert [each.get("status", "stored") for each in batch.json["jobs"]] == ["stored", 409]
+    whole = await client.post("/v1/jobs/batch?atomic=true", {"jobs": [job(), job(**wanted, payload={"n": 2})]})
+    assert whole.status == 409
+    assert await stored(client) == 2
+
+
+async def test_a_paused_job_is_updated_with_200(client: Client):
+    first = await created(client, uniqueKey="u", type="INTERVAL", everySec=60)
+    await client.post(f"{first.headers['location']}/pause", None)
+    again = await client.post("/v1/jobs", job(uniqueKey="u", type="INTERVAL", everySec=30))
+    assert (again.status, again.json["state"], again.json["everySec"]) == (200, "PAUSED", 30)
+    assert "PAUSED" in again.json["warnings"][-1]

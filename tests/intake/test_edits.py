@@ -217,6 +217,63 @@ def test_an_upsert_replaces_what_differs_and_leaves_a_pause(change: dict[str, ob
     assert made.fire.due_ms is None
 
 
+def over(one: Job) -> Snapshot:
+    return seen(one, None, execution(one, one.anchor_ms, state=State.SUCCEEDED))
+
+
+def upserted(before: Snapshot, wanted: Job) -> Change:
+    return edits.upsert(before, wanted, lambda a, b: a == b, LATER_MS, BY)
+
+
+def test_a_one_shot_that_is_over_runs_once_more_when_it_is_asked_for_again() -> None:
+    said = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
+    one = job(said)
+    change = upserted(over(one), job(said, now_ms=LATER_MS))
+    assert change.fire == Fire(LATER_MS + 5 * SECOND, LATER_MS + 5 * SECOND)
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.RUNNING])
+def test_a_one_shot_that_is_open_is_not_run_a_second_time(state: State) -> None:
+    said = spec(unique_key="k")
+    one = job(said)
+    assert upserted(seen(one, None, execution(one, state=state)), job(said, now_ms=LATER_MS)) == Change()
+
+
+def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
+    said = spec(run_at=instant(NOW_MS), unique_key="k")
+    one = job(said)
+    assert upserted(over(one), job(said)) == Change()
+    with pytest.raises(Conflict, match="already: name a later runAt"):
+        upserted(over(one), job(said, payload=b"new"))
+    later = upserted(over(one), job(spec(run_at=instant(LATER_MS), unique_key="k")))
+    assert later.fire == Fire(LATER_MS, LATER_MS)
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (seen(job(), waiting(job())), None),
+        (seen(job(), None), "COMPLETED: it has no time to come"),
+        (seen(job(), None, execution()), "has fired"),
+        (seen(paused(), Fire(NOW_MS, None)), "PAUSED"),
+        (seen(job(every(max_runs=2)), Fire(NOW_MS, None, 0)), "maxRuns of 2 are used up"),
+    ],
+)
+def test_a_job_that_does_not_fire_says_why(after: Snapshot, reason: str | None) -> None:
+    found = edits.why_nothing_comes(after)
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_a_replacement_returns_runs_that_it_gives_up_before_they_start() -> None:
+    one = job(every(max_runs=2))
+    back = execution(one, NOW_MS, fired_ms=None)
+    change = replaced(seen(one, Fire(NOW_MS + MINUTE, None, 0), back), every(phase_sec=30, max_runs=2), NOW_MS + 1)
+    assert change.cancel == ((back.id, "EDITED"),)
+    assert change.fire is not None
+    assert change.fire.runs_left == 1
+    assert change.fire.due_ms is not None
+
+
 # Pausing and resuming
 
 

@@ -120,7 +120,7 @@ class Endpoint:
         headers = self._links(result)
         if self._route.creates_jobs:
             headers += within_quota(self._engine.desk.standing(caller))
-        return Reply(self._route.encode(result), self._route.status, self._route.media_type, headers)
+        return Reply(self._route.encode(result), self._route.status_for(result), self._route.media_type, headers)
 
     async def _perform(self, call: Call, arguments: dict[str, Any]) -> Any:
         if self._route.is_change or self._route.scope is None:
@@ -165,7 +165,7 @@ class Endpoint:
             return None
         asked = f"{request.method} {request.path}?".encode(errors="replace") + request.query + b"\n"
         fingerprint = blake2b(asked + body, digest_size=16).hexdigest()
-        return Idempotency(idempotency_key(header), fingerprint, self._route.status, self._route.encode)
+        return Idempotency(idempotency_key(header), fingerprint, self._route.status_for, self._route.encode)
 
     def _replay(self, answered: Answered) -> Reply:
         again: Header = (b"idempotency-replay", b"true")

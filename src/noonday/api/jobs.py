@@ -32,7 +32,9 @@ class JobDetail(Shown, frozen=True):
 async def create_job(call: Call, body: JobSpec) -> JobView:
     """Create a job.
 
-    With a `uniqueKey` that is in use, the job that has it is replaced instead. A handler that no worker has registered
+    201 means that it fires, at `nextFireAt`. With a `uniqueKey` that is in use, the job that has it is replaced instead;
+    if that job has nothing to come the answer is 200, with the reason among its warnings, and a one-shot whose instant
+    has fired already is refused with 409. A handler that no worker has registered
     yet is accepted with a warning; a pool that does not exist is refused. 429 if the tenant has as many jobs as its
     `maxJobs` says.
     """
@@ -86,8 +88,14 @@ async def trigger_job(call: Call, job_id: JobIdInPath) -> ExecutionView:
     return await call.desk.trigger(call.caller, job_id, call.idem)
 
 
+def _waits_for_nothing(job: JobView) -> bool:
+    return job.next_fire_at is None
+
+
 ROUTES = (
-    Route("POST", "/v1/jobs", create_job, scope="write", status=201, creates_jobs=True),
+    Route(
+        "POST", "/v1/jobs", create_job, scope="write", status=201, creates_jobs=True, made_nothing=_waits_for_nothing
+    ),
     Route("GET", "/v1/jobs", list_jobs, scope="read"),
     Route("GET", "/v1/jobs/{jobId}", get_job, scope="read"),
     Route("PUT", "/v1/jobs/{jobId}", replace_job, scope="write"),

@@ -122,7 +122,7 @@ def _operation(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
         "description": description,
         "tags": [_tag(route)],
         "parameters": [*_parameters(route, schema_of)],
-        "responses": {str(route.status): _success(route, schema_of)} | _problems(route),
+        "responses": {str(status): _success(route, status, schema_of) for status in route.statuses} | _problems(route),
     }
     if "body" in route.parameters:
         content = {"application/json": {"schema": schema_of[route.parameters["body"]]}}
@@ -175,7 +175,7 @@ _IDEMPOTENCY_KEY = {
 }
 
 
-def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
+def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[str, Any]:
     headers = dict[str, Any]()
     if route.returns is JobView:
         headers["ETag"] = _header("The version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
@@ -185,7 +185,7 @@ def _success(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
         headers["Idempotency-Replay"] = _header("`true` if this is the answer to an earlier request", const="true")
     if route.creates_jobs:
         headers |= _rate_limit(required=False)
-    response: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
+    response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if route.status != NO_CONTENT:
         response["content"] = {route.media_type: {"schema": schema_of[route.returns]}}
     return response | ({"headers": headers} if headers else {})

@@ -53,6 +53,8 @@ class Route:
     scope: TokenScope | None
     """What the token must allow; None: no token is asked for."""
     status: int = 200
+    made_nothing: Callable[[Any], bool] | None = None
+    """Whether an answer is that nothing was made: then it is 200, whatever `status` says."""
     encode: Callable[[Any], bytes] = encode
     returns: Any = None
     """What the answer looks like, if the function's annotation does not say it."""
@@ -75,6 +77,13 @@ class Route:
         object.__setattr__(self, "returns", self.returns or hints["return"])
         if self.status == NO_CONTENT:
             object.__setattr__(self, "encode", lambda _: b"")
+
+    def status_for(self, answer: Any) -> int:
+        return 200 if self.made_nothing is not None and self.made_nothing(answer) else self.status
+
+    @property
+    def statuses(self) -> tuple[int, ...]:
+        return (self.status,) if self.made_nothing is None else (200, self.status)
 
     @property
     def is_change(self) -> bool:

@@ -1,7 +1,7 @@
 """The front desk: everything that changes something, for the REST API and for the SDK alike."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -157,14 +157,14 @@ class Desk:
                 with await self._room(caller, good, whole=atomic) as room:
                     judged = _judged(drafts, room)
 
-                    def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
-                        stored = iter(answers)
-                        return [
-                            draft if isinstance(draft, NoondayError) else self._view_of(draft, next(stored))
-                            for draft in judged
-                        ]
+                    refused: dict[JobId, Conflict] | None = None if atomic else {}
 
-                    return views(await self._add(caller, _good(judged), now_ms, room, idem, views))
+                    def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
+                        stored = zip(_good(judged), answers, strict=True)
+                        of_good = iter([self._view_unless(refused, draft, answer) for draft, answer in stored])
+                        return [draft if isinstance(draft, NoondayError) else next(of_good) for draft in judged]
+
+                    return views(await self._add(caller, _good(judged), now_ms, room, idem, views, refused))
 
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
         """Store many jobs in one transaction, all or none, and answer just their ids."""
@@ -250,8 +250,12 @@ class Desk:
         room: Room,
         idem: Idempotency | None = None,
         view: Callable[[Sequence[Applied | None]], Any] = list,
+        refused: "dict[JobId, Conflict] | None" = None,
     ) -> list[Applied | None]:
-        """Store the drafts, and with them the answer under its key; then hint what is due soon."""
+        """Store the drafts, and with them the answer under its key; then hint what is due soon.
+
+        A draft that cannot update the job that has its unique key is noted in `refused`. Without that, none is stored.
+        """
         audit = None
         if drafts:
             count: dict[str, object] = {"jobs": len(drafts)} if len(drafts) > 1 else {}
@@ -260,7 +264,7 @@ class Desk:
         if idem:
             seal = lambda answers: self.receipts.of(caller, idem, now_ms, view(answers))  # noqa: E731
         spread = frozenset(draft.new.job.id for draft in drafts if draft.has_default_spread)
-        upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread)
+        upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread, refused=refused)
         answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
         room.made = answers.count(None)
         self._count_new(drafts, answers)
@@ -272,11 +276,18 @@ class Desk:
         tasks = sum(job.spec.target.endpoint is not None for job in new)
         self.on_created(len(new) - tasks, tasks)
 
+    def _view_unless(
+        self, refused: "Mapping[JobId, Conflict] | None", draft: "_Draft", answer: Applied | None
+    ) -> JobView | NoondayError:
+        refusal = refused.get(draft.new.job.id) if refused else None
+        return refusal or self._view_of(draft, answer)
+
     def _view_of(self, draft: "_Draft", answer: Applied | None) -> JobView:
         if answer is None:
             row = JobRow(draft.new.job, draft.new.fire, open=False)
             return self._viewer.job(row, warnings=draft.warnings, payload=draft.payload)
-        return self._viewer.job(_row(answer.after), warnings=draft.warnings)
+        reason = edits.why_nothing_comes(answer.after)
+        return self._viewer.job(_row(answer.after), warnings=(*draft.warnings, *([reason] if reason else [])))
 
     async def _hint_new(self, drafts: "Sequence[_Draft]", answers: Sequence[Applied | None], now_ms: int) -> None:
         latest = now_ms + self._hint_ahead_ms
@@ -290,8 +301,16 @@ class Desk:
             await self._index.hint(entries)
             self.on_placed()
 
-    def _upsert(self, before: Snapshot, wanted: Job, now_ms: int, spread_by_default: Collection[JobId]) -> Change:
+    def _upsert(
+        self,
+        before: Snapshot,
+        wanted: Job,
+        now_ms: int,
+        spread_by_default: Collection[JobId],
+        refused: "dict[JobId, Conflict] | None",
+    ) -> Change:
         """The payload was sealed for the new job's id: it belongs to the present one."""
+        name = wanted.id
         if wanted.id in spread_by_default:
             wanted = _keeping_spread(before.job, wanted)
         plain = self._viewer.open(wanted.payload, wanted.tenant, wanted.id)
@@ -300,7 +319,13 @@ class Desk:
         else:
             payload = self._seal(self._plain(plain, before.job.tenant), before.job.tenant, before.job.id)
             wanted = msgspec.structs.replace(wanted, payload=payload)
-        return edits.upsert(before, wanted, lambda a, b: a == b, now_ms, None)
+        try:
+            return edits.upsert(before, wanted, lambda a, b: a == b, now_ms, None)
+        except Conflict as refusal:
+            if refused is None:
+                raise
+            refused[name] = refusal
+            return Change()
 
     async def replace(
         self,

@@ -8,7 +8,7 @@ from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import ASKED_BACK_REASONS, EDITED, JOB_CANCELLED, PAUSED, Cause, State
 from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
-from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms
+from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Scope, Snapshot
 
@@ -40,22 +40,23 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
         updated_ms=now_ms,
     )
     open_ = before.open_in(Scope.OPEN)
-    fire, decisions = _replanned(before, job, now_ms)
-    asked_back = [(e.id, EDITED) for e in open_ if e.staged and e.cancel is None]
     unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
     wanted = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
-    given_up = [(e.id, EDITED) for e in unstarted if e.id not in wanted]
+    given_up = [e for e in unstarted if e.id not in wanted]
+    fire, decisions = _replanned(before, job, now_ms, sum(e.cause is Cause.SCHEDULE for e in given_up))
+    asked_back = [(e.id, EDITED) for e in open_ if e.staged and e.cancel is None]
     return Change(
         job=job,
         fire=fire,
         decisions=decisions,
-        cancel=(*asked_back, *given_up),
+        cancel=(*asked_back, *((e.id, EDITED) for e in given_up)),
         rebase=tuple(e.id for e in unstarted if e.id in wanted),
         audit=audit,
     )
 
 
-def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
+def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> tuple[Fire, tuple[Decision, ...]]:
+    """`runs_returned`: how many of its executions are given up before they have started."""
     awaited = _awaited(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
     rule = rule_of(job.spec, job.anchor_ms)
@@ -71,7 +72,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int) -> tuple[Fire, tuple[Dec
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
             following = first_unfired(rule, job.id, now_ms + 1, before.existing)
-    runs_left = _runs_left(before, job)
+    runs_left = _runs_left(before, job, runs_returned)
     if following is None or runs_left == 0:
         return Fire(now_ms + 1, None, runs_left), decisions
     due_ms = None if job.state is JobState.PAUSED else following + spread_ms(job.spec, job.id)
@@ -107,14 +108,14 @@ def _passes_over(job: Job) -> bool:
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
 
-def _runs_left(before: Snapshot, job: Job) -> int | None:
+def _runs_left(before: Snapshot, job: Job, runs_returned: int) -> int | None:
     """`maxRuns` counts from the job's creation, as far as it was counted."""
     if job.spec.max_runs is None:
         return None
     old_max = before.job.spec.max_runs
     left = before.fire.runs_left if before.fire else None
     used = old_max - left if old_max is not None and left is not None else 0
-    return max(0, job.spec.max_runs - used)
+    return max(0, job.spec.max_runs - max(0, used - runs_returned))
 
 
 def _given_up(job: Job, from_ms: int, until_ms: int, outcome: Decided, reason: str) -> tuple[Decision, ...]:
@@ -131,11 +132,46 @@ def upsert(
     now_ms: int,
     audit: AuditEntry | None,
 ) -> Change:
-    """Create-or-update by unique key: nothing changes if nothing differs. An operator's pause survives."""
-    if before.job.spec == wanted.spec and same_payload(before.job.payload, wanted.payload):
+    """Create-or-update by unique key: nothing changes if nothing differs. An operator's pause survives.
+
+    A one-shot that is over and names no fixed instant runs once more. Raises Conflict if a one-shot would never fire.
+    """
+    same = before.job.spec == wanted.spec and same_payload(before.job.payload, wanted.payload)
+    if same and not _is_asked_for_again(before, wanted):
         return Change()
     # The ciphertext is bound to the job that has the key.
-    return replace(before, wanted.spec, wanted.payload, now_ms, audit)
+    change = replace(before, wanted.spec, wanted.payload, now_ms, audit)
+    assert change.job is not None
+    assert change.fire is not None
+    if change.job.spec.one_shot and change.job.state is JobState.ACTIVE and change.fire.due_ms is None:
+        raise Conflict(
+            f"job {before.job.id} has unique key {wanted.spec.unique_key!r} and has fired at {text_of(change.job.anchor_ms)} "
+            "already: name a later runAt, or leave the job as it is",
+            jobId=before.job.id,
+        )
+    return change
+
+
+def _is_asked_for_again(before: Snapshot, wanted: Job) -> bool:
+    """Whether a one-shot that is over is wanted at another instant than it ran."""
+    job = before.job
+    return (
+        job.state is JobState.ACTIVE and job.spec.one_shot and wanted.anchor_ms != job.anchor_ms and _completed(before)
+    )
+
+
+def why_nothing_comes(after: Snapshot) -> str | None:
+    """Why a job that was just created or updated does not fire, if it does not."""
+    job, fire = after.job, after.fire
+    if fire is not None and fire.due_ms is not None:
+        return None
+    if job.state is JobState.PAUSED:
+        return f"job {job.id} is PAUSED: it fires when somebody resumes it"
+    if after.has_open:
+        return f"job {job.id} has fired: nothing of it is to come but what is open now"
+    if fire is not None and fire.runs_left == 0:
+        return f"job {job.id} is COMPLETED: its maxRuns of {job.spec.max_runs} are used up"
+    return f"job {job.id} is COMPLETED: it has no time to come"
 
 
 def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:

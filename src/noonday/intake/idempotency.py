@@ -14,7 +14,7 @@ class Idempotency:
     key: str
     fingerprint: str
     """A hash of the whole request: the same key with another one is refused."""
-    status: int
+    status_of: Callable[[Any], int]
     encode: Callable[[Any], bytes]
 
 

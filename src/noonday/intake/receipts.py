@@ -55,7 +55,7 @@ class Receipts:
     def of(self, caller: Caller, idem: Idempotency, now_ms: int, answer: Any) -> Receipt:
         """To be stored with what is answered. The answer may have a payload or a secret in it, so it is sealed."""
         body = self._keyring.seal(idem.encode(answer), context_of(caller.tenant, idem.key))
-        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status, body)
+        return Receipt(caller.tenant, idem.key, idem.fingerprint, now_ms, idem.status_of(answer), body)
 
     async def keep(self, caller: Caller, idem: Idempotency | None, view: T) -> T:
         """The answer of something that may be done twice without harm, after it was done."""
@@ -65,6 +65,6 @@ class Receipts:
 
     async def keep_refusal(self, caller: Caller, idem: Idempotency, status: int, body: bytes) -> None:
         """The answer to a request that was refused."""
-        refused = Idempotency(idem.key, idem.fingerprint, status, bytes)
+        refused = Idempotency(idem.key, idem.fingerprint, lambda _: status, bytes)
         with suppress(Conflict):  # somebody else was answered under this key in the meantime
             await self._jobs.keep_receipt(self.of(caller, refused, self._clock.now_ms(), body))
