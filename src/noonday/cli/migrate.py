@@ -10,7 +10,7 @@ from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.migrations import migrate as apply
-from noonday.drivers.postgres.migrations import pending
+from noonday.drivers.postgres.migrations import missing_indexes, pending
 from noonday.wiring.cluster import postgres_options
 from noonday.wiring.settings import Settings
 
@@ -28,7 +28,11 @@ Examples:
     "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
 )
 def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
-    """Bring the database of a cluster up to date."""
+    """Bring the database of a cluster up to date.
+
+    The cluster may be at work meanwhile: no table is locked for longer than a moment, and indexes are built beside the work. If
+    this is interrupted, run it again: it goes on where it was.
+    """
     names = asyncio.run(_migrate(read_settings(config), dry_run))
     if as_json:
         return show_json({"pending" if dry_run else "applied": names})
@@ -40,6 +44,8 @@ def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
 async def _migrate(settings: Settings, dry_run: bool) -> list[str]:
     database = await Database.open(postgres_options(settings))
     try:
-        return await (pending(database) if dry_run else apply(database))
+        if not dry_run:
+            return await apply(database)
+        return [*await pending(database), *(f"index {name}" for name in await missing_indexes(database))]
     finally:
         await database.close()

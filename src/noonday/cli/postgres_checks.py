@@ -10,7 +10,7 @@ from noonday.cli.server_clock import check_server_clock
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.postgres.connection import Database
-from noonday.drivers.postgres.migrations import pending
+from noonday.drivers.postgres.migrations import missing_indexes, pending
 from noonday.model.errors import BadKey, BadSettings, StoreUnavailable
 from noonday.wiring.cluster import keyring_of, postgres_options
 from noonday.wiring.settings import Settings
@@ -153,7 +153,10 @@ async def _content(database: Database, settings: Settings) -> AsyncIterator[Find
     if missing:
         yield Finding(Level.FAIL, "migrations", f"to be applied: {', '.join(missing)}", "noonday migrate")
         return
-    yield Finding(Level.OK, "migrations", "up to date")
+    if slow := await missing_indexes(database):
+        yield Finding(Level.WARN, "migrations", f"indexes to be built: {', '.join(slow)}", "noonday migrate")
+    else:
+        yield Finding(Level.OK, "migrations", "up to date")
     try:
         ring = keyring_of(settings)
     except BadSettings:

@@ -1,16 +1,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions
-from noonday.drivers.postgres.migrations import migrate, pending
+from noonday.drivers.postgres.connection import Database, PostgresOptions, connect
+from noonday.drivers.postgres.migrations import all_migrations, checksum_of, migrate, missing_indexes, pending
 from noonday.model.errors import StoreFailed, StoreUnavailable
 from noonday.model.ids import PARTITIONS
 from tests.drivers.postgres.own_schema import opened, own_schema
+from tests.support.eventually import eventually
+from tests.support.factories import NOW_MS
 
 MANY = 4
+PATIENCE_SEC = 60.0
 _OBJECTS = """
 SELECT 'table', c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema::regnamespace
 UNION ALL SELECT 'function', p.proname::text FROM pg_proc p WHERE p.pronamespace = current_schema::regnamespace
@@ -106,3 +110,133 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: Data
 async def test_a_database_that_was_not_migrated_says_so(database: Database) -> None:
     with pytest.raises(StoreUnavailable, match="noonday migrate"):
         await database.value("SELECT count(*) FROM jobs")
+
+
+# A schema that is in use
+
+
+FORMER = "0014_lines.sql"
+"""The last migration of the release before."""
+
+
+async def make_former(database: Database, last: str = FORMER) -> None:
+    """As an earlier release left it."""
+    async with database.transaction() as session:
+        await session.execute(f'CREATE SCHEMA "{database.options.schema}"')
+        await session.execute(
+            "CREATE TABLE migrations (name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL)"
+        )
+        for name, text in all_migrations().items():
+            if name <= last:
+                await session.execute(text)
+                await session.execute("INSERT INTO migrations VALUES ($1, $2, now())", name, checksum_of(text))
+        await session.execute(f"SELECT make_partitions({NOW_MS}, 3)")
+
+
+async def described(database: Database) -> list[str]:
+    """Every column, index and function, but for the names that PostgreSQL or we give to indexes of partitions."""
+    rows = await database.fetch("""
+        SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = current_schema::regnamespace AND a.attnum > 0 AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+        UNION ALL
+        SELECT regexp_replace(pg_get_indexdef(i.indexrelid), 'INDEX \\S+ ON (ONLY )?\\S+?\\.', 'INDEX ON ') || i.indisvalid
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = current_schema::regnamespace
+        UNION ALL
+        SELECT p.proname || md5(p.prosrc) FROM pg_proc p WHERE p.pronamespace = current_schema::regnamespace
+        ORDER BY 1""")
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("last", ["0003_callers.sql", FORMER])
+async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: Database, last: str) -> None:
+    await make_former(database, last)
+    expected = [name for name in all_migrations() if name > last]
+    assert await pending(database) == expected
+    indexes = await missing_indexes(database)
+    assert "executions_turns" in indexes
+    assert await migrate(database) == [*expected, *(f"index {name}" for name in indexes)]
+    assert await missing_indexes(database) == []
+    async with own_schema() as other, opened(other) as fresh:
+        await migrate(fresh)
+        await fresh.value("SELECT make_partitions($1, 3)", NOW_MS)
+        assert await described(database) == await described(fresh)
+    assert await migrate(database) == []
+
+
+async def test_many_who_upgrade_at_once_apply_everything_once(options: PostgresOptions) -> None:
+    async with AsyncExitStack() as stack:
+        databases = [await stack.enter_async_context(opened(options)) for _ in range(MANY)]
+        await make_former(databases[0])
+        applied = await asyncio.gather(*(migrate(database) for database in databases))
+        assert sorted(map(len, applied))[:-1] == [0] * (MANY - 1)
+
+
+async def indexes_of_turns(database: Database) -> list[tuple[str, bool]]:
+    rows = await database.fetch("""
+        SELECT c.relname::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE c.relnamespace = current_schema::regnamespace AND c.relname ~ 'turns' ORDER BY 1""")
+    return [tuple(row) for row in rows]
+
+
+async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_next_one(
+    database: Database, options: PostgresOptions
+) -> None:
+    await make_former(database)
+    reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
+    reading = reader.transaction()
+    await reading.start()
+    # Whoever builds an index concurrently waits for whoever may have written to the table.
+    await reader.execute("LOCK TABLE executions_default IN ROW EXCLUSIVE MODE")
+    dying = asyncio.create_task(migrate(database))
+
+    async def left_behind() -> list[str]:
+        return [
+            name
+            for name, is_valid in await indexes_of_turns(database)
+            if not is_valid and name.startswith("executions_d")
+        ]
+
+    await eventually(left_behind, PATIENCE_SEC)
+    dying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dying
+    await reading.rollback()
+    await reader.close()
+    finished = await migrate(database)
+    assert "index executions_turns" in finished
+    assert all(name.startswith("index ") for name in finished)
+    assert all(is_valid for _, is_valid in await indexes_of_turns(database))
+    assert len(await indexes_of_turns(database)) == 5
+
+
+async def test_others_go_on_while_an_upgrade_waits_for_a_lock(database: Database, options: PostgresOptions) -> None:
+    await make_former(database, "0013_endpoints.sql")
+    reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
+    reading = reader.transaction()
+    await reading.start()
+    await reader.fetch("SELECT * FROM timeline")
+    upgrading = asyncio.create_task(migrate(database))
+
+    async def waits() -> bool:
+        return bool(
+            await database.value(
+                "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'timeline'::regclass AND NOT granted)"
+            )
+        )
+
+    await eventually(waits, PATIENCE_SEC)
+    # A writer has its turn as soon as the attempt is given up, long before the reader ends.
+    await eventually(lambda: wrote(database), PATIENCE_SEC)
+    assert not upgrading.done()
+    await reading.rollback()
+    await reader.close()
+    assert FORMER in await upgrading
+
+
+async def wrote(database: Database) -> bool:
+    try:
+        await database.value("UPDATE timeline SET lane = lane WHERE false")
+    except StoreUnavailable:
+        return False
+    return True

@@ -1,60 +1,222 @@
-"""Numbered migrations, applied once each and never edited once landed. Safe to run from many processes at once."""
+"""Numbered migrations, applied once each and never edited once landed, to a database that is in use.
 
+A schema that has nothing yet gets all of them in one transaction. To any other each is applied in a transaction of its own, which
+waits for no lock longer than a moment and is tried again: whoever waits for a table holds up everybody behind it. Indexes are
+not built in these transactions. After them, every index that some migration names and the schema lacks is built CONCURRENTLY. An
+index that was not finished is invalid: it is dropped and built again. So `migrate` may die at any point and be run again.
+
+Rules for new migrations (expand, then contract). Processes of the release before run on while it is applied and after: add, and
+take nothing away that they use; a column has no default that is computed; a function keeps its arguments. What a release does not
+use any more is dropped by the one after it. No migration may depend on an index that it creates itself.
+"""
+
+import asyncio
 import hashlib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 
-from noonday.drivers.postgres.connection import Database, Session
+import asyncpg
+
+from noonday.drivers.postgres.connection import Database, Session, connect, translated
 from noonday.model.errors import StoreUnavailable
 
 _LOCK = 4_771_262_218_590_113
 """Of all who migrate at the same time, one does it and the others find it done."""
+LOCK_SEC = 1.0
+"""How long one attempt waits for a lock."""
+TRIES = 120
+PAUSE_SEC = 0.5
+"""Between two attempts, in which those who were held up go on."""
+_PATIENCE_SEC = 86_400.0
+"""How long an index of a large table may take."""
+_INDEX = re.compile(r"^CREATE (UNIQUE )?INDEX (\w+) ON (\w+)([^;]*);\n?", re.MULTILINE)
+_NO_INDEX = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+);", re.MULTILINE)
 
 
-_PATIENCE_SEC = 3_600.0
+@dataclass(frozen=True)
+class Index:
+    name: str
+    table: str
+    is_unique: bool
+    rest: str
+    """Columns and condition."""
+
+    def statement(self, name: str, place: str, how: str = "") -> str:
+        return f'CREATE {"UNIQUE " if self.is_unique else ""}INDEX {how} "{name}" ON {place}{self.rest}'
 
 
 async def migrate(database: Database) -> list[str]:
-    """Bring the schema up to date in one transaction. Answers the names that were applied."""
-    async with database.transaction() as session:
-        # The others wait here for as long as it takes.
-        await session.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
-        await session.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE_SEC)
-        await session.execute(f'CREATE SCHEMA IF NOT EXISTS "{database.options.schema}"')
-        await session.execute(
-            "CREATE TABLE IF NOT EXISTS migrations "
-            "(name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL)"
-        )
-        known = dict(await session.fetch("SELECT name, checksum FROM migrations"))
-        return [name for name, text in _wanted(known).items() if await _apply(session, name, text)]
+    """Bring the schema up to date while it is in use. Answers what was applied and which indexes were built.
+
+    Raises StoreUnavailable if the locks that are needed cannot be had; what was done until then stays, and the rest is done the
+    next time.
+    """
+    with translated():
+        session = await connect(database.options)
+        try:
+            async with _alone(session):
+                return await _migrate(session, database.options.schema)
+        finally:
+            await session.close()
 
 
 async def pending(database: Database) -> list[str]:
-    """What `migrate` would apply."""
-    if await database.value("SELECT to_regclass('migrations')") is None:
-        return list(_all())
-    return list(_wanted(dict(await database.fetch("SELECT name, checksum FROM migrations"))))
+    """The migrations that `migrate` would apply. Without them this release cannot work."""
+    return list(_wanted(await _known(database)))
 
 
-def _wanted(known: dict[str, str]) -> dict[str, str]:
-    migrations = _all()
-    for name, checksum in known.items():
-        if name not in migrations:
-            raise StoreUnavailable(f"this database was used by a newer Noonday (it has {name}): upgrade Noonday")
-        if _checksum(migrations[name]) != checksum:
-            raise StoreUnavailable(f"migration {name} was changed after it had been applied to this database")
-    return {name: text for name, text in migrations.items() if name not in known}
+async def missing_indexes(database: Database) -> list[str]:
+    """The indexes that `migrate` would build. Without them this release works, and is slow."""
+    if not await _known(database):
+        return []
+    async with database.session() as session:
+        return [index.name for index in wanted_indexes() if not await _is_valid(session, index.name)]
 
 
-async def _apply(session: Session, name: str, text: str) -> bool:
-    await session.execute(text)
-    await session.execute("INSERT INTO migrations VALUES ($1, $2, now())", name, _checksum(text))
-    return True
-
-
-def _all() -> dict[str, str]:
+def all_migrations() -> dict[str, str]:
     paths = sorted((p for p in files(__name__).iterdir() if p.name.endswith(".sql")), key=lambda path: path.name)
     return {path.name: path.read_text("utf-8") for path in paths}
 
 
-def _checksum(text: str) -> str:
+def wanted_indexes() -> list[Index]:
+    """The indexes that all migrations together leave behind."""
+    wanted: dict[str, Index] = {}
+    for text in all_migrations().values():
+        for name in _NO_INDEX.findall(text):
+            wanted.pop(name, None)
+        for unique, name, table, rest in _INDEX.findall(text):
+            wanted[name] = Index(name, table, bool(unique), rest)
+    return list(wanted.values())
+
+
+def checksum_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def _known(database: Database) -> dict[str, str]:
+    if await database.value("SELECT to_regclass('migrations')") is None:
+        return {}
+    return dict(await database.fetch("SELECT name, checksum FROM migrations"))
+
+
+def _wanted(known: dict[str, str]) -> dict[str, str]:
+    migrations = all_migrations()
+    for name, checksum in known.items():
+        if name not in migrations:
+            raise StoreUnavailable(f"this database was used by a newer Noonday (it has {name}): upgrade Noonday")
+        if checksum_of(migrations[name]) != checksum:
+            raise StoreUnavailable(f"migration {name} was changed after it had been applied to this database")
+    return {name: text for name, text in migrations.items() if name not in known}
+
+
+@asynccontextmanager
+async def _alone(session: Session) -> AsyncIterator[None]:
+    """Of several, one goes on. The others ask again and again: one that waited inside a statement would have a snapshot, and the
+    index that is being built waits for old snapshots."""
+    await session.execute("SET statement_timeout = 0")
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_SEC
+    while not await session.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+        if asyncio.get_running_loop().time() > deadline:
+            raise StoreUnavailable("another process has been migrating this database for a day; look for its session")
+        await asyncio.sleep(PAUSE_SEC)
+    try:
+        yield
+    finally:
+        if not session.is_closed():
+            await session.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+
+
+async def _migrate(session: Session, schema: str) -> list[str]:
+    if await session.fetchval("SELECT to_regclass('migrations')") is None or not await session.fetchval(
+        "SELECT EXISTS (SELECT 1 FROM migrations)"
+    ):
+        return await _create(session, schema)
+    done = []
+    for name, text in _wanted(dict(await session.fetch("SELECT name, checksum FROM migrations"))).items():
+        await _patiently(
+            session, name, _INDEX.sub("", text), "INSERT INTO migrations VALUES ($1, $2, now())", checksum_of(text)
+        )
+        done.append(name)
+    return done + [f"index {index.name}" for index in wanted_indexes() if await _build(session, index)]
+
+
+async def _create(session: Session, schema: str) -> list[str]:
+    """Nobody uses a schema that has nothing yet."""
+    migrations = all_migrations()
+    async with session.transaction():
+        await session.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        await session.execute(
+            "CREATE TABLE IF NOT EXISTS migrations "
+            "(name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL)"
+        )
+        for name, text in migrations.items():
+            await session.execute(text)
+            await session.execute("INSERT INTO migrations VALUES ($1, $2, now())", name, checksum_of(text))
+    return list(migrations)
+
+
+async def _patiently(session: Session, name: str, text: str, note: str = "", checksum: str = "") -> None:
+    """In a transaction that gives up its place in the queue for a lock soon, and comes again."""
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(PAUSE_SEC)
+        try:
+            async with session.transaction():
+                # Together, for a migration may consist of nothing but indexes.
+                settings = f"SET LOCAL lock_timeout = {round(LOCK_SEC * 1000)};\n"
+                await session.execute(settings + text, timeout=_PATIENCE_SEC)
+                if note:
+                    await session.execute(note, name, checksum)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            continue
+        return
+    raise StoreUnavailable(
+        f"{name} gave up after {TRIES} attempts to lock a table; end the long transactions in pg_stat_activity, and run "
+        "`noonday migrate` again"
+    )
+
+
+async def _build(session: Session, index: Index) -> bool:
+    """Build an index unless it is there and valid. Answers whether it was built."""
+    if await _is_valid(session, index.name):
+        return False
+    if await session.fetchval("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass($1)", index.table):
+        await _build_of_partitions(session, index)
+    else:
+        await _build_concurrently(session, index.name, index, index.table)
+    return True
+
+
+async def _build_concurrently(session: Session, name: str, index: Index, table: str) -> None:
+    """Blocks nobody, and so waits for as long as it takes."""
+    await session.execute("SET lock_timeout = 0")
+    await session.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"', timeout=_PATIENCE_SEC)
+    await session.execute(index.statement(name, f'"{table}"', "CONCURRENTLY"), timeout=_PATIENCE_SEC)
+
+
+async def _build_of_partitions(session: Session, index: Index) -> None:
+    """An index of a partitioned table cannot be built concurrently: those of its partitions are, and then attached. The parent's
+    becomes valid with the last one. A partition that is made meanwhile has it from the beginning."""
+    if await session.fetchval("SELECT to_regclass($1)", index.name) is None:
+        await _patiently(session, index.name, index.statement(index.name, f'ONLY "{index.table}"'))
+    for (partition,) in await session.fetch(_PARTITIONS_WITHOUT, index.table, index.name):
+        part = f"{partition}_{index.name.removeprefix(index.table + '_')}"[:63]
+        if not await _is_valid(session, part):
+            await _build_concurrently(session, part, index, partition)
+        await _patiently(session, part, f'ALTER INDEX "{index.name}" ATTACH PARTITION "{part}"')
+
+
+async def _is_valid(session: Session, name: str) -> bool:
+    return bool(await session.fetchval("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", name))
+
+
+_PARTITIONS_WITHOUT = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = to_regclass($1) AND NOT EXISTS (
+    SELECT 1 FROM pg_inherits j JOIN pg_index x ON x.indexrelid = j.inhrelid
+    WHERE j.inhparent = to_regclass($2) AND x.indrelid = c.oid)
+ORDER BY c.relname
+"""

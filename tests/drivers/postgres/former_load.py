@@ -1,0 +1,115 @@
+"""Works as the schedulers and recorders of a release do, with whatever release is on the path. Run by test_upgrade.py.
+
+    python former_load.py URL SCHEMA PARTITION
+
+Creates jobs, a few at a time, fires what is due and settles it, until its standard input is closed. Says after each time how many
+have ended.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from noonday.drivers.postgres.connection import PostgresOptions
+from noonday.drivers.postgres.store import Store, open_store
+from noonday.model.errors import StoreUnavailable
+from noonday.model.firing import plan_fire
+from noonday.model.ids import InstanceId, JobId, TenantId, WorkerId, new_job_id, partition_of
+from noonday.model.job import Job, JobSpec, JobState, JobType, Target
+from noonday.model.message import Report
+from noonday.ports.executions import Place
+from noonday.ports.firing import Owner, Shot
+from noonday.ports.jobs import Fire, NewJob
+
+NOW_MS = 1_893_456_000_000
+AT_ONCE = 20
+T = TypeVar("T")
+
+
+async def main(url: str, schema: str, partition: int) -> None:
+    store = await open_store(PostgresOptions(url, schema=schema, sessions=3), 0, own_clock=False)
+    mine = [p for p in range(256) if p % 2 == partition]
+    taken = await store.firing.take_over(InstanceId(f"i-{partition}"), mine)
+    owner = Owner(InstanceId(f"i-{partition}"), {p: each.epoch for p, each in taken.items()})
+    place, made, ended = None, 0, 0
+    stopped = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    while not stopped.done():
+        jobs = [job_in(partition, k % 3 == 0) for k in range(AT_ONCE)]
+        made += AT_ONCE
+        new = [NewJob(job, Fire(NOW_MS, NOW_MS, job.spec.max_runs)) for job in jobs]
+        await patiently(lambda new=new: store.jobs.add(new, upsert=refuse, audit=None, seal=None))
+        while ended < made:
+            dispatches = await patiently(lambda: fire(store, owner, mine))
+            now = Place(partition, "era", (place.offset if place else 0) + 1, 0)
+            reports = [report_of(each) for each in dispatches]
+            await patiently(
+                lambda r=reports, w=place, n=now: store.executions.settle(r, [], was=w, now=n, now_ms=NOW_MS)
+            )
+            place, ended = now, ended + len(reports)
+        print(ended, flush=True)
+    await store.close()
+
+
+def job_in(partition: int, is_recurring: bool) -> Job:
+    name = new_job_id()
+    while partition_of(name) % 2 != partition:
+        name = new_job_id()
+    target = Target("etl", "load")
+    spec = JobSpec(type=JobType.ONE_TIME, target=target)
+    if is_recurring:
+        spec = JobSpec(type=JobType.INTERVAL, every_sec=60, max_runs=1, target=target)
+    return Job(
+        id=name,
+        tenant=TenantId("acme"),
+        revision=1,
+        state=JobState.ACTIVE,
+        spec=spec,
+        anchor_ms=NOW_MS,
+        payload=b"",
+        created_ms=NOW_MS,
+        updated_ms=NOW_MS,
+    )
+
+
+async def fire(store: Store, owner: Owner, mine: list[int]) -> list[Any]:
+    entries = await store.firing.walk(mine, None, NOW_MS, 500)
+    jobs = await store.firing.plans([entry for entry in entries if entry.planned])
+    shots = []
+    for entry in entries:
+        known: Any = jobs.get((JobId(entry.key), entry.number)) if entry.planned else None
+        plan = plan_fire(known.job, entry.nominal_ms, NOW_MS, known.runs_left) if known else None
+        shots.append(Shot(entry, plan, known.runs_left if known else None))
+    fired = await store.firing.fire(owner, shots, NOW_MS)
+    await store.firing.seal(fired.batches)
+    return list(fired.dispatches)
+
+
+def report_of(dispatch: Any) -> Report:
+    return Report(
+        execution_id=dispatch.execution_id,
+        dispatch=dispatch.number,
+        worker_id=WorkerId("w-1"),
+        outcome=1,
+        started_ms=NOW_MS,
+        ended_ms=NOW_MS + 1,
+        pool=dispatch.pool,
+    )
+
+
+def refuse(*_: object) -> Any:
+    raise AssertionError("nothing has a key")
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """As every loop does: what is not to be had now is asked for again."""
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            print("unavailable", error, file=sys.stderr, flush=True)
+            await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
