@@ -12,6 +12,7 @@ from noonday.ports.archive import Ahead, Archive, DeadFilterQuery, JobFilter, Pa
 from noonday.ports.jobs import EVERY_TENANT, AuditEntry, Change, Fire, NewExecution
 from tests.support.crank import Crank
 from tests.support.factories import (
+    DAY,
     HANDLER,
     HOUR,
     MINUTE,
@@ -325,13 +326,24 @@ async def test_a_tenants_settings_are_kept_with_the_time_they_were_set(archive: 
     assert len(await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)) == 2
 
 
-async def test_what_was_set_since_an_instant_is_found(archive: Archive) -> None:
-    settings = TenantSettings(weight=2)
-    await archive.put_tenant(TENANT, settings, audit("tenant.put", NOW_MS))
-    await archive.put_tenant(OTHER, settings, audit("tenant.put", NOW_MS + 5))
-    assert sorted(await archive.tenants_since(0)) == sorted([(TENANT, settings, NOW_MS), (OTHER, settings, NOW_MS + 5)])
-    assert await archive.tenants_since(NOW_MS + 5) == [(OTHER, settings, NOW_MS + 5)]
-    assert await archive.tenants_since(NOW_MS + 6) == []
+async def test_settings_are_found_in_the_order_in_which_they_were_put(archive: Archive) -> None:
+    first, second = TenantSettings(weight=2), TenantSettings(weight=3)
+    await archive.put_tenant(TENANT, first, audit("tenant.put", NOW_MS))
+    await archive.put_tenant(OTHER, first, audit("tenant.put", NOW_MS + 5))
+    rows = await archive.tenants_after(0)
+    assert [(tenant, settings) for tenant, settings, _ in rows] == [(TENANT, first), (OTHER, first)]
+    await archive.put_tenant(TENANT, second, audit("tenant.put", NOW_MS + 6))
+    ((tenant, settings, seq),) = await archive.tenants_after(rows[-1][2])
+    assert (tenant, settings) == (TENANT, second)
+    assert await archive.tenants_after(seq) == []
+
+
+async def test_settings_put_while_the_clock_was_ahead_hide_no_later_ones(archive: Archive) -> None:
+    await archive.put_tenant(TENANT, TenantSettings(weight=2), audit("tenant.put", NOW_MS + DAY))
+    ((_, _, seen),) = await archive.tenants_after(0)
+    await archive.put_tenant(TENANT, TenantSettings(weight=3), audit("tenant.put", NOW_MS))
+    ((_, settings, _),) = await archive.tenants_after(seen)
+    assert settings.weight == 3
 
 
 async def test_what_is_held_is_held_once_since_it_was_first_and_until_it_is_let_go(archive: Archive) -> None:

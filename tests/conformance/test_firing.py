@@ -20,6 +20,7 @@ from noonday.ports.jobs import Change, Fire, NewExecution
 from tests.support.crank import INSTANCE, Crank, moves_of
 from tests.support.drivers import LEAD_MS
 from tests.support.factories import (
+    DAY,
     HANDLER,
     HOUR,
     MINUTE,
@@ -698,6 +699,17 @@ async def test_the_same_report_twice_frees_one_slot(crank: Crank) -> None:
 
 
 # The net under the bus
+
+
+async def test_orphan_stamped_by_a_clock_that_was_ahead_is_put_back(crank: Crank, firing: Firing) -> None:
+    early, late = job(), job()
+    await crank.add(early)
+    lost = await crank.fire_one(at_ms=NOW_MS + DAY)
+    crank.now_ms = NOW_MS
+    await crank.add(late)
+    await crank.fire(at_ms=NOW_MS + MINUTE)
+    (entry,) = await firing.cast_net(NOW_MS - HOUR, 10, NOW_MS)
+    assert (entry.key, entry.number) == (lost.execution_id, 2)
 
 
 async def test_the_net_puts_back_what_the_bus_lost(crank: Crank, firing: Firing) -> None:

@@ -124,6 +124,6 @@ async def test_unknown_fields_of_settings_are_passed_over(crank: Crank) -> None:
     found = await archive.find_tenant(TENANT)
     assert found is not None
     assert found[0] == TenantSettings(weight=3)
-    assert [settings for _, settings, _ in await archive.tenants_since(0)] == [TenantSettings(weight=3)]
+    assert [settings for _, settings, _ in await archive.tenants_after(0)] == [TenantSettings(weight=3)]
     (pool,) = await archive.list_pools(NOW_MS, POOL)
     assert pool.settings == PoolSettings(max_running=2)

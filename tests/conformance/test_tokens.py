@@ -43,6 +43,14 @@ async def test_nobody_saves_more_than_a_burst(tokens: Tokens) -> None:
     assert (await take(tokens, 100, 3_600_000)).count == 5
 
 
+async def test_clock_that_was_ahead_for_a_while_spends_no_more_than_a_burst(tokens: Tokens) -> None:
+    await take(tokens, 5, 86_400_000)
+    granted = await take(tokens, 1, 0)
+    assert granted.count == 0
+    assert granted.more_ms <= NOW_MS + 101
+    assert (await take(tokens, 1, 101)).count == 1
+
+
 async def test_tenants_do_not_take_from_each_other(tokens: Tokens) -> None:
     asks = [Ask(ACME, TEN_A_SECOND, 9), Ask(GLOBEX, Rate(1, burst=1), 9)]
     assert [each.count for each in await tokens.take(asks, NOW_MS)] == [5, 1]

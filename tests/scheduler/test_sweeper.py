@@ -7,9 +7,12 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.model.errors import BusUnavailable
+from noonday.model.fence import ORPHANED_AFTER_MS
+from noonday.model.firing import Entry
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.message import Dispatch
 from noonday.ports.bus import Oversized
+from noonday.ports.firing import Batch
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.sweeper import BATCHES, Sweeper
@@ -121,3 +124,53 @@ async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: Store) -> N
     with pytest.raises(BusUnavailable):
         await sweeper.run_once(NOW_MS + HOUR)
     assert requeued
+
+
+class Casting:
+    """A store that has nothing but ticks, and notes when orphans are looked for."""
+
+    def __init__(self) -> None:
+        self.tick_ms = NOW_MS
+        self.casts: list[int] = []
+
+    async def walk(self, *of: object) -> list[Entry]:
+        return []
+
+    async def unsealed(self, *of: object) -> list[Batch]:
+        return []
+
+    async def oldest_tick_ms(self) -> int:
+        return self.tick_ms
+
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+        self.casts.append(self.tick_ms)
+        return []
+
+
+async def test_orphan_recovery_goes_on_minutes_after_the_clock_was_a_day_ahead(store: Store) -> None:
+    casting = Casting()
+    sweeper = Sweeper(
+        firing=casting,  # type: ignore[arg-type]
+        executions=casting,  # type: ignore[arg-type]
+        index=MemoryHotIndex(0),
+        publisher=Publisher(MemoryBus(ManualClock()), store.endpoints, Tracing(None), ManualClock()),
+        ownership=Everything(),  # type: ignore[arg-type]
+        has_in_hand=lambda entry: False,
+        grace_ms=1,
+    )
+
+    async def tick_for(seconds: int) -> None:
+        for _ in range(0, seconds, 5):
+            casting.tick_ms += 5_000
+            await sweeper.run_once(casting.tick_ms)
+
+    await tick_for(600)
+    assert casting.casts
+    casting.tick_ms += 24 * HOUR
+    await tick_for(600)
+    casting.tick_ms -= 24 * HOUR
+    casting.casts.clear()
+    await tick_for(ORPHANED_AFTER_MS // 1000 - 30)
+    assert casting.casts == [], "the workers have had no time to report"
+    await tick_for(90)
+    assert casting.casts

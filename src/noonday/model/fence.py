@@ -7,6 +7,12 @@ that one, so that no memory ends while a dispatch that it protects can still sta
 START_WITHIN_MS = 300_000
 """A worker starts no dispatch that was fired longer ago."""
 
+
+def is_out_of_time(fired_ms: int, now_ms: int) -> bool:
+    """Whether a dispatch must not start any more. One that is stamped far ahead was fired before the clock was set back."""
+    return abs(now_ms - fired_ms) > START_WITHIN_MS
+
+
 CLAIM_MS = 30_000
 """How long a claim lasts that is neither renewed nor acked. Then another worker may take over."""
 

@@ -31,7 +31,8 @@ class Granted:
 def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[Granted, float]:
     """Take up to `count`, or give back if it is negative. Answers what was granted, and until when that spends the rate."""
     interval = rate.interval_ms
-    spent = max(spent_until_ms, float(now_ms))
+    # More than a burst ahead of now is a clock that was set back, or a rate that was raised.
+    spent = min(max(spent_until_ms, float(now_ms)), now_ms + rate.burst * interval)
     most = max(0, floor(rate.burst - (spent - now_ms) / interval + _NEARLY))
     granted = min(count, most)
     spent = max(float(now_ms), spent + granted * interval)

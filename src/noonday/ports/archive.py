@@ -276,8 +276,11 @@ class Archive(ABC):
         """Whether it was held or not."""
 
     @abstractmethod
-    async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
-        """Settings that were put at this instant or later, and when."""
+    async def tenants_after(self, seq: int) -> list[tuple[TenantId, TenantSettings, int]]:
+        """Settings that were put after the one with this sequence number, with theirs, in their order. From 0 on: all.
+
+        Numbers grow in the order of commits: whoever has seen one has seen all that are lower.
+        """
 
     @abstractmethod
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:

@@ -132,8 +132,9 @@ class Firing(ABC):
 
     @abstractmethod
     async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
-        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time. With the next dispatch
-        number; CANCELLED if that was wished. Answers the new rows of the timeline."""
+        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time, or stamped so far ahead of now
+        that the clock was set back since. With the next dispatch number; CANCELLED if that was wished. Answers the new rows of
+        the timeline."""
 
     @abstractmethod
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:

@@ -22,8 +22,6 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.tokens import Ask, Tokens
 from noonday.scheduler.in_flight import InFlight
 
-OVERLAP_MS = 60_000
-"""Settings are read again from so long before the newest that was seen: what was written later may say an earlier time."""
 TRY_AGAIN_MS = 500
 LOOK_AGAIN_MS = 20
 """How soon it is looked whether a cap that was reached has room again."""
@@ -49,8 +47,8 @@ class Allowances:
         self._limited: set[Within] = set()
         """Who may take no more than a claim has room for: by rate or by cap, everywhere or in a pool."""
         self._capped_pools: frozenset[str] = frozenset()
-        self._seen_ms: int | None = None
-        """The newest that was seen; None before the first look."""
+        self._seen: int | None = None
+        """Sequence number of the newest settings that were seen; None before the first look."""
         self._full: dict[str, int] = {}
         """Pools that have reached their cap, and when to look again."""
         self.blocked: dict[Within, int] = {}
@@ -60,10 +58,11 @@ class Allowances:
         """Learn what was set since the last time, and what is held. There is never more to do at once."""
         self._pauses = frozenset((pause.kind, pause.name) for pause in await self._archive.pauses())
         self._capped_pools = frozenset(await self._archive.capped_pools())
-        rows = await self._archive.tenants_since((self._seen_ms or 0) - OVERLAP_MS)
-        for tenant, settings, _ in rows:
+        seen = self._seen or 0
+        for tenant, settings, seq in await self._archive.tenants_after(seen):
             self._set(tenant, settings)
-        self._seen_ms = max([self._seen_ms or 0, *(updated_ms for _, _, updated_ms in rows)])
+            seen = seq
+        self._seen = seen
         return 0
 
     def _set(self, tenant: TenantId, settings: TenantSettings) -> None:
@@ -107,7 +106,7 @@ class Allowances:
 
     async def for_claim(self, credit: Mapping[str, int], limit: int) -> tuple[Mapping[str, int], Shares]:
         """What pools may be given and what tenants may take, in a claim of at most so many."""
-        if self._seen_ms is None:
+        if self._seen is None:
             await self.run_once(self._clock.now_ms())
         now_ms, self._full = self._clock.now_ms(), {}
         credit = self.credit(credit)

@@ -79,6 +79,9 @@ class Hydrator:
         self._walks = [walk for walk in self._walks if walk.eras]
 
     async def _step(self, walk: _Walk, until_ms: int) -> int:
+        if walk.mark is not None and walk.mark[0] > until_ms:
+            # The clock was set back. What lies before the mark was seen; what was stored since then within reach was hinted.
+            walk.mark = (until_ms, "\uffff")
         entries = await self._firing.walk(walk.eras.keys(), walk.mark, until_ms, PAGE)
         await self._place(entries)
         walk.at_the_end = len(entries) < PAGE

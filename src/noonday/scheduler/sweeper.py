@@ -107,7 +107,9 @@ class Sweeper:
     def _is_steady(self, tick_ms: int) -> bool:
         """Whether the ticks have gone on without a jump for as long as the net waits. Right after one, what was fired a
         moment ago looks old, and its worker has had no time to say that it runs."""
-        if self._tick_ms is not None and tick_ms - self._tick_ms > JUMP_MS:
+        if self._tick_ms is not None and abs(tick_ms - self._tick_ms) > JUMP_MS:
             self._steady_since_ms = tick_ms
+            # The clock was set back: a mark that is ahead of it would stop the net until the clock has come there again.
+            self._cast_ms = min(self._cast_ms, tick_ms)
         self._tick_ms = tick_ms
         return tick_ms - self._steady_since_ms >= ORPHANED_AFTER_MS

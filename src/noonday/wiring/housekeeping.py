@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _DAY_MS = 86_400_000
 _STEP = 500
-_OVERLAP_MS = 60_000
-"""Settings may become visible so much later than they say, and clocks of those who put them differ."""
 
 
 class Housekeeper:
@@ -37,7 +35,7 @@ class Housekeeper:
         self._retention = _in_ms(retention, limits)
         self._alerts_ms = int(retention.alerts_days * _DAY_MS)
         self._own_retention: dict[TenantId, int] = {}
-        self._seen_ms = 0
+        self._seen = 0
         self._metrics = metrics
         self._zones = tzdata_version()
         self._offset = self._wall_minus_monotonic()
@@ -53,8 +51,8 @@ class Housekeeper:
 
     async def _follow_tenants(self) -> None:
         """Which tenants keep what ended for a time of their own."""
-        for tenant, settings, updated_ms in await self._drivers.archive.tenants_since(self._seen_ms - _OVERLAP_MS):
-            self._seen_ms = max(self._seen_ms, updated_ms)
+        for tenant, settings, seq in await self._drivers.archive.tenants_after(self._seen):
+            self._seen = seq
             self._own_retention.pop(tenant, None)
             if settings.retention_days is not None:
                 self._own_retention[tenant] = settings.retention_days * _DAY_MS

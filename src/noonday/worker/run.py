@@ -12,7 +12,7 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
-from noonday.model.fence import START_WITHIN_MS
+from noonday.model.fence import is_out_of_time
 from noonday.model.ids import WorkerId
 from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
@@ -218,7 +218,7 @@ class Run:
         return made
 
     def is_too_old(self, now_ms: int) -> bool:
-        return now_ms - self.dispatch.fired_ms > START_WITHIN_MS
+        return is_out_of_time(self.dispatch.fired_ms, now_ms)
 
     def turn_away(self, reason: str) -> None:
         """It was asked not to start."""

@@ -226,9 +226,9 @@ class SqliteArchive(Archive):
 
         await self._database.write(work)
 
-    async def tenants_since(self, since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_since, since_ms))
-        return [(TenantId(id_), read_stored(text, TenantSettings), at_ms) for id_, text, at_ms in rows]
+    async def tenants_after(self, seq: int) -> list[tuple[TenantId, TenantSettings, int]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.tenants_after, seq))
+        return [(TenantId(id_), read_stored(text, TenantSettings), number) for id_, text, number in rows]
 
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
         rows = await self._database.query(lambda conn: rows_of(conn, SQL.usage, tenant, from_day, to_day))

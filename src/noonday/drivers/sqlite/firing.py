@@ -27,6 +27,7 @@ from noonday.ledger.replanning import may_have_fired, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain, turns_to_fire
 from noonday.model.execution import Outcome, State
+from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.job import Job
@@ -102,7 +103,7 @@ class SqliteFiring(Firing):
 
     async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
         def work(conn: sqlite3.Connection) -> list[Entry]:
-            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit)
+            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit, now_ms + ORPHANED_AFTER_MS)
             return list(settle(conn, found(adrift, Outcome.FORGOTTEN), now_ms).entries)
 
         return await self._database.write(work)

@@ -311,9 +311,9 @@ INSERT INTO pauses (kind, name, since_ms, subject) VALUES ($1, $2, $3, $4) ON CO
 -- No longer hold it.
 DELETE FROM pauses WHERE kind = $1 AND name = $2;
 
--- name: tenants_since
--- Settings that were put since an instant.
-SELECT id, settings, updated_ms FROM tenants WHERE updated_ms >= $1;
+-- name: tenants_after
+-- Settings that were put after a number, in their order.
+SELECT id, settings, seq FROM tenants WHERE seq > $1 ORDER BY seq;
 
 -- name: usage
 -- What a tenant used, day by day.

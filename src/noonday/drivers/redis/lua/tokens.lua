@@ -6,7 +6,8 @@
 
 local now, interval = tonumber(ARGV[1]), tonumber(ARGV[2])
 local burst, count = tonumber(ARGV[3]), tonumber(ARGV[4])
-local spent = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now)
+-- More than a burst ahead of now is a clock that was set back, or a rate that was raised.
+local spent = math.min(math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now), now + burst * interval)
 local most = math.max(0, math.floor(burst - (spent - now) / interval + 1e-6))
 local granted = math.min(count, most)
 spent = math.max(now, spent + granted * interval)

@@ -272,9 +272,9 @@ INSERT INTO pauses (kind, name, since_ms, subject) VALUES (?1, ?2, ?3, ?4) ON CO
 -- No longer hold it.
 DELETE FROM pauses WHERE kind = ?1 AND name = ?2;
 
--- name: tenants_since
--- Settings that were put since an instant.
-SELECT json_group_array(json_array(id, settings, updated_ms)) FROM tenants WHERE updated_ms >= ?1;
+-- name: tenants_after
+-- Settings that were put after a number, in their order.
+SELECT json_group_array(json_array(id, settings, seq)) FROM (SELECT * FROM tenants WHERE seq > ?1 ORDER BY seq);
 
 -- name: usage
 -- What a tenant used, day by day.
@@ -282,9 +282,10 @@ SELECT json_group_array(json_array(day, runs, succeeded, failed, run_ms, payload
 FROM (SELECT * FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day);
 
 -- name: put_tenant
--- A tenant's settings.
-INSERT INTO tenants (id, settings, updated_ms) VALUES (?1, ?2, ?3)
-ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
+-- A tenant's settings, with the next number.
+-- Differs: there is one writer, so no counter has to be locked.
+INSERT INTO tenants (id, settings, updated_ms, seq) VALUES (?1, ?2, ?3, (SELECT coalesce(max(seq), 0) + 1 FROM tenants))
+ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms, seq = excluded.seq;
 
 -- name: count_in
 -- What is handed out at present and counts against a new cap.

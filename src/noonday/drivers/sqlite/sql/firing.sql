@@ -115,12 +115,12 @@ SELECT members FROM batches WHERE id = ?1;
 SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: adrift
--- Handed out long ago, and no worker ever said a word about it.
+-- Handed out long ago, or stamped further ahead than a clock that was never set can be; and no worker ever said a word about it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions
-      WHERE state < 2 AND state = 0 AND worker_id IS NULL AND fired_ms < ?1
+      WHERE state < 2 AND state = 0 AND worker_id IS NULL AND (fired_ms < ?1 OR fired_ms > ?3)
       LIMIT ?2);
 
 -- name: count_due
