@@ -5,7 +5,7 @@ import pytest
 
 from noonday.intake import edits
 from noonday.model.errors import StaleEpoch
-from noonday.model.execution import Failure, Outcome, State, is_path
+from noonday.model.execution import KEPT_DISPATCHES, Failure, Outcome, State, is_path
 from noonday.model.firing import Kind
 from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
@@ -313,6 +313,54 @@ async def test_what_comes_back_without_a_failure_costs_no_attempt(
     assert entry.due_ms >= back.ended_ms
     again = await crank.fire_one(at_ms=entry.due_ms)
     assert (again.number, again.attempt) == (2, 1)
+
+
+async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.SNOOZED) -> Dispatch:
+    """A dispatch of an execution that came back so many times, each a second after it was handed out."""
+    dispatch = await fired(crank)
+    for _ in range(times):
+        back = report(dispatch, outcome, ended_ms=crank.now_ms + SECOND, snooze_ms=SECOND)
+        (entry,) = (await crank.settle(back)).entries
+        dispatch = await crank.fire_one(at_ms=entry.due_ms)
+    return dispatch
+
+
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.FAILED])
+async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
+    crank: Crank, outcome: Outcome, reported: bool
+) -> None:
+    """The first ones are kept, and its end; together they are a legal path, whether or not its start was reported."""
+    dispatch = await come_back_often(crank, KEPT_DISPATCHES + 20)
+    found = await crank.look(dispatch)
+    assert found.dispatch == KEPT_DISPATCHES + 21
+    assert moves_of(found) == [State.PENDING, *[State.RUNNING, State.PENDING] * KEPT_DISPATCHES]
+    if reported:
+        await crank.settle(report(dispatch, Outcome.STARTED, ended_ms=crank.now_ms))
+        assert (await crank.look(dispatch)).state is State.RUNNING
+    error = failure(retryable=False) if outcome is Outcome.FAILED else None
+    await crank.settle(report(dispatch, outcome, ended_ms=crank.now_ms + SECOND, failure=error))
+    ended = await crank.look(dispatch)
+    ends = {
+        Outcome.SUCCEEDED: [State.SUCCEEDED],
+        Outcome.CANCELLED: [State.CANCELLED],
+        Outcome.FAILED: [State.FAILED, State.DEAD],
+    }
+    assert moves_of(ended)[2 * KEPT_DISPATCHES + 1 :] == [State.RUNNING, *ends[outcome]]
+    assert is_path(moves_of(ended))
+    assert (await crank.settle(report(dispatch, outcome, failure=error))).by_state == {}
+
+
+async def test_one_that_no_worker_has_a_handler_for_waits_longer_each_time(crank: Crank) -> None:
+    dispatch = await fired(crank)
+    waits = []
+    for _ in range(9):
+        back = report(dispatch, Outcome.HANDED_BACK, ended_ms=crank.now_ms)
+        (entry,) = (await crank.settle(back)).entries
+        waits.append((entry.due_ms - crank.now_ms) // SECOND)
+        dispatch = await crank.fire_one(at_ms=entry.due_ms)
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert dispatch.attempt == 1
 
 
 async def test_an_interruption_before_the_start_is_no_run(crank: Crank) -> None:

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from noonday.model.execution import (
     ASKED_BACK_REASONS,
     FINAL,
+    HAND_BACK_LONGEST_MS,
     HAND_BACK_WAIT_MS,
     MOVES,
     OPEN,
     Outcome,
     State,
     Verdict,
+    hand_back_wait_ms,
     is_cancel,
     is_path,
     judge,
@@ -180,6 +182,12 @@ def test_what_comes_back_uses_up_no_attempt(outcome: Outcome) -> None:
     waits = {Outcome.SNOOZED: 77, Outcome.HANDED_BACK: HAND_BACK_WAIT_MS}
     assert verdict is not None
     assert (verdict.rest, verdict.attempt, verdict.wait_ms) == (State.PENDING, 0, waits.get(outcome, 0))
+
+
+def test_unknown_handler_is_asked_for_less_and_less_often() -> None:
+    waits = [hand_back_wait_ms(returned) for returned in range(100)]
+    assert waits[:7] == [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000]
+    assert set(waits[6:]) == {HAND_BACK_LONGEST_MS}
 
 
 @pytest.mark.parametrize("outcome", RETURNS)

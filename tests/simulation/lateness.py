@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property
 
-from noonday.model.execution import Cause, State
+from noonday.model.execution import Cause, State, hand_back_wait_ms
 from noonday.model.ids import stable_fraction
 from noonday.model.job import JobSpec, Overlap
 from noonday.model.retry import Backoff, RetryPolicy
@@ -129,7 +129,9 @@ class Scene:
         reason = str(returned.reason or "")
         if reason.startswith("SNOOZED"):
             return 1_500 if before is State.RUNNING else None
-        return 5_000 if reason.startswith("HANDED_BACK") else 0
+        if not reason.startswith("HANDED_BACK"):
+            return 0
+        return hand_back_wait_ms(sum(move.state is State.PENDING for move in execution.moves[1:at]))
 
     def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
         return self.policy

@@ -148,7 +148,7 @@ def _local(job: Job, fire: Fire | None) -> str | None:
 
 def _transitions(row: Execution) -> tuple[TransitionView, ...]:
     """The moves with attempt and dispatch, which follow from them: every return to PENDING is the next dispatch, and
-    after a failure the next attempt."""
+    after a failure the next attempt. Of an execution that came back very often only the first and the last are kept."""
     attempt = dispatch = 1
     last: State | None = None
     views = []
@@ -169,7 +169,19 @@ def _transitions(row: Execution) -> tuple[TransitionView, ...]:
             )
         )
         last = state
-    return tuple(views)
+    return tuple(views) if row.dispatch <= dispatch else _with_gap(row, views, dispatch)
+
+
+def _with_gap(row: Execution, views: Sequence[TransitionView], kept: int) -> tuple[TransitionView, ...]:
+    """Say how many dispatches are missing, where they are; what comes after that is of the present dispatch."""
+    at = max(at for at, view in enumerate(views) if view.state == State.PENDING.name)
+    missing = row.dispatch - kept
+    reason = "; ".join(filter(None, (views[at].reason, f"{missing} dispatches after this one are not kept")))
+    return (
+        *views[:at],
+        msgspec.structs.replace(views[at], reason=reason),
+        *(msgspec.structs.replace(view, dispatch=row.dispatch, attempt=row.attempt) for view in views[at + 1 :]),
+    )
 
 
 def _text(reason: Any) -> str | None:

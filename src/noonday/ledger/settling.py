@@ -12,6 +12,7 @@ from noonday.model.execution import (
     ASKED_BACK_REASONS,
     FINAL,
     GONE,
+    KEPT_DISPATCHES,
     WATCH_OVERLAP,
     Cause,
     Outcome,
@@ -121,11 +122,14 @@ def found(rows: Iterable[Execution], outcome: Outcome) -> Settlement:
 
 
 def successes_first(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
-    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new."""
+    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new.
+
+    The end of an execution that came back very often is not plain: its start may not be among its transitions.
+    """
     ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
     plain, others = [], []
     for report in reports:
-        if report.outcome == Outcome.SUCCEEDED:
+        if report.outcome == Outcome.SUCCEEDED and report.dispatch <= KEPT_DISPATCHES:
             plain.append(report)
         elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
             others.append(report)
@@ -149,6 +153,7 @@ def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: 
         retryable=report is None or report.failure is None or report.failure.retryable,
         cancel_requested=is_cancel(execution.cancel),
         snooze_ms=report.snooze_ms if report else 0,
+        returned=execution.dispatch - execution.attempt,
     )
     if verdict is None:
         return False
@@ -228,8 +233,13 @@ def _failure_text(was: Execution, report: Report | None, outcome: Outcome) -> st
 
 
 def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms: int, was: Execution) -> str:
-    """What is appended to the moves of an execution."""
+    """What is appended to the moves of an execution: of one that came back very often, only its end."""
     text = ""
+    if was.dispatch > KEPT_DISPATCHES:
+        if verdict.rest not in FINAL:
+            return ""
+        if was.state is State.RUNNING:
+            text = "," + move(State.RUNNING, was.started_ms or at_ms, was.worker_id)
     for state in verdict.moves:
         if state is State.RUNNING:
             text += "," + move(state, _start_of(report) if report else at_ms, report.worker_id if report else None)
@@ -244,7 +254,8 @@ def _start_of(report: Report) -> int:
 
 def _reason(state: State, report: Report | None, outcome: Outcome, was: Execution) -> object:
     if state in (State.FAILED, State.TIMED_OUT) and report and report.failure:
-        return report.failure
+        # The traceback of the last failure is in the execution itself.
+        return msgspec.structs.replace(report.failure, traceback=None)
     if state is State.FAILED_WORKER_LOST:
         return f"worker {was.worker_id} is lost"
     if state is State.CANCELLED:
@@ -262,5 +273,6 @@ def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
             ledger.return_run(job)
         return
     now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
-    ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel))
+    kept = was.dispatch <= KEPT_DISPATCHES
+    ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel) if kept else "")
     ledger.wait_unless_paused(now, max(was.due_ms, ledger.now_ms))

@@ -7,7 +7,11 @@ import msgspec
 
 from noonday.model.retry import RetryPolicy, wait_ms
 
-HAND_BACK_WAIT_MS = 5_000
+HAND_BACK_WAIT_MS, HAND_BACK_LONGEST_MS = 5_000, 300_000
+"""How long what no worker has a handler for waits: at first, and at most."""
+KEPT_DISPATCHES = 50
+"""The transitions of so many dispatches of an execution are kept, and those of its end: one that snoozes every second has
+86,400 a day."""
 WATCH_OVERLAP = 1
 WATCH_KEY = 2
 EDITED, PAUSED, JOB_CANCELLED = "EDITED", "PAUSED", "JOB_CANCELLED"
@@ -114,8 +118,12 @@ _RETURNED = {
     Outcome.INTERRUPTED: 0,
     Outcome.ASKED_BACK: 0,
     Outcome.FORGOTTEN: 0,
-    Outcome.HANDED_BACK: HAND_BACK_WAIT_MS,
 }
+
+
+def hand_back_wait_ms(returned: int) -> int:
+    """How long an execution waits that came back without an attempt so many times before: twice as long each time."""
+    return min(HAND_BACK_LONGEST_MS, HAND_BACK_WAIT_MS << min(returned, 10))
 
 
 def judge(
@@ -129,11 +137,12 @@ def judge(
     retryable: bool = True,
     cancel_requested: bool = False,
     snooze_ms: int = 0,
+    returned: int = 0,
 ) -> Verdict | None:
     """The verdict on an outcome reported for an execution that is `state` now. None: the move is not a legal one.
 
     A failure or return of what was asked to be cancelled is CANCELLED: it never gets another attempt. Whoever snoozes comes back
-    in `snooze_ms`; whoever failed not before.
+    in `snooze_ms`; whoever failed not before. `returned`: how often it has come back without an attempt.
     """
     if state not in OPEN:
         return None
@@ -159,7 +168,10 @@ def judge(
         return Verdict((*failed, State.PENDING), wait, attempt=1)
     if cancel_requested and outcome is not Outcome.ASKED_BACK:
         return Verdict((*begun, State.CANCELLED))
-    wait = snooze_ms if outcome is Outcome.SNOOZED else _RETURNED[outcome]
+    if outcome is Outcome.HANDED_BACK:
+        wait = hand_back_wait_ms(returned)
+    else:
+        wait = snooze_ms if outcome is Outcome.SNOOZED else _RETURNED[outcome]
     return Verdict((*begun, State.PENDING), wait)
 
 

@@ -1,0 +1,33 @@
+"""What an execution shows of its transitions."""
+
+from noonday.intake.views import _transitions
+from noonday.ledger.ledger import move
+from noonday.model.execution import KEPT_DISPATCHES, State
+from tests.support.factories import NOW_MS, execution
+
+
+def moves(*states: State) -> str:
+    return ",".join(move(state, NOW_MS, None, "SNOOZED" if state is State.PENDING else None) for state in states)
+
+
+def test_each_return_is_the_next_dispatch() -> None:
+    row = execution(moves=moves(State.PENDING, State.RUNNING, State.PENDING, State.RUNNING), dispatch=2)
+    assert [(view.state, view.dispatch) for view in _transitions(row)] == [
+        ("PENDING", 1),
+        ("RUNNING", 1),
+        ("PENDING", 2),
+        ("RUNNING", 2),
+    ]
+
+
+def test_gap_says_how_many_dispatches_are_missing() -> None:
+    kept = (State.PENDING, *(State.RUNNING, State.PENDING) * KEPT_DISPATCHES)
+    waits = _transitions(execution(moves=moves(*kept), dispatch=1_051))
+    assert waits[-1].reason == "SNOOZED; 1000 dispatches after this one are not kept"
+    ended = _transitions(execution(moves=moves(*kept, State.RUNNING, State.SUCCEEDED), dispatch=1_051, attempt=3))
+    assert [(view.state, view.dispatch, view.attempt) for view in ended[-3:]] == [
+        ("PENDING", 51, 1),
+        ("RUNNING", 1_051, 3),
+        ("SUCCEEDED", 1_051, 3),
+    ]
+    assert [view for view in waits if view.reason and "not kept" in view.reason] == [waits[-1]]
