@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, cast
@@ -78,6 +78,7 @@ class ClusterSimulation(Simulation):
         self.redis = Redis(self.world, lost_hints=self.history.spans)
         self.registrar = Registrar(self.world)
         self.processes: dict[str, Process] = {}
+        self.roles: Mapping[str, int] = ROLES
         self.kept_down: set[str] = set()
         """Names of processes that are not started again for now."""
         self.restart_sec: float | None = None
@@ -90,7 +91,7 @@ class ClusterSimulation(Simulation):
     # -- processes -----------------------------------------------------------------------------------------------------
 
     async def boot(self) -> None:
-        for role, count in ROLES.items():
+        for role, count in self.roles.items():
             for number in range(count):
                 await self.start(f"{role}-{number}")
 

@@ -11,9 +11,9 @@ from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
 
-_COPIED = ("jobs", "timeline", "executions", "decisions", "slots", "usage", "unreported")
+COPIED = ("jobs", "timeline", "executions", "decisions", "slots", "usage", "unreported")
 _OPEN = "SELECT id FROM executions WHERE state < 2 UNION SELECT key FROM timeline WHERE kind = 1"
-_UNFINISHED = {
+UNFINISHED = {
     "jobs": f"watch & 2 > 0 OR id IN (SELECT job_id FROM executions WHERE id IN ({_OPEN}))",
     "timeline": "true",
     "executions": f"id IN ({_OPEN})",
@@ -48,21 +48,19 @@ class StoreView:
 
     async def copy(self) -> sqlite3.Connection:
         """Everything that the checker looks at, in the tables that it knows."""
-        return await self._copy(dict.fromkeys(_COPIED, "true"))
+        return await self._copy(dict.fromkeys(COPIED, "true"))
 
     async def copy_unfinished(self) -> sqlite3.Connection:
         """What is open or will be due, as of one commit."""
-        return await self._copy(_UNFINISHED)
+        return await self._copy(UNFINISHED)
 
     async def _copy(self, chosen: Mapping[str, str]) -> sqlite3.Connection:
-        copied = connect(MEMORY, FileOptions("OFF"))
-        prepare(copied)
-        copied.execute("CREATE TABLE unreported (execution_id TEXT PRIMARY KEY)")
+        copied = new_copy()
         session = await self._open_session()
         async with session.transaction(isolation="repeatable_read", readonly=True):
             for table, which in chosen.items():
                 names = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]
-                words = f"SELECT {', '.join(_plain(name) for name in names)} FROM {table} WHERE {which}"
+                words = f"SELECT {', '.join(plain(name) for name in names)} FROM {table} WHERE {which}"
                 rows = await session.fetch(words, timeout=60)
                 places = ", ".join("?" * len(names))
                 copied.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", map(tuple, rows))
@@ -75,5 +73,13 @@ class StoreView:
         return self._session
 
 
-def _plain(name: str) -> str:
+def new_copy() -> sqlite3.Connection:
+    """Empty tables for what the checker reads."""
+    copied = connect(MEMORY, FileOptions("OFF"))
+    prepare(copied)
+    copied.execute("CREATE TABLE unreported (execution_id TEXT PRIMARY KEY)")
+    return copied
+
+
+def plain(name: str) -> str:
     return f"{name}::text" if name in ("id", "key", "job_id", "retry_of", "execution_id") else name

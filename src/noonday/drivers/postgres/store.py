@@ -29,7 +29,10 @@ class Store:
 
 async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool = True) -> Store:
     """Of a database that has been migrated. With `own_clock` it is the server's clock that says what is due."""
-    database = await Database.open(options)
+    return store_of(await Database.open(options), lead_ms, own_clock=own_clock)
+
+
+def store_of(database: Database, lead_ms: int, *, own_clock: bool = True) -> Store:
     return Store(
         database,
         PostgresJobs(database),

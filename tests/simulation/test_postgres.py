@@ -1,0 +1,47 @@
+"""Lives of a cluster on a real PostgreSQL: the real driver under kills, freezes, cuts, terminated backends and passing errors."""
+
+import asyncio
+import os
+
+import pytest
+
+from tests.simulation.kernel import FaultPlan
+from tests.simulation.postgres import PostgresSimulation
+
+SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
+CHUNK = 5
+
+
+def live(seed: int) -> list[str]:
+    """One short run: some seconds of requests under faults, then quiet."""
+    kill = (0.0, 0.0001, 0.0004)[seed % 3]
+    freeze = 0.0001 if seed % 4 == 0 else 0.0
+    faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)
+    errors = 0.01 if seed % 5 in (1, 2) else 0.0
+    with PostgresSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], errors=errors) as simulation:
+        random = simulation.random
+
+        async def director() -> None:
+            jobs, faults = [], []
+            if seed % 5 == 3:
+                await simulation.cap(3)
+            for _ in range(6):
+                job = await simulation.create(simulation.any_spec())
+                if job is not None:
+                    jobs.append(job)
+                await asyncio.sleep(random.random())
+                if jobs and random.random() < 0.7:
+                    await simulation.meddle(jobs)
+                if random.random() < 0.25:
+                    faults.append(asyncio.create_task(simulation.fault()))
+            await asyncio.gather(*faults)
+            await simulation.resume_all(jobs)
+
+        return simulation.run(director)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_promise_is_broken_in_any_run_on_postgres(first: int) -> None:
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
+    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
