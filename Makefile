@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 MINUTES ?= 10
 SEED ?=
+RUNS ?= 300
 
 .DEFAULT_GOAL := help
 .PHONY: help run servers cluster test chaos check format bench lock clean
@@ -33,7 +34,8 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 	@$(BIN)/python -m compileall -qq src
 	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
-chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n)
+chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n RUNS=300)
+	@if [ $(RUNS) -gt 0 ]; then eval "$$(scripts/servers env)" && NOONDAY_POSTGRES_SEEDS=$(RUNS) $(BIN)/pytest -q -n 2 tests/simulation/test_postgres.py; fi
 	$(BIN)/python -m tests.scenarios.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(READY) ## Format, lint, types, imports and the fast tests, which need no servers (about a minute)

@@ -268,6 +268,8 @@ def any_task(random: Random, url: str) -> dict[str, Any]:
         "payload": {"webhook_url": url, "body": body},
         "retry": {"max_attempts": 6, "backoff": "FIXED", "initial_delay_ms": 300},
     }
+    if random.random() < 0.15:
+        task["ordering_key"] = f"line-{random.randrange(3)}"
     if random.random() < 0.7:
         at = now + timedelta(seconds=random.choice([0, 0.05, 0.5, 2, 5]))
         return {"type": "ONE_TIME", "scheduled_at": at.isoformat(), **task}

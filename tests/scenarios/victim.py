@@ -23,7 +23,7 @@ _log = os.open(os.environ["VICTIM_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT,
 
 
 @app.handler("act", pool="p")
-async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Does what its payload says, on the handlers' loop."""
     _begin(ctx, payload)
     try:
@@ -36,13 +36,24 @@ async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
 
 
 @app.handler("plod", pool="p")
-def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Does what its payload says, in a thread."""
     _begin(ctx, payload)
     try:
         until = time.monotonic() + payload.get("sec", 0)
         while time.monotonic() < until and not ctx.cancelled:
             time.sleep(0.02)
+        return _conclude(ctx, payload)
+    finally:
+        _end(ctx)
+
+
+@app.handler("haul", pool="p", process=True)
+def haul(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Does what its payload says, in a process of its own."""
+    _begin(ctx, payload)
+    try:
+        time.sleep(payload.get("sec", 0))
         return _conclude(ctx, payload)
     finally:
         _end(ctx)
@@ -117,20 +128,21 @@ def _waits(payload: dict[str, Any]) -> bool:
     return not Path(payload["until"]).exists()
 
 
-def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, int]:
+def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
     if ctx.attempt <= payload.get("failures", 0):
         raise ValueError("told to\x00fail \ud800")
     if payload.get("final"):
         raise DoNotRetry("told to")
     if ctx._dispatch.number <= payload.get("snoozes", 0):
         raise Snooze(0.3)
-    return {"attempt": ctx.attempt}
+    return {"attempt": ctx.attempt, "ballast": "y" * payload.get("result_bytes", 0)}
 
 
 def _begin(ctx: Context, payload: dict[str, Any]) -> None:
     # A process of its own is not told when the check was made: the claim came before it.
     checked_ms = ctx._checked_ms or ctx._token.claimed_ms
     due_ms, token = ctx._dispatch.due_ms, ctx.token
+    payload = {name: value for name, value in payload.items() if name != "ballast"}
     _write("start", ctx, start_ms=_now_ms(), checked_ms=checked_ms, due_ms=due_ms, token=token, payload=payload)
 
 
@@ -145,7 +157,7 @@ def _write(what: str, ctx: Context, **facts: Any) -> None:
         "job": ctx.job_id,
         "dispatch": ctx._dispatch.number,
         "attempt": ctx.attempt,
-        "pid": os.getpid(),
+        "pid": os.getppid() if ctx.handler == "haul" else os.getpid(),
         "thread": threading.current_thread().name,
         **facts,
     }

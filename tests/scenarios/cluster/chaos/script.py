@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from random import Random
 from typing import Literal
 
@@ -35,6 +36,11 @@ LASTS_SEC: Mapping[What, Sequence[float]] = {
 }
 """Around what decides: a lease of 3 s, a worker that stood still for 20 s, a claim of 30 s."""
 SERVER_LASTS_SEC: Sequence[float] = (0.0, 1.0, 4.0, 9.0)
+DEPLOY_EVERY_SEC = 20.0
+"""How often some process is told to end and replaced, as by a deploy."""
+PAUSE_EVERY_SEC = 30.0
+PAUSE_SEC = (2.0, 6.0)
+"""How often, and for how long, PostgreSQL stands still: around what a recorder's tick takes."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,24 @@ def seats_of(kinds: Mapping[str, int]) -> list[str]:
 
 
 def write_script(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:
+    """Faults at random, a deploy every 20 s, and pauses of PostgreSQL, in the order of time."""
+    steps = (_at_random(seed, seconds, every_sec, seats), _deploys(seed, seconds, seats), _pauses(seed, seconds))
+    return merge(*steps, key=lambda step: step.at_sec)
+
+
+def _deploys(seed: int, seconds: float, seats: Sequence[str]) -> Iterator[Step]:
+    random = Random(f"deploys/{seed}")
+    for number in range(1, int(seconds // DEPLOY_EVERY_SEC) + 1):
+        yield Step(number * DEPLOY_EVERY_SEC, "stop", random.choice(seats), 0.0)
+
+
+def _pauses(seed: int, seconds: float) -> Iterator[Step]:
+    random = Random(f"pauses/{seed}")
+    for number in range(1, int(seconds // PAUSE_EVERY_SEC) + 1):
+        yield Step(number * PAUSE_EVERY_SEC - 5.0, "freeze", "postgres", round(random.uniform(*PAUSE_SEC), 2))
+
+
+def _at_random(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:
     """Faults one after the other, `every_sec` on average, each of them as likely as the tables say."""
     random = Random(f"faults/{seed}")
     at_sec = 0.0

@@ -11,11 +11,13 @@ from uuid import uuid4
 
 import aiohttp
 
+from noonday.model.limits import Sizes
 from tests.scenarios.cluster.cluster import Cluster, Job
 from tests.scenarios.life import any_task, now_ms
 from tests.scenarios.process import job_body
 from tests.simulation.history import Answer
 
+PAYLOAD_BYTES, RESULT_BYTES = Sizes().payload_bytes, Sizes().result_bytes
 ANSWER_SEC = 12.0
 """After this nobody waits for an answer any more."""
 RECENT = 60
@@ -173,7 +175,16 @@ def _any_job(random: Random) -> Job:
             fields["startDeadlineSec"] = 3
     else:
         fields |= _rhythm(random)
-    return job_body(random.choice(["act", "act", "plod"]), random.choice(payloads), **fields)
+    return job_body(
+        random.choice(["act", "act", "plod", "haul"]), _with_ballast(random, random.choice(payloads)), **fields
+    )
+
+
+def _with_ballast(random: Random, payload: Job) -> Job:
+    """Some jobs have payloads, progress and results near the largest that are allowed."""
+    if random.random() > 0.01:
+        return payload
+    return payload | {"ballast": "x" * (PAYLOAD_BYTES - 1_000), "result_bytes": RESULT_BYTES - 1_000}
 
 
 def _rhythm(random: Random) -> Job:
