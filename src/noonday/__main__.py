@@ -1,5 +1,5 @@
 """`python -m noonday` is the command line."""
 
-from noonday.cli.main import main
+from noonday.cli.entry import main
 
 main()

@@ -50,12 +50,24 @@ def cpu_sec(processes: Mapping[str, Collection[int]]) -> dict[str, float]:
 
 
 def memory_mb(pid: int | None = None) -> tuple[float | None, float | None]:
-    """Resident memory of a process, now and at its peak. None where the system does not tell."""
-    status = Path(f"/proc/{pid or 'self'}/status")
-    if not status.exists():
+    """Resident memory, now and at its peak, of this process, or of another one with those it has started. None where the system
+    does not tell."""
+    pids = ["self"] if pid is None else [str(each) for each in _with_descendants([pid], dict(_stats()))]
+    each = [found for found in map(_memory_mb, pids) if found is not None]
+    if not each:
         return None, None
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    now, peak = (round(int(lines[name].split()[0]) / 1024, 1) for name in ("VmRSS", "VmHWM"))
+    return round(sum(now for now, _ in each), 1), round(sum(peak for _, peak in each), 1)
+
+
+def _memory_mb(pid: str) -> tuple[float, float] | None:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    if "VmRSS" not in lines:
+        return None  # it has ended, and nobody has noticed yet
+    now, peak = (int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
     return now, peak
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from noonday.wiring.cluster import Role
 from noonday.wiring.cluster_server import serve_roles, serve_worker
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
+from noonday.worker.parent_link import ParentLink
 
 SERVE_EXAMPLES = """
 Examples:
@@ -96,7 +98,9 @@ def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, con
     room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         said = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
-        runner.run(serve_worker(settings, handlers, room, lambda url: _ready(f"worker of {said}", url)))
+        ready = partial(_ready, f"worker of {said}")
+        parent = click.get_current_context().find_object(ParentLink)
+        runner.run(serve_worker(settings, handlers, room, ready, parent))
 
 
 def _usual(pool: str, settings: Settings) -> int:

@@ -69,6 +69,7 @@ log = structlog.get_logger("noonday.cluster")
 FROZEN_SEC = 20.0
 CLOCK_SEC = 2.0
 API_STATEMENT_SEC = 5.0
+FINISH_SEC = 0.1
 
 
 class Role(StrEnum):
@@ -376,6 +377,12 @@ class WorkerNode:
     async def hand_over(self) -> None:
         """Take nothing more; what runs may finish."""
         await self.worker.stop_taking()
+
+    async def finish(self, told_to_stop: asyncio.Event) -> None:
+        """After `hand_over`: wait until all runs have ended, unless told to stop. Their timeouts bound it."""
+        await self.worker.retire()
+        while self.worker.has_runs and not told_to_stop.is_set() and not self.failed.done():
+            await asyncio.sleep(FINISH_SEC)
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
         """After `hand_over`: finish or interrupt what runs, and let go of the rest, by the deadline if there is one."""

@@ -3,9 +3,12 @@
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+import structlog
 from starlette.types import ASGIApp
 
 from noonday.api.app import create_app, create_ops_app
@@ -29,6 +32,11 @@ from noonday.wiring.parts import stop_deadline, stop_within_sec
 from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
 from noonday.wiring.settings import Settings
 from noonday.worker.handler import Handler
+from noonday.worker.parent_link import ParentLink
+
+log = structlog.get_logger("noonday.cluster")
+WORN_OUT_SEC = 1.0
+"""How often a worker looks whether it needs a successor."""
 
 
 class _Process(Protocol):
@@ -60,10 +68,15 @@ async def serve_worker(
     handlers: Mapping[tuple[str, str], Handler],
     concurrency: Mapping[str, int],
     on_ready: Callable[[str], None],
+    parent: ParentLink | None = None,
 ) -> None:
-    """Run handlers, with health and metrics."""
+    """Run handlers, with health and metrics. A parent process may tell it to retire: to finish what runs, and end."""
     sys.setswitchinterval(SWITCH_SEC)
-    with listen(settings.host, settings.port) as listener, stop_signals() as told, handler_thread() as loop:
+    with (
+        _listen(settings, parent) as listener,
+        stop_signals(has_parent=parent is not None) as told,
+        handler_thread() as loop,
+    ):
         opening = asyncio.create_task(WorkerNode.open(settings, handlers, concurrency, loop))
         await first_of(told, opening)
         if not opening.done():
@@ -72,9 +85,48 @@ async def serve_worker(
             return
         node = opening.result()
         connections = Connections.within_files(settings.limits.connections)
-        await _run(
-            node, create_ops_app(_Health(node), known_hosts(settings, listener)), listener, connections, told, on_ready
-        )
+        app = create_ops_app(_Health(node), known_hosts(settings, listener))
+        if parent is None:
+            await _run(node, app, listener, connections, told, on_ready)
+            return
+        watching = asyncio.create_task(_ask_for_successor(node, parent))
+
+        def ready(url: str) -> None:
+            on_ready(url)
+            parent.works()
+
+        retiring = _Retiring(parent.told_to_retire, partial(node.finish, told))
+        try:
+            await _run(node, app, listener, connections, told, ready, retiring)
+        finally:
+            watching.cancel()
+
+
+def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
+    """The socket of a predecessor, if there was one: the port stays the same."""
+    inherited = parent.inherited() if parent is not None else None
+    if inherited is not None:
+        return inherited
+    listener = listen(settings.host, settings.port)
+    if parent is not None:
+        parent.listens(listener)
+    return listener
+
+
+async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
+    while not node.worker.is_worn_out:
+        await asyncio.sleep(WORN_OUT_SEC)
+    log.warning("worker is worn out", why=node.worker.troubles())
+    parent.ask_for_successor()
+
+
+@dataclass(frozen=True)
+class _Retiring:
+    """How a process ends that has a successor."""
+
+    told: asyncio.Event
+    finish: Callable[[], Awaitable[None]]
+    """Wait until everything that runs has ended."""
 
 
 async def _run(
@@ -84,21 +136,32 @@ async def _run(
     connections: Connections,
     told_to_stop: asyncio.Event,
     on_ready: Callable[[str], None],
+    retiring: "_Retiring | None" = None,
 ) -> None:
     deadline: StopDeadline | None = None
+    told_to_retire = asyncio.ensure_future(retiring.told.wait()) if retiring else asyncio.Future()
     try:
         async with answering(app, listener, connections) as answers:
             spare_the_collector()
             on_ready(url_of(listener))
-            await first_of(told_to_stop, node.failed, answers)
-            deadline = stop_deadline(node.settings, SystemClock())
-            end_within(stop_within_sec(node.settings))
+            await first_of(told_to_stop, node.failed, answers, told_to_retire)
+            if not told_to_retire.done():
+                deadline = _begin_to_stop(node.settings)
             # Before requests under way have ended: others wait for what we own.
-            await deadline.step("hand over", node.hand_over())
+            await (deadline.step("hand over", node.hand_over()) if deadline else node.hand_over())
+        if retiring and deadline is None:
+            await retiring.finish()
+            deadline = _begin_to_stop(node.settings)
     finally:
+        told_to_retire.cancel()
         await node.stop(deadline)
-    if not told_to_stop.is_set():
+    if not told_to_stop.is_set() and (node.failed.done() or not (retiring and retiring.told.is_set())):
         raise why_failed(node.failed, answers)
+
+
+def _begin_to_stop(settings: Settings) -> StopDeadline:
+    end_within(stop_within_sec(settings))
+    return stop_deadline(settings, SystemClock())
 
 
 def _api(node: Node, settings: Settings, listener: socket.socket) -> ASGIApp:

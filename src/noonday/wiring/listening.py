@@ -67,12 +67,15 @@ def url_of(listener: socket.socket) -> str:
 
 
 @contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that the first signal sets. The second one ends the process: the store is safe at any moment."""
+def stop_signals(*, has_parent: bool = False) -> Iterator[asyncio.Event]:
+    """An event that the first signal sets. The second one ends the process: the store is safe at any moment.
+
+    With a parent, that one decides when it is enough: a signal to all processes comes once directly and once from it.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal(number: int) -> None:
-        if stop.is_set():
+        if stop.is_set() and not has_parent:
             os._exit(128 + number)
         stop.set()
 

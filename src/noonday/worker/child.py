@@ -7,10 +7,8 @@ do the latter it does, since a thread waits in vain while a handler holds the in
 import asyncio
 import contextlib
 import contextvars
-import fcntl
 import importlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -27,6 +25,7 @@ import msgspec
 from noonday.model.execution import Outcome
 from noonday.worker.context import Cancelled, Context, _Done
 from noonday.worker.handler import Handler, Mode
+from noonday.worker.lifeline import end_with
 from noonday.worker.process import HEAD_BYTES, Call, Cancel, Ended, Entered, Place, Said, packed
 from noonday.worker.run import Run, decode_json
 
@@ -35,7 +34,8 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
     """Run what comes over the channel until it closes."""
     del sys.argv[1:]
     lifeline = FileIO(lifeline_fd)
-    _die_with_the_worker(lifeline.fileno())
+    if not end_with(lifeline.fileno(), -os.getpgrp()):
+        _die()
     channel = _Channel(channel_fd)
     _keep_to_ourselves(channel, lifeline)
     _print_by_line()
@@ -162,17 +162,6 @@ def _load_script(script: str) -> None:
             'stand under `if __name__ == "__main__":`'
         )
         raise
-
-
-def _die_with_the_worker(lifeline: int) -> None:
-    """Have the kernel kill our group when the worker's end of the lifeline closes. Nothing is ever written to it."""
-    os.set_inheritable(lifeline, False)
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:
-        _die()  # it closed before the kernel was asked
 
 
 def _die() -> None:

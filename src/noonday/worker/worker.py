@@ -216,13 +216,14 @@ class Worker:
         and its runs with it.
         """
         drain_sec = self._options.drain_sec if drain_sec is None else drain_sec
-        deadline = self._clock.monotonic() + drain_sec + self._options.cancel_grace_sec + LAST_WORDS_SEC
+        drained_at = self._clock.monotonic() + drain_sec
+        deadline = drained_at + self._options.cancel_grace_sec + LAST_WORDS_SEC
         leaving = asyncio.create_task(self._leave())
         await self.stop_taking()
         self._hand_back_unstarted()
         over = asyncio.Event()
         reporting = asyncio.create_task(self._report_until(over))
-        await self._see_all_end(drain_sec)
+        await self._see_all_end(drained_at - self._clock.monotonic())
         for run in list(self._active.values()):
             self._ask_to_end(run, INTERRUPTED)
         await self._see_all_end(self._options.cancel_grace_sec)
@@ -241,6 +242,17 @@ class Worker:
                 note="the recorder marks this worker as lost, which uses up an attempt of each run it had started",
             )
         self.abandon()
+
+    async def retire(self) -> None:
+        """Take nothing more, hand back what has not begun, and leave the pools to others. What runs goes on."""
+        await self.stop_taking()
+        self._hand_back_unstarted()
+        await self._leave()
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether something runs that was not abandoned."""
+        return bool(self._not_ended())
 
     async def _report_until(self, over: asyncio.Event) -> None:
         while not over.is_set():

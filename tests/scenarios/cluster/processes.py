@@ -5,10 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 
-from tests.scenarios.process import ROOT, until
+from noonday.bench.machine import has_ended
+from tests.scenarios.process import PATIENCE_SEC, ROOT, until
 
 WRONG_CLOCK = "tests.scenarios.cluster.wrong_clock"
 
@@ -28,6 +30,8 @@ class Process:
         """`clock_off_sec`: what its clock is wrong by."""
         self.name = name
         self.kind = kind
+        self._pid: int | None = None
+        """Of a worker's own process, once it was seen."""
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
         command = ["-m", "noonday"] if clock_off_sec is None else ["-m", WRONG_CLOCK, str(clock_off_sec)]
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -41,7 +45,19 @@ class Process:
 
     @property
     def pid(self) -> int:
+        """Of the process that does the work. A worker has a parent process, which is the one that is started and told to stop."""
+        if self._pid is None and self.kind == "worker" and self.is_alive:
+            self._pid = next(iter(children_of(self._process.pid)), None)
+        return self._pid or self._process.pid
+
+    @property
+    def parent_pid(self) -> int:
+        """Of the process that was started."""
         return self._process.pid
+
+    def send_to_worker(self, number: int) -> None:
+        """Signal a worker past its parent."""
+        os.kill(self.pid, number)
 
     @property
     def url(self) -> str | None:
@@ -81,14 +97,21 @@ class Process:
     def kill(self) -> None:
         """kill -9, if it is alive; also if it is frozen. Afterwards it is dead."""
         if self.is_alive:
+            left = {self.pid, *children_of(self._process.pid)}
             self._process.kill()
             self._process.wait()
+            deadline = time.monotonic() + PATIENCE_SEC
+            while any(Path(f"/proc/{pid}/stat").exists() and not has_ended(pid) for pid in left):
+                assert time.monotonic() < deadline, f"{self.name} outlives its parent"
+                time.sleep(0.002)
 
     def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        for pid in (self._process.pid, *children_of(self._process.pid)):
+            os.kill(pid, signal.SIGSTOP)
 
     def wake(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        for pid in (self._process.pid, *children_of(self._process.pid)):
+            os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """Ask it to end in good order, without waiting for it."""
@@ -98,6 +121,14 @@ class Process:
         """Wait until it has ended by itself."""
         await until(lambda: not self.is_alive)
         return self._process.returncode
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started and that have not ended, oldest first."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:

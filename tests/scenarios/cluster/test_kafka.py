@@ -94,3 +94,26 @@ async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutte
         await cluster.all_recorded()
 
     print(f"\ncut off from Kafka: late at most {await cluster.lateness(jobs):.2f} s")
+
+
+async def test_a_worker_cut_off_from_kafka_stops_nevertheless(cluster: Cluster, cutter: Cutter) -> None:
+    """What it could not report is found when its recorder marks it as lost."""
+    servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
+    for other in cluster.alive("worker"):
+        cluster.kill(other)
+    worker = cluster.work(servers=servers)
+    await cluster.ready(worker)
+    await cluster.until_it_works(worker)
+    release = cluster.new_hold()
+    (job,) = await cluster.create_all([job_body("stay", {"until": str(release)})])
+    await cluster.execution(job, "RUNNING")
+
+    await cutter.cut()
+    cluster.note_cut_off(worker)
+    worker.stop()
+
+    await worker.exit_code()
+    assert "stopped without acknowledged reports" in worker.said
+    release.touch()
+    await cluster.have(worker=1)
+    await cluster.done([job])

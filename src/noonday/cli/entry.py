@@ -1,0 +1,17 @@
+"""Where `noonday` begins. It imports a command line only for commands that run in this process."""
+
+import subprocess
+import sys
+
+
+def main() -> None:
+    """Run a command; `noonday worker` as the small parent of the process that does the work."""
+    if sys.argv[1:2] == ["worker"]:
+        from noonday.worker.parent import Parent
+
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        command = [sys.executable, *flags, "-m", "noonday.cli.worker_process"]
+        sys.exit(Parent(command, sys.argv[1:]).run())
+    from noonday.cli.main import main
+
+    main()

@@ -1,0 +1,16 @@
+"""The process in which a worker runs, started by its parent: `python -m noonday.cli.worker_process FDS worker ...`."""
+
+import sys
+
+from noonday.worker.parent_link import ParentLink
+
+
+def main() -> None:
+    link = ParentLink(*map(int, sys.argv.pop(1).split(",")))
+    from noonday.cli.main import main  # after the lifeline: it takes a while
+
+    main(prog_name="noonday", obj=link)
+
+
+if __name__ == "__main__":
+    main()
