@@ -23,6 +23,7 @@ from noonday.model.caller import Caller
 from noonday.model.execution import State
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER
 from noonday.wiring.cluster import Node, Role
@@ -67,7 +68,7 @@ class ClusterRig(Rig):
         return self._node.clock.now_ms()
 
     async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
-        return await self._node.intake.desk.create_ids(caller, specs)
+        return await self._node.intake.desk.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
         await self._node.intake.desk.put_tenant(OWNER, tenant, settings)

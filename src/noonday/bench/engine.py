@@ -16,6 +16,7 @@ from noonday.bench.rig import Memory, Rig
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER, new_event_loop
 from noonday.wiring.embedded import Embedded
@@ -87,7 +88,7 @@ class EmbeddedRig(Rig):
         return self._engine.drivers.clock.now_ms()
 
     async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
-        return await self._engine.desk.create_ids(caller, specs)
+        return await self._engine.desk.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
         await self._engine.desk.put_tenant(OWNER, tenant, settings)

@@ -8,10 +8,15 @@ from noonday.model.job import JobSpec, JobType, Target, instant_of
 from noonday.model.view import TenantSettings
 from noonday.tasks.translating import to_job_spec
 from noonday.tasks.wire import TaskPayload, TaskSpec, TaskType
+from noonday.webhooks.addresses import Networks
+from noonday.webhooks.bounds import CallBounds
 
 TARGET = Target("bench", "bench.note")
 WAITING = Target("bench", "bench.wait")
 BODY = {"type": "bench.called", "data": {"text": "x" * 200}}
+
+BOUNDS = CallBounds(Networks(["127.0.0.0/8"]), timeout_sec=3_600)
+"""Of the server that is measured, which calls a receiver beside it."""
 
 
 class Burst(msgspec.Struct, frozen=True, tag="burst"):
@@ -89,7 +94,7 @@ class Webhooks(msgspec.Struct, frozen=True, tag="webhooks"):
             scheduled_at=instant_of(begin_ms),
             timeout_seconds=self.seconds + 60,
         )
-        return to_job_spec(task, begin_ms - 1)
+        return to_job_spec(task, begin_ms - 1, BOUNDS)
 
     def times(self, place: int, begin_ms: int) -> Sequence[int]:
         return (begin_ms,)

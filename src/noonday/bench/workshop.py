@@ -217,6 +217,8 @@ def open_workshop(
     if concurrency:
         environ["NOONDAY_WORKER_CONCURRENCY"] = environ["NOONDAY_WEBHOOKS_CONCURRENCY"] = str(concurrency)
     environ["NOONDAY_WEBHOOKS_ALLOW_NETWORKS"] = "127.0.0.0/8"
+    # One tenant and one receiver are all there is: they may have every slot.
+    environ["NOONDAY_WEBHOOKS_SHARE_PERCENT"] = "100"
     with TemporaryDirectory(prefix="noonday-bench-", dir=parent) as name:
         if not size:
             yield EmbeddedWorkshop(Path(name), tell, environ)

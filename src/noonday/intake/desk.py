@@ -166,12 +166,12 @@ class Desk:
 
                     return views(await self._add(caller, _good(judged), now_ms, room, idem, views, refused))
 
-    async def create_ids(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobId]:
-        """Store many jobs in one transaction, all or none, and answer just their ids."""
+    async def create_ids(self, caller: Caller, specs: Sequence[JobSpec], *, maker_of: str | None = None) -> list[JobId]:
+        """Store many jobs in one transaction, all or none, and answer just their ids. `maker_of` is that of `create`."""
         now_ms = self._clock.now_ms()
         with self._tracing.creating(len(specs), None) as trace:
             settings = await self._quotas.settings(caller.tenant)
-            drafts = await self._drafts(caller, specs, now_ms, trace, settings)
+            drafts = await self._drafts(caller, specs, now_ms, trace, settings, maker_of)
             good = _good(drafts)
             if len(good) < len(drafts):
                 raise _all_flaws(drafts)
@@ -199,10 +199,11 @@ class Desk:
         now_ms: int,
         trace: str | None,
         settings: TenantSettings,
+        maker_of: str | None = None,
     ) -> "list[_Draft | NoondayError]":
         drafts = []
         for number, spec in enumerate(specs, 1):
-            drafts.append(await self._draft(caller, spec, now_ms, trace, settings))
+            drafts.append(await self._draft(caller, spec, now_ms, trace, settings, maker_of))
             if number % DRAFTS_A_TURN == 0:
                 await asyncio.sleep(0)
         return drafts
