@@ -119,12 +119,10 @@ def test_every_attempt_of_a_call_that_fails_is_told(ask: Run, ask_json: Answer, 
     assert "answered 503" in ask("task", "executions", name).stdout
 
 
-def test_a_call_that_may_not_be_made_says_why(ask: Run, ask_json: Answer, name: str) -> None:
-    create(ask_json, name, "http://[::1]:9/", "--attempts", "1")
-    assert ended(ask_json, name)["status"] == "FAILED"
-    told = ask("task", "calls", name).stdout
-    assert "not answered" in told
-    assert "REFUSED_ADDRESS: " in told
+def test_address_that_may_not_be_called_is_refused_at_once(ask: Run, name: str) -> None:
+    result = ask("task", "create", "http://[::1]:9/", "--name", name)
+    assert result.exit_code == exits.FAILED
+    assert "::1 is not public and may not be called, unless webhooks.allow_networks" in result.stderr
 
 
 def test_what_flags_say_is_what_the_task_has(ask: Run, ask_json: Answer, tmp_path: Path, name: str) -> None:

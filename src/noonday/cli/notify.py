@@ -68,7 +68,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--user", help="Who that is, as you call them. [default: you]")
 @click.option("--enabled/--disabled", default=None, help="Whether anything is sent.")
 @json_option
-@asks("write")
+@asks("admin")
 def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) -> None:
     """Say what somebody wants to be told of, or change some of it. ID is a name of your choice, such as ops.
 
@@ -95,7 +95,7 @@ def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("write")
+@asks("admin")
 def test(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Send a test notice now."""
     sent = client.alert_preferences.test(preference_id)
