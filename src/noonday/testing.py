@@ -149,6 +149,7 @@ class Testing:
         await engine.dispatcher.land()
         taken = await engine.worker.take_once(wait_sec=0)
         await engine.worker.start_once()
+        await engine.start_announced()
         ended = await engine.worker.finish_all()
         recorded = await engine.recorder.drain()
         return fired, bool(taken or ended or recorded), ended

@@ -303,6 +303,22 @@ async def test_what_is_reported_is_read_in_order_and_as_it_was_said(bus: Bus) ->
     assert await read(bus, partition, 0, 5) == ENTRIES
 
 
+async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus: Bus) -> None:
+    """At once where a server keeps them, else when somebody has applied them and reads on."""
+    partition = await joined(bus)
+    reporting = asyncio.create_task(bus.report_durably(partition, ENTRIES))
+    offset = 0
+
+    async def returned() -> bool:
+        nonlocal offset
+        offset = (await bus.read(partition, offset, 10, wait_sec=0)).next_offset
+        await asyncio.sleep(0)
+        return reporting.done()
+
+    await eventually(returned, PATIENCE_SEC)
+    assert list(await reporting) == []
+
+
 async def test_a_worker_reports_to_a_partition_that_there_is(bus: Bus) -> None:
     assert 0 <= await joined(bus) < await bus.partitions()
 

@@ -95,6 +95,7 @@ class Inside:
         await self.engine.dispatcher.land()
         await self.engine.worker.take_once(wait_sec=0)
         await self.engine.worker.start_once()
+        await self.engine.start_announced()
         await asyncio.sleep(0.01)
         await self.engine.worker._report_ended()
         await self.engine.recorder.drain()

@@ -264,6 +264,9 @@ class Simulation:
             )
             self._check_synced(effect)
             self.history.effects.append(effect)
+            if payload.get("do") == "die":
+                process.kill()
+                await asyncio.sleep(0)
             try:
                 return await self._behave(ctx, payload)
             finally:

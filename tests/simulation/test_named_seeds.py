@@ -13,7 +13,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.execution import State
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap
 from noonday.model.view import JobView
-from tests.simulation.embedded import USER, Simulation
+from tests.simulation.embedded import QUICK, USER, Simulation
 
 Director = Callable[[Simulation], Awaitable[None]]
 
@@ -417,3 +417,15 @@ def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
     assert fired["ALL"] == 61
     assert fired["LATEST"] == 2
     assert fired["NONE"] == 1
+
+
+def test_dies_in_its_first_second() -> None:
+    """A handler kills its process at once, again and again: its attempts are used up nevertheless."""
+
+    async def director(simulation: Simulation) -> None:
+        await created(simulation, once(simulation, payload={"v": 1, "do": "die"}))
+        await until(lambda: states(simulation) == ["DEAD"], 600)
+
+    simulation = play(director)
+    # The first run of an attempt may end unseen, the second one may not.
+    assert len(simulation.history.effects) <= 2 * QUICK.max_attempts

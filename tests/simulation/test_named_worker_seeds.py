@@ -2,7 +2,10 @@
 
 import asyncio
 
+from noonday.model.message import Report
 from tests.simulation.cluster import ClusterSimulation
+from tests.simulation.embedded import QUICK
+from tests.simulation.kernel import Process
 from tests.simulation.servers import SESSION_SEC
 from tests.simulation.test_named_cluster_seeds import all_told, assert_ran_once, create_some, play, rows
 from tests.simulation.test_named_seeds import one, states, until
@@ -43,3 +46,39 @@ def test_stalled_with_a_deaf_run() -> None:
     simulation = play(story)
     assert states(simulation) == ["SUCCEEDED"] * 5
     assert one(simulation, "SELECT max(attempt) FROM executions") == (1,)
+
+
+def test_dies_in_its_first_second() -> None:
+    """A handler kills its process at once: whichever worker runs it dies before it can report anything."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        await create_some(simulation, 1, do="die")
+        await create_some(simulation, 10)
+        await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 8", 1), 900)
+
+    simulation = play(story)
+    deaths = [effect for effect in simulation.history.effects if effect.payload.get("do") == "die"]
+    # The first run of an attempt may end unseen, the second one may not.
+    assert len(deaths) <= 2 * QUICK.max_attempts
+    assert sorted(states(simulation)) == ["DEAD", *["SUCCEEDED"] * 10]
+    assert one(simulation, "SELECT max(attempt) FROM executions WHERE state = 5") == (1,)
+
+
+def test_dies_between_announcement_and_start() -> None:
+    """A second delivery is announced; its worker dies before the handler is entered. That costs the attempt, and no more."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        first = simulation.at("look", "worker", Process.kill, done=True)
+        await create_some(simulation, 1)
+        await until(lambda: first, 60)
+        second = simulation.at("report", "worker", Process.kill, done=True, given=lambda: _is_announced(simulation))
+        await until(lambda: second, 120)
+
+    simulation = play(story)
+    assert states(simulation) == ["SUCCEEDED"]
+    assert one(simulation, "SELECT attempt FROM executions") == (2,)
+    assert len(simulation.history.effects) == 1
+
+
+def _is_announced(simulation: ClusterSimulation) -> bool:
+    return any(isinstance(each, Report) for partition in simulation.broker.log for each in partition)

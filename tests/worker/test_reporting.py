@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.execution import Outcome
 from noonday.model.ids import ExecutionId
-from noonday.model.message import Bye, Dispatch, Hello
+from noonday.model.message import Bye, Dispatch, Hello, Report
 from noonday.worker.context import Context
 from noonday.worker.handler import Mode
 from noonday.worker.worker import REFUSED_SEC
@@ -177,3 +177,46 @@ async def test_a_worker_that_stops_leaves_its_pools_before_its_runs_have_ended()
 
 async def _has_left(here: Rig) -> bool:
     return not await here.bus.credit()
+
+
+async def test_a_dispatch_that_may_have_run_starts_when_its_start_is_recorded() -> None:
+    """An earlier dispatch of its attempt may have killed its worker before that could report anything."""
+    async with rig([handler(quick, Mode.ASYNC)]) as here:
+        first = await here.publish("quick")
+        again = await here.publish("quick", number=2)
+        assert (await here.ended(first)).outcome == Outcome.SUCCEEDED
+        assert here.worker.is_announcing
+        announcing = asyncio.create_task(here.worker.announce_once())
+        await asyncio.sleep(0)
+        entries = (await here.bus.read(0, 0, 100, 0)).entries
+        (start,) = [each for each in entries if isinstance(each, Report) and each.execution_id == again.execution_id]
+        assert start.outcome == Outcome.STARTED
+        assert not announcing.done()
+        # Reading on says that all of it is recorded.
+        await here.bus.read(0, len(entries), 100, 0)
+        await announcing
+        assert not here.worker.is_announcing
+        await here.until(lambda: not here.worker._active)
+        (end,) = (await here.bus.read(0, len(entries), 100, 0)).entries
+        assert isinstance(end, Report)
+        assert (end.execution_id, end.outcome) == (again.execution_id, Outcome.SUCCEEDED)
+
+
+async def test_a_stop_hands_back_what_waits_for_its_announcement() -> None:
+    async with rig([handler(quick, Mode.ASYNC)], real_time=True) as here:
+        again = await here.publish("quick", number=2)
+        await here.worker.take_once(0)
+        await here.worker.start_once()
+        announcing = asyncio.create_task(here.worker.announce_once())
+        await asyncio.sleep(0)
+        await here.worker.close()
+        (ended,) = await here.reports(again)
+        assert ended.outcome == Outcome.INTERRUPTED
+        assert ended.started_ms > 0  # its start may be on the log, and is a run for whoever counts
+        announcing.cancel()
+
+
+async def test_the_second_attempt_starts_without_an_announcement() -> None:
+    async with rig([handler(quick, Mode.ASYNC)]) as here:
+        ended = await here.ended(await here.publish("quick", number=2, attempt=2))
+    assert ended.outcome == Outcome.SUCCEEDED

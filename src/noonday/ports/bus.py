@@ -60,6 +60,11 @@ class Bus(ABC):
         """Append to a partition of the log; returns when all are acknowledged, but for those that are larger than one message,
         which it returns. Raises BusUnavailable: none, some or all may arrive."""
 
+    async def report_durably(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
+        """The same as `report`, but returns only when the entries outlive this process. A log on a server that has acknowledged
+        them does; a log in this process has to be recorded first."""
+        return await self.report(partition, entries)
+
     @abstractmethod
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         """Entries from an offset on; waits up to `wait_sec` for the first."""

@@ -101,6 +101,16 @@ class Engine:
         for name, coroutine in self.worker.loops().items():
             self._tasks.spawn(coroutine, name)
 
+    async def start_announced(self) -> None:
+        """By hand: record starts that are reported ahead of their runs, and let those begin."""
+        if not self.worker.is_announcing:
+            return
+        announcing = asyncio.ensure_future(self.worker.announce_once())
+        while not announcing.done():
+            await self.recorder.drain()
+            await asyncio.sleep(0)
+        await announcing
+
     async def stop(self, deadline: StopDeadline | None = None) -> None:
         """In the order of the flow: no more fires, let runs end, record them, give up the lease.
 

@@ -7,7 +7,9 @@ threads and processes are carried by a third. So a coroutine that blocks harms i
 never makes the worker look dead.
 
 What each failure does. Dying before a report: nobody knows of the run; the claim lapses, or the net finds the dispatch, and
-it is handed out with the next number. Dying after a start was reported: the recorder misses the beats and the execution is
-retried as FAILED_WORKER_LOST. Reporting under a number that is no longer the present one: refused, and the worker is told
-to stop that run.
+it is handed out again. From then on its start is reported before the handler is entered, so a handler that kills its process
+at once uses up its attempts. Dying after a start was reported: the recorder misses the beats and the execution is retried as
+FAILED_WORKER_LOST. Reporting under a number that is no longer the present one: refused, and the worker is told to stop that
+run. Stalling, or reaching nobody, for so long that others may have judged it: the worker goes on under a new identity at once;
+its runs end under the old one. An entry that is too large for the log: a small one that says so takes its place.
 """

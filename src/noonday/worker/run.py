@@ -32,6 +32,7 @@ class Run:
     """From being taken to being reported."""
 
     __slots__ = (
+        "announced_ms",
         "asked",
         "asked_at",
         "beat_at",
@@ -79,6 +80,8 @@ class Run:
         self.ended_ms = 0
         self.begun_at = 0.0
         self.beat_at = 0.0
+        self.announced_ms = 0
+        """When its start was reported ahead of it, if it was."""
         self.told_start = False
         self.is_known = False
         """Its start is on the log."""
@@ -204,7 +207,7 @@ class Run:
         whatever thread it is."""
         made = Run(self.dispatch, self.token, self.handler, self.identity)
         made.context, made.span, made.timeout_sec = self.context, self.span, self.timeout_sec
-        made.started_ms, made.begun_at = self.started_ms, self.begun_at
+        made.started_ms, made.begun_at, made.announced_ms = self.started_ms, self.begun_at, self.announced_ms
         made.told_start, made.is_known = self.told_start, self.is_known
         made.asked = made.stop = self.asked or INTERRUPTED
         made.ended_ms = now_ms
@@ -240,7 +243,7 @@ class Run:
             self.dispatch.number,
             worker,
             int(self.outcome),
-            self.started_ms,
+            self.started_ms or self.announced_ms,
             self.ended_ms,
             self.failure,
             keyring.seal(self.result, context) if self.result is not None else None,
@@ -257,8 +260,14 @@ class Run:
             self.dispatch.endpoint if self.says_something else None,
         )
 
+    @property
+    def may_have_run(self) -> bool:
+        """Whether an earlier dispatch or claim of this attempt may have entered the handler, and its worker died before it could
+        report that: then the start is reported ahead, so that another death uses up the attempt."""
+        return self.dispatch.number > self.dispatch.attempt or (self.token is not None and self.token.taken_over)
+
     def start_report(self) -> Report:
-        dispatch, at_ms = self.dispatch, self.started_ms
+        dispatch, at_ms = self.dispatch, self.started_ms or self.announced_ms
         worker = self.worker_id
         return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
 

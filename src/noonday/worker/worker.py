@@ -155,6 +155,9 @@ class Worker:
         """Rounds of claiming and starting that are under way."""
         self._checking: set[Run] = set()
         """Runs in their pre-start check."""
+        self._announcing: dict[Run, None] = {}
+        """Runs that start when the log has their start."""
+        self._announce_wake = asyncio.Event()
         self._parked: list[Dispatch] = []
         """Taken, not claimed: another delivery of them was, or the claims could not be reached."""
         self._parked_at = 0.0
@@ -363,6 +366,7 @@ class Worker:
         return {
             "take": self._take_forever(),
             "start": self._start_forever(),
+            "announce": self._announce_forever(),
             "report": self._report_forever(),
             "watch": self._watch_forever(),
         }
@@ -385,6 +389,21 @@ class Worker:
             if wait > 0:
                 await self._clock.wait_for(self._wake, wait)
             self._wake.clear()
+
+    async def _announce_forever(self) -> None:
+        failures = 0
+        while True:
+            await self._announce_wake.wait()
+            self._announce_wake.clear()
+            try:
+                await self.announce_once()
+                failures = 0
+            except NoondayError as error:
+                failures += 1
+                if worth_saying(failures):
+                    log.warning("announcement failed", error=error.detail, failures=failures)
+                await self._clock.sleep(0.5)
+                self._announce_wake.set()
 
     async def _report_forever(self) -> None:
         while True:
@@ -620,9 +639,51 @@ class Worker:
         for run in starting:
             run.timeout_sec = self._timeout_of(run)
         self._shares.started(starting)
-        self._hand_to_hosts(starting)
+        self._hand_to_hosts(self._without_announced(starting))
         ready.extend(twins)
         return not twins and not found.waiting
+
+    def _without_announced(self, runs: list[Run]) -> list[Run]:
+        """Runs that start at once. The others start when the log has their start: see `Run.may_have_run`."""
+        announced = [run for run in runs if run.may_have_run]
+        if not announced:
+            return runs
+        self._announcing.update(dict.fromkeys(announced))
+        self._announce_wake.set()
+        return [run for run in runs if not run.may_have_run]
+
+    @property
+    def is_announcing(self) -> bool:
+        """Whether runs wait for their start to be reported."""
+        return bool(self._announcing)
+
+    async def announce_once(self) -> int:
+        """Report the starts of runs that may have run before, and start them once that outlives this process. Returns how many
+        there were. Raises BusUnavailable."""
+        by_partition: dict[int, list[Item]] = {}
+        now_ms = self._clock.now_ms()
+        for run in self._announcing:
+            run.announced_ms = run.announced_ms or now_ms
+            item = self._item(run, run.start_report())
+            by_partition.setdefault(item.partition, []).append(item)
+        for partition, items in by_partition.items():
+            await self._bus.report_durably(partition, [item.entry for item in items])
+            self._start_announced([item.run for item in items if item.run is not None])
+        await self._note_told()
+        return sum(map(len, by_partition.values()))
+
+    def _start_announced(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            run.told_start = run.is_known = True
+            self._untold.append(run.dispatch)
+        # Some may have been handed back meanwhile.
+        starting = [run for run in runs if run in self._announcing]
+        for run in starting:
+            del self._announcing[run]
+        stale = self._without_fresh_claims(starting)
+        for run in stale:
+            self._turn_away(run, INTERRUPTED)
+        self._hand_to_hosts([run for run in starting if run not in stale] if stale else starting)
 
     async def _check(
         self, pool: str, runs: list[Run], put_off: Mapping[Run, float]
@@ -1022,6 +1083,10 @@ class Worker:
             ready.clear()
         for run in unstarted:
             self._hand_back(run)
+        # Their starts may be on the log already: they are ours to return, whatever became of their claims.
+        announcing, self._announcing = self._announcing, {}
+        for run in announcing:
+            self._turn_away(run, INTERRUPTED)
 
     def _hand_back(self, run: Run) -> None:
         """Return a run that has not begun. One that is not ours (any more) is left to the worker it is delivered to next."""

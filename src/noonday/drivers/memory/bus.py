@@ -78,6 +78,8 @@ class MemoryBus(Bus):
         """What nobody could settle, as far as it is remembered."""
         self._takers = _Waiters()
         self._readers = _Waiters()
+        self._reporters = _Waiters()
+        """Those who wait until what they reported is applied."""
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
         with self._lock:
@@ -126,6 +128,22 @@ class MemoryBus(Bus):
             self._log.extend(entries)
             self._readers.wake()
         return ()
+
+    async def report_durably(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
+        """Waits until somebody reads on after the entries: then they are applied."""
+        oversized = await self.report(partition, entries)
+        with self._lock:
+            end = self._log_start + len(self._log)
+            waiter = self._reporters.enter()
+        try:
+            while self._log_start < end:
+                waiter[1].clear()
+                if self._log_start < end:
+                    await waiter[1].wait()
+        finally:
+            with self._lock:
+                self._reporters.leave(waiter)
+        return oversized
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         """Reading from an offset on says that everything before it has been applied: it is dropped."""
@@ -177,9 +195,12 @@ class MemoryBus(Bus):
         return max(0, max(_MIN_DEPTH * capacity, topic.rate(now)) - len(topic.waiting))
 
     def _read(self, offset: int, limit: int) -> LogBatch:
+        applied = self._log_start < offset and bool(self._log)
         while self._log_start < offset and self._log:
             self._log.popleft()
             self._log_start += 1
+        if applied:
+            self._reporters.wake()
         entries = tuple(islice(self._log, limit))
         first = max(offset, self._log_start)
         return LogBatch(first, first + len(entries), entries)
