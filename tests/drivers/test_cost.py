@@ -30,6 +30,8 @@ from tests.support.crank import Crank, first_fire
 from tests.support.drivers import LEAD_MS
 from tests.support.factories import DAY, MINUTE, NOW_MS, audit, every, failure, job, job_id, report
 
+pytestmark = pytest.mark.slow
+
 FEW, MANY = 50, 100_000
 SLACK = 1.5
 HISTORY, BACKLOG = "history", "backlog"

@@ -179,6 +179,7 @@ class Crowd:
                 offset += 1
 
 
+@pytest.mark.slow
 async def test_busy_jobs_are_fired_settled_edited_and_backfilled_without_a_deadlock() -> None:
     async with own_database() as options:
         async with opened(options) as database:

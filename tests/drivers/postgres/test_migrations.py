@@ -148,6 +148,7 @@ async def described(database: Database) -> list[str]:
     return [row[0] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["0003_callers.sql", FORMER])
 async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: Database, last: str) -> None:
     await make_former(database, last)
@@ -164,6 +165,7 @@ async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: Database, l
     assert await migrate(database) == []
 
 
+@pytest.mark.slow
 async def test_many_who_upgrade_at_once_apply_everything_once(options: PostgresOptions) -> None:
     async with AsyncExitStack() as stack:
         databases = [await stack.enter_async_context(opened(options)) for _ in range(MANY)]
@@ -179,6 +181,7 @@ async def indexes_of_turns(database: Database) -> list[tuple[str, bool]]:
     return [tuple(row) for row in rows]
 
 
+@pytest.mark.slow
 async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_next_one(
     database: Database, options: PostgresOptions
 ) -> None:
@@ -210,6 +213,7 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
     assert len(await indexes_of_turns(database)) == 5
 
 
+@pytest.mark.slow
 async def test_others_go_on_while_an_upgrade_waits_for_a_lock(database: Database, options: PostgresOptions) -> None:
     await make_former(database, "0013_endpoints.sql")
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))

@@ -14,6 +14,8 @@ from noonday.drivers.postgres.connection import PostgresOptions
 from noonday.drivers.postgres.migrations import migrate, missing_indexes, pending
 from tests.drivers.postgres.own_schema import opened, own_schema
 
+pytestmark = pytest.mark.slow
+
 FORMER = "967ae21ae755e56b7f5eeff159100c941d1f72c1"
 """The last commit of the release before, whose schema ends with 0014."""
 LOAD = Path(__file__).with_name("former_load.py")
