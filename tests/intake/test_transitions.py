@@ -31,3 +31,7 @@ def test_gap_says_how_many_dispatches_are_missing() -> None:
         ("SUCCEEDED", 1_051, 3),
     ]
     assert [view for view in waits if view.reason and "not kept" in view.reason] == [waits[-1]]
+
+
+def test_execution_that_was_read_without_its_transitions_shows_none() -> None:
+    assert _transitions(execution(moves="", dispatch=2)) == ()

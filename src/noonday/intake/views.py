@@ -169,7 +169,8 @@ def _transitions(row: Execution) -> tuple[TransitionView, ...]:
             )
         )
         last = state
-    return tuple(views) if row.dispatch <= dispatch else _with_gap(row, views, dispatch)
+    # The answer to a change has an execution without its transitions.
+    return tuple(views) if not views or row.dispatch <= dispatch else _with_gap(row, views, dispatch)
 
 
 def _with_gap(row: Execution, views: Sequence[TransitionView], kept: int) -> tuple[TransitionView, ...]:
