@@ -18,7 +18,7 @@ from noonday.ports.archive import Archive
 from noonday.ports.firing import Batch, Firing, Owner, Shot
 from noonday.ports.jobs import Change, Fire, NewExecution
 from tests.support.crank import INSTANCE, Crank, moves_of
-from tests.support.drivers import LEAD_MS
+from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -802,6 +802,41 @@ async def test_schedules_are_recomputed_once_for_each_version_of_the_zone_data(c
     await crank.change(one, Change(fire=Fire(right.nominal_ms + HOUR, right.nominal_ms + HOUR)))
     assert await firing.replan("2030a", 100, NOW_MS) == 0
     assert await firing.replan("2030b", 100, NOW_MS) == 1
+    assert await crank.fire_row(one) == right
+
+
+async def test_older_zone_data_changes_nothing(crank: Crank, firing: Firing) -> None:
+    one = job(spec(**CRON))
+    await crank.add(one)
+    right = await crank.fire_row(one)
+    assert right is not None
+    assert await firing.replan("2030b", 100, NOW_MS) == 1
+    await crank.change(one, Change(fire=Fire(right.nominal_ms + HOUR, right.nominal_ms + HOUR)))
+    assert await firing.replan("2030a", 100, NOW_MS) == 0
+    assert await firing.zone_data() == "2030b"
+    await firing.replan_again("2030b")
+    assert await firing.replan("2030a", 100, NOW_MS) == 0
+    assert await firing.replan("2030b", 100, NOW_MS) == 1
+    assert (await crank.fire_row(one), await firing.zone_data()) == (right, "2030b")
+
+
+async def test_older_zone_data_stops_while_newer_data_is_being_applied(crank: Crank, firing: Firing) -> None:
+    await crank.add(*[job(spec(**CRON)) for _ in range(3)])
+    assert await firing.replan("2030a", 1, NOW_MS) == 1
+    assert await firing.replan("2030b", 1, NOW_MS) == 1
+    assert await firing.replan("2030a", 1, NOW_MS) == 0
+    assert [await firing.replan("2030b", 1, NOW_MS) for _ in range(3)] == [1, 1, 0]
+    assert await firing.zone_data() == "2030b"
+
+
+async def test_unreadable_job_does_not_stop_the_recomputing(crank: Crank, firing: Firing) -> None:
+    bad, one = job(spec(**CRON)), job(spec(**CRON))
+    await crank.add(bad, one)
+    right = await crank.fire_row(one)
+    assert right is not None
+    await crank.change(one, Change(fire=Fire(right.nominal_ms + HOUR, right.nominal_ms + HOUR)))
+    await execute(crank.store, f"UPDATE jobs SET spec = replace(spec, 'Berlin', 'Atlantis') WHERE id = '{bad.id}'")
+    assert await firing.replan("2030a", 100, NOW_MS) == 2
     assert await crank.fire_row(one) == right
 
 

@@ -141,5 +141,17 @@ class Firing(ABC):
         """For each pool with due rows on the timeline: how many, and the due time of the oldest."""
 
     @abstractmethod
+    async def zone_data(self) -> str | None:
+        """The version of the time-zone data that all schedules are planned with, such as `2026a`. None before the first."""
+
+    @abstractmethod
+    async def replan_again(self, newest: str) -> None:
+        """Ask whoever has the newest time-zone data to look at all jobs once more."""
+
+    @abstractmethod
     async def replan(self, version: str, limit: int, now_ms: int) -> int:
-        """Recompute the next fire of cron jobs that were planned with other time-zone data. Answers how many it looked at."""
+        """Recompute the next fire of some jobs that were planned with older time-zone data, and note how far that came.
+
+        Answers how many jobs it looked at; fewer than the limit: those were the last. Nothing is done for data that is not
+        newer than what schedules are planned with, or are being planned with.
+        """

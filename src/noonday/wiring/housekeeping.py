@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from noonday.model.ids import TenantId
-from noonday.model.schedule import tzdata_version
 from noonday.ports.executions import Retention
 from noonday.runtime.metrics import Metrics
 from noonday.wiring.settings import LimitSettings, RetentionSettings
@@ -37,17 +36,15 @@ class Housekeeper:
         self._own_retention: dict[TenantId, int] = {}
         self._seen = 0
         self._metrics = metrics
-        self._zones = tzdata_version()
         self._offset = self._wall_minus_monotonic()
 
     async def run_once(self, now_ms: int) -> int:
         await self._gauge(now_ms)
-        replanned = await self._drivers.firing.replan(self._zones, _STEP, now_ms)
         await self._follow_tenants()
         policy = msgspec.structs.replace(self._retention, tenants=self._own_retention)
         pruned = await self._drivers.executions.prune(policy, now_ms, _STEP)
         forgotten = await self._drivers.alerts.prune(now_ms - self._alerts_ms, _STEP)
-        return int(replanned == _STEP or pruned >= _STEP or forgotten >= _STEP)
+        return int(pruned >= _STEP or forgotten >= _STEP)
 
     async def _follow_tenants(self) -> None:
         """Which tenants keep what ended for a time of their own."""

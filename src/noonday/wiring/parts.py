@@ -55,6 +55,7 @@ from noonday.scheduler.hydrator import Hydrator
 from noonday.scheduler.in_flight import InFlight
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
+from noonday.scheduler.replanner import Replanner
 from noonday.scheduler.sweeper import Sweeper
 from noonday.tasks.desk import TaskDesk
 from noonday.tasks.endpoints import EndpointDesk
@@ -274,6 +275,7 @@ class SchedulerPart:
             Loop(
                 "sweeper", _Following(sweeper, self), clock, every(scheduler.sweep_every_ms / 1000), stuck_after_sec=30
             ),
+            Loop("replanner", Replanner(drivers.firing, clock), clock, every(5.0), stuck_after_sec=120),
             Loop("tenants", allowances, clock, every(1.0), stuck_after_sec=30),
             Loop("bus", _Looking(self.ownership), clock, every(1.0), stuck_after_sec=60),
             Loop("ownership", self.ownership, clock, self.ownership.next_wait, stuck_after_sec=10),

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.ledger import (
     CHANGED,
     NOT_SOUND,
@@ -25,7 +25,7 @@ from noonday.drivers.postgres.queries import load
 from noonday.ledger.books import Books, Limit
 from noonday.ledger.ledger import Ledger, as_json
 from noonday.ledger.plans import read_plans
-from noonday.ledger.replanning import may_have_fired, replan
+from noonday.ledger.replanning import NewTimes, is_superseded, new_times, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
 from noonday.model.errors import BadData, StoreUnavailable
@@ -33,21 +33,18 @@ from noonday.model.execution import Outcome
 from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
-from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
-from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
-from noonday.ports.jobs import Execution, Fire
+from noonday.ports.jobs import Execution
 
 SQL = load("firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 POOLS_SEC = 2.0
 """How soon what a pool says about timeouts is known to whoever fires."""
-_zoned = StoredDecoder(tuple[Job, Fire])
 _careful = msgspec.json.Decoder(
     tuple[
         list[tuple[str, str, JobId, tuple[str, ...]]],
@@ -127,25 +124,46 @@ class PostgresFiring(Firing):
         rows = await self._database.fetch(SQL.count_due, now_ms)
         return {pool: (count, oldest) for pool, count, oldest in rows}
 
-    async def replan(self, version: str, limit: int, now_ms: int) -> int:
-        """One page of a recomputation of all schedules, by key; the mark survives a restart."""
-        if await self._database.value(SQL.meta, "zone_data") == version:
-            return 0
+    async def zone_data(self) -> str | None:
+        version: str | None = await self._database.value(SQL.meta, "zone_data")
+        return version
+
+    async def replan_again(self, newest: str) -> None:
         async with self._database.transaction() as session:
-            seen_version, _, after = (await session.fetchval(SQL.meta, "replan_mark") or "").partition("\n")
-            key = after if after and seen_version == version else FIRST_KEY
-            rows = [_zoned.decode(row[0]) for row in await session.fetch(SQL.zoned_fires, key, limit)]
-            wanted = [execution for job, fire in rows for execution in may_have_fired(job, fire, now_ms)]
-            fired = {row[0] for row in await session.fetch(SQL.existing, wanted)}
-            ledger = Ledger(Books(), now_ms)
-            for job, fire in rows:
-                replan(ledger, job, fire, fired, now_ms)
-            await session.fetchval(SQL.write_ledger, as_json(payload_of(ledger)), now_ms)
+            await session.execute(SQL.set_meta, "replan_mark", f"{newest}\n")
+            await session.execute(SQL.forget_meta, "zone_data")
+
+    async def replan(self, version: str, limit: int, now_ms: int) -> int:
+        """One page, by key; the mark survives a restart. Nothing is locked while times are computed."""
+        seen_version, _, after = (await self._database.value(SQL.meta, "replan_mark") or "").partition("\n")
+        if is_superseded(version, await self.zone_data()) or (
+            seen_version != version and is_superseded(version, seen_version)
+        ):
+            return 0
+        key = after if after and seen_version == version else FIRST_KEY
+        rows = await self._database.fetch(SQL.zoned_fires, key, limit)
+        changed = list(new_times((row for _, row in rows), now_ms))
+        async with self._database.transaction() as session:
+            if changed:
+                await self._replan(session, changed, now_ms)
             if len(rows) < limit:
                 await session.execute(SQL.set_meta, "zone_data", version)
             else:
-                await session.execute(SQL.set_meta, "replan_mark", f"{version}\n{rows[-1][0].id}")
+                await session.execute(SQL.set_meta, "replan_mark", f"{version}\n{rows[-1][0]}")
         return len(rows)
+
+    async def _replan(self, session: Session, changed: Sequence[NewTimes], now_ms: int) -> None:
+        """A fire that was moved on or edited since it was read is left alone: whoever did that has planned it."""
+        keys = [new.job.id for new in changed]
+        numbers, nominals = [new.job.revision for new in changed], [new.fire.nominal_ms for new in changed]
+        unchanged = {key for (key,) in await session.fetch(SQL.lock_fires, keys, numbers, nominals)}
+        wanted = [execution for new in changed for execution in new.executions]
+        fired = {execution for (execution,) in await session.fetch(SQL.existing, wanted)}
+        ledger = Ledger(Books(), now_ms)
+        for new in changed:
+            if new.job.id in unchanged:
+                replan(ledger, new, fired)
+        await session.fetchval(SQL.write_ledger, as_json(payload_of(ledger)), now_ms)
 
     async def _learn_timeouts(self) -> None:
         if time.monotonic() >= self._timeouts_until:

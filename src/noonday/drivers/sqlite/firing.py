@@ -23,24 +23,21 @@ from noonday.drivers.sqlite.queries import load
 from noonday.ledger.books import Books
 from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.ledger.plans import read_plans
-from noonday.ledger.replanning import may_have_fired, replan
+from noonday.ledger.replanning import is_superseded, new_times, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain, turns_to_fire
 from noonday.model.execution import Outcome, State
 from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
-from noonday.model.job import Job
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
-from noonday.model.stored import StoredDecoder
 from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
-from noonday.ports.jobs import Fire
 
 SQL = load("firing")
 _entries = msgspec.json.Decoder(list[Entry])
-_fires = StoredDecoder(list[tuple[Job, Fire]])
+_zoned = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 _dispatches = msgspec.json.Decoder(list[Dispatch])
 
 
@@ -111,6 +108,16 @@ class SqliteFiring(Firing):
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
         rows = await self._database.read(lambda conn: rows_of(conn, SQL.count_due, now_ms))
         return {pool: (count, oldest) for pool, count, oldest in rows}
+
+    async def zone_data(self) -> str | None:
+        return await self._database.read(_zone_data)
+
+    async def replan_again(self, newest: str) -> None:
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.set_replan_mark, (f"{newest}\n",))
+            conn.execute(SQL.forget_zone_data)
+
+        await self._database.write(work)
 
     async def replan(self, version: str, limit: int, now_ms: int) -> int:
         return await self._database.write(lambda conn: _replan(conn, version, limit, now_ms))
@@ -291,23 +298,28 @@ def _dispatches_of(conn: sqlite3.Connection, members: str, fired_ms: int) -> lis
     return _dispatches.decode(conn.execute(SQL.dispatches, (members, fired_ms)).fetchone()[0])
 
 
+def _zone_data(conn: sqlite3.Connection) -> str | None:
+    row = conn.execute(SQL.zone_data).fetchone()
+    return row[0] if row else None
+
+
 def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> int:
-    """One page of a recomputation of all cron schedules, by key; the mark survives a restart."""
-    done = conn.execute(SQL.zone_data).fetchone()
-    if done is not None and done[0] == version:
-        return 0
+    """One page, by key; the mark survives a restart."""
     mark = conn.execute(SQL.replan_mark).fetchone()
     seen_version, _, after = mark[0].partition("\n") if mark else ("", "", "")
+    if is_superseded(version, _zone_data(conn)) or (seen_version != version and is_superseded(version, seen_version)):
+        return 0
     page = conn.execute(SQL.zoned_fires, (after if seen_version == version else "", limit)).fetchone()[0]
-    rows = _fires.decode(page)
-    wanted = [execution for job, fire in rows for execution in may_have_fired(job, fire, now_ms)]
+    rows = _zoned.decode(page)
+    changed = list(new_times((row for _, row in rows), now_ms))
+    wanted = [execution for new in changed for execution in new.executions]
     fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(wanted))}
     ledger = Ledger(Books(), now_ms)
-    for job, fire in rows:
-        replan(ledger, job, fire, fired, now_ms)
+    for new in changed:
+        replan(ledger, new, fired)
     write(conn, ledger)
     if len(rows) < limit:
         conn.execute(SQL.set_zone_data, (version,))
     else:
-        conn.execute(SQL.set_replan_mark, (f"{version}\n{rows[-1][0].id}",))
+        conn.execute(SQL.set_replan_mark, (f"{version}\n{rows[-1][0]}",))
     return len(rows)

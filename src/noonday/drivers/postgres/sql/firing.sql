@@ -255,13 +255,24 @@ SELECT value FROM meta WHERE key = $1;
 -- Remember a small thing.
 INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: forget_meta
+-- No longer remember a small thing.
+DELETE FROM meta WHERE key = $1;
+
 -- name: zoned_fires
--- Fires of jobs with a schedule, by key, locked.
-SELECT jsonb_build_array(job_json(j, false), jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))::text
+-- Fires of jobs with a schedule, by key.
+SELECT t.key::text, jsonb_build_array(job_json(j, false), jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))::text
 FROM timeline t JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
 WHERE t.key > $1::uuid AND t.kind = 0 AND t.planned = 1
-ORDER BY t.key LIMIT $2
-FOR UPDATE OF t;
+ORDER BY t.key LIMIT $2;
+
+-- name: lock_fires
+-- Lock those of some fires that are as they were read and that nobody else has locked.
+SELECT t.key::text
+FROM unnest($1::uuid[], $2::integer[], $3::bigint[]) e (key, number, nominal_ms) JOIN timeline t ON t.key = e.key
+WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms IS NOT NULL
+ORDER BY t.key
+FOR UPDATE OF t SKIP LOCKED;
 
 -- name: existing
 -- Which of some executions exist.

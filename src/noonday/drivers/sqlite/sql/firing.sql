@@ -137,6 +137,10 @@ SELECT value FROM meta WHERE key = 'zone_data';
 -- Note the version of the time-zone data.
 INSERT INTO meta (key, value) VALUES ('zone_data', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: forget_zone_data
+-- Schedules are to be planned once more.
+DELETE FROM meta WHERE key = 'zone_data';
+
 -- name: replan_mark
 -- How far a recomputation of schedules has come.
 SELECT value FROM meta WHERE key = 'replan_mark';
@@ -146,9 +150,9 @@ SELECT value FROM meta WHERE key = 'replan_mark';
 INSERT INTO meta (key, value) VALUES ('replan_mark', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: zoned_fires
--- Fires of cron jobs that are still to come, by key.
-SELECT json_group_array(json_array(
+-- Fires of jobs with a schedule, by key.
+SELECT json_group_array(json_array(t.key, json_array(
            json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, NULL, j.created_ms, j.updated_ms),
-           json_array(t.nominal_ms, t.due_ms, t.runs_left)))
+           json_array(t.nominal_ms, t.due_ms, t.runs_left))))
 FROM (SELECT * FROM timeline WHERE key > ?1 AND kind = 0 AND planned = 1 ORDER BY key LIMIT ?2) t
      CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
