@@ -26,6 +26,7 @@ def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
     yield from _told(conn)
     yield from _slots(conn)
     yield from _overlap(conn)
+    yield from _lanes(conn)
     for row in conn.execute("SELECT id, attempt, dispatch FROM executions WHERE attempt > dispatch"):
         yield f"I5: execution {row[0]} has attempt {row[1]} > dispatch {row[2]}"
 
@@ -99,18 +100,30 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
 def _overlap(conn: sqlite3.Connection) -> Iterator[str]:
     """I12: how many executions of a job may be open."""
     rows = conn.execute(
-        """SELECT j.id, j.spec ->> '$.overlap', sum(x.buffered), count(*), j.revision
+        """SELECT j.id, j.spec ->> '$.overlap', sum(x.buffered), sum(x.buffered AND x.cause < 2), count(*), j.revision
            FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
            WHERE x.state < 2 AND x.watch & 1 GROUP BY j.id"""
     )
-    for job, overlap, buffered, open_, revision in rows:
+    for job, overlap, buffered, skippable, open_, revision in rows:
         # A job that allowed overlap before it was replaced may still have several open.
         if open_ - buffered > 1 and revision == 1:
             yield f"I12: job {job} ({overlap}) has {open_ - buffered} executions open besides {buffered} buffered"
-        if overlap in ("BUFFER_ONE", "CANCEL_OTHER") and buffered > 1 and revision == 1:
-            yield f"I12: job {job} ({overlap}) has {buffered} buffered"
+        # Backfills and retries of dead letters wait for each other, and are never skipped.
+        if overlap in ("BUFFER_ONE", "CANCEL_OTHER") and skippable > 1 and revision == 1:
+            yield f"I12: job {job} ({overlap}) has {skippable} buffered"
         if buffered and buffered == open_:
             yield f"I12: job {job} has only buffered executions: nothing will let them start"
+
+
+def _lanes(conn: sqlite3.Connection) -> Iterator[str]:
+    """Priority: the fire of a job waits in the lane that its definition says."""
+    rows = conn.execute(
+        """SELECT t.key, t.lane, coalesce(j.spec ->> '$.priority', 'NORMAL') FROM timeline t JOIN jobs j ON j.id = t.key
+           WHERE t.kind = 0 AND t.lane <> CASE coalesce(j.spec ->> '$.priority', 'NORMAL')
+                                          WHEN 'HIGH' THEN 0 WHEN 'NORMAL' THEN 1 ELSE 2 END"""
+    )
+    for key, lane, priority in rows:
+        yield f"priority: the fire of job {key} ({priority}) waits in lane {lane}"
 
 
 def check_end(conn: sqlite3.Connection, history: History, now_ms: int) -> list[str]:
@@ -259,15 +272,15 @@ def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effe
     runs: dict[str, list[Effect]] = {}
     for effect in effects:
         runs.setdefault(effect.execution, []).append(effect)
-    lines: dict[str, list[tuple[int, str, int, list[Effect]]]] = {}
+    lines: dict[tuple[str, str], list[tuple[int, str, int, list[Effect]]]] = {}
     changed = {a.target for a in history.answers if a.action.rstrip("?") in ("replace", "pause", "resume", "delete")}
-    for execution, job, due_ms, line, created_ms in conn.execute(
-        """SELECT x.id, j.id, x.due_ms, j.spec ->> '$.concurrency.key', j.created_ms
+    for execution, job, due_ms, tenant, line, created_ms in conn.execute(
+        """SELECT x.id, j.id, x.due_ms, x.tenant, j.spec ->> '$.concurrency.key', j.created_ms
            FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
            WHERE x.cause = 0 AND j.spec ->> '$.concurrency.ordered'"""
     ):
         if job not in changed and execution in runs:
-            lines.setdefault(line, []).append((due_ms, job, created_ms, runs[execution]))
+            lines.setdefault((tenant, line), []).append((due_ms, job, created_ms, runs[execution]))
     for waited in lines.values():
         for before, after in combinations(sorted(waited, key=lambda each: each[:2]), 2):
             start_ms = after[3][0].start_ms

@@ -56,6 +56,19 @@ RECOVERY_MS = {
 """How long a cluster takes to recover from a fault, as far as anyone feels it who had nothing to do with it."""
 FREED_MS = 2_500
 """A scheduler learns of a slot that another process freed when it tries again, which is every two seconds at the latest."""
+_MOMENTS = (
+    ("scheduler", "fire"),
+    ("scheduler", "publish"),
+    ("scheduler", "seal"),
+    ("recorder", "settle"),
+    ("worker", "claim"),
+    ("worker", "report"),
+    ("worker", "told"),
+    ("api", "edit"),
+)
+"""Calls in the middle of which a process may die or stand still."""
+LOST_MS = 400_000
+"""How long it takes until a dispatch that the broker lost is dispatched again: six minutes by the log's ticks, and a round."""
 IN_FLIGHT_MS = 45_000
 """How long a dispatch takes to come back from a worker: until its claim lapses, or until the worker is judged."""
 
@@ -312,7 +325,10 @@ class ClusterSimulation(Simulation):
             """Faults of processes that had a dispatch in hand."""
             holders = self.history.taken.get((execution.id, dispatch), ())
             met = [span for span in spans if any(_meets(span, holder) for holder in holders)]
-            return [Span(span.why, span.from_ms, span.until_ms + IN_FLIGHT_MS) for span in met]
+            lost = [
+                Span("lost", at_ms, at_ms + LOST_MS) for at_ms in self.broker.lost.get((execution.id, dispatch), ())
+            ]
+            return [*(Span(span.why, span.from_ms, span.until_ms + IN_FLIGHT_MS) for span in met), *lost]
 
         return replace(super().scene(), in_flight=in_flight, freed_ms=FREED_MS)
 
@@ -328,17 +344,27 @@ class ClusterSimulation(Simulation):
 
         super().direct(and_heal)
 
+    async def quiet(self, limit_sec: float = 900) -> None:
+        await super().quiet(limit_sec)
+
     async def fault(self) -> None:
-        """Something happens to the network or to a server, for a while."""
+        """Something happens to the network, to a server, or to a process in the middle of a call."""
         random = self.random
-        kind = random.choice(["flush", "away", "cut", "cut"])
+        kind = random.choice(["flush", "away", "cut", "cut", "caught", "caught", "lose"])
         if kind == "flush":
             self.flush()
-            return
-        server = random.choice(["store", "redis", "kafka", "etcd"])
-        lasts = random.choice([0.3, 2, 7, 25])
-        who = "*" if kind == "away" else random.choice(sorted(self.processes))
-        await self._cut_for(who, server, lasts)
+        elif kind == "lose":
+            self.broker.loses = random.randint(1, 3)
+        elif kind == "caught":
+            role, verb = random.choice(_MOMENTS)
+            for_ms = random.choice([None, None, 8_000, 30_000])
+            act: Callable[[Process], None] = lambda process: process.freeze(for_ms) if for_ms else process.kill()  # noqa: E731
+            self.at(verb, role, act, done=random.random() < 0.5)
+        else:
+            server = random.choice(["store", "redis", "kafka", "etcd"])
+            lasts = random.choice([0.3, 2, 7, 25, 45])
+            who = "*" if kind == "away" else random.choice(sorted(self.processes))
+            await self._cut_for(who, server, lasts)
 
     async def _cut_for(self, who: str, server: str, seconds: float) -> None:
         now_ms = self.world.now_ms()

@@ -54,6 +54,8 @@ T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
 """Errors that say that nothing was changed."""
 USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
+OTHER = Caller(TenantId("other"), "user", frozenset({"admin"}))
+CALLERS = {caller.tenant: caller for caller in (USER, OTHER)}
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
 RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000}
 """How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
@@ -70,6 +72,8 @@ class Disk:
     commits: int = 0
     problems: list[str] = field(default_factory=list)
     check_every: int = 5
+    interrupts: list[int] = field(default_factory=list)
+    """After how many steps of SQLite's machine a coming transaction is interrupted."""
 
     def __post_init__(self) -> None:
         prepare(self.conn)
@@ -80,10 +84,21 @@ class Disk:
             for request in requests:
                 request.error = StoreUnavailable("the simulated disk is full")
             return
-        commit_group(self.conn, requests, "disk")
+        if self.interrupts:
+            self._commit_interrupted(requests, self.interrupts.pop())
+        else:
+            commit_group(self.conn, requests, "disk")
         self.commits += 1
         if self.commits % self.check_every == 0 and not self.problems:
             self.problems += list(check_commit(self.conn))
+
+    def _commit_interrupted(self, requests: Sequence[Request[Any]], steps: int) -> None:
+        left = [1]
+        self.conn.set_progress_handler(lambda: left and left.pop(), steps)
+        try:
+            commit_group(self.conn, requests, "disk")
+        finally:
+            self.conn.set_progress_handler(None, 0)
 
 
 class SimDatabase(Database):
@@ -181,6 +196,8 @@ class Simulation:
         self.clock: SimClock | None = None
         self._ids = 0
         self._boots = 0
+        self._specs: dict[str, JobSpec] = {}
+        """The present definition of each job, unless a request about it had no answer."""
 
     def __enter__(self) -> "Simulation":
         return self
@@ -336,12 +353,26 @@ class Simulation:
         self.history.answers.append(Answer(f"{action}?", target, at_ms, value, asked_ms, spec))
         return None
 
-    async def create(self, spec: JobSpec) -> JobView | None:
-        return await self.ask("create", "", lambda engine: engine.desk.create(USER, spec), spec=spec)
+    async def create(self, spec: JobSpec, caller: Caller = USER) -> JobView | None:
+        job = await self.ask("create", "", lambda engine: engine.desk.create(caller, spec), spec=spec)
+        if job is not None:
+            self._specs[job.job_id] = spec
+        return job
 
-    async def replace(self, job: str, spec: JobSpec) -> JobView | None:
+    async def create_any(self) -> JobView | None:
+        """Create a job of any kind, for any tenant."""
+        return await self.create(self.any_spec(), self.random.choice([USER, USER, OTHER]))
+
+    async def replace(self, job: str, spec: JobSpec, caller: Caller = USER) -> JobView | None:
         value = spec.payload["v"]
-        return await self.ask("replace", job, lambda engine: engine.desk.replace(USER, job, spec), value, spec)
+        known = self._specs.pop(job, None)
+        count = len(self.history.answers)
+        shown = await self.ask("replace", job, lambda engine: engine.desk.replace(caller, job, spec), value, spec)
+        if shown is not None:
+            self._specs[job] = spec
+        elif known is not None and len(self.history.answers) == count:
+            self._specs[job] = known  # it was refused, or never sent
+        return shown
 
     def spec(self, **fields: Any) -> JobSpec:
         return JobSpec(**{"target": Target("p", "act"), "payload": {"v": 1}, "retry_policy": QUICK, **fields})
@@ -363,11 +394,11 @@ class Simulation:
             common["timeout_sec"] = 0.5
         if random.random() < 0.1:
             common["spread_sec"] = 3
+        if random.random() < 0.15:
+            common["start_deadline_sec"] = random.choice([1, 5])
         kind = random.random()
         if kind < 0.5:
             delay = random.choice([0, 0.05, 0.5, 2, 5, 20])
-            if random.random() < 0.2:
-                common["start_deadline_sec"] = 5
             return self.spec(type=JobType.DELAYED, delay_sec=delay, **common)
         common["catch_up"] = CatchUp(random.choice(list(CatchUpPolicy)), 3600)
         if random.random() < 0.3:
@@ -386,6 +417,15 @@ class Simulation:
         await asyncio.sleep(seconds)
         self.disk.full = False
 
+    async def rate(self, per_sec: float) -> None:
+        """The other tenant's executions are handed out no faster than this."""
+        settings = TenantSettings(rate_per_sec=per_sec, burst=2)
+        await self.ask("rate", "", lambda engine: engine.desk.put_tenant(USER, OTHER.tenant, settings), OTHER.tenant)
+
+    def interrupt(self, statements: int) -> None:
+        """A statement of the store fails in the middle, in one of the next transactions, as if by an error of its own."""
+        self.disk.interrupts.append(statements)
+
     def instant(self) -> datetime:
         return datetime.fromtimestamp(self.world.now_ms() / 1000, UTC)
 
@@ -393,21 +433,59 @@ class Simulation:
         """Do something to a job that exists."""
         random = self.random
         job = random.choice(jobs)
-        action = random.choice(["replace", "pause", "resume", "delete", "trigger", "cancel", "cancel"])
+        caller = CALLERS[TenantId(job.tenant)]
+        action = random.choice(
+            ["replace", "pause", "resume", "delete", "trigger", "cancel", "cancel", "backfill", "retry", "intrude"]
+        )
         if action == "replace":
             payload = {**(job.payload or {}), "v": self.world.now_ms()}
             spec = msgspec.convert(msgspec.to_builtins(self.any_spec()), JobSpec) if random.random() < 0.5 else None
             wanted = msgspec.structs.replace(spec or _as_spec(job, self.instant()), payload=payload)
-            await self.replace(job.job_id, wanted)
+            await self.replace(job.job_id, wanted, caller)
         elif action == "cancel":
-            await self._cancel_something(job)
+            await self._cancel_something(job, caller)
+        elif action == "backfill":
+            await self._backfill(job, caller)
+        elif action == "retry":
+            await self._retry_something(caller)
+        elif action == "intrude":
+            await self._intrude(job)
         else:
-            await self.ask(action, job.job_id, lambda e: getattr(e.desk, action)(USER, job.job_id))
+            await self.ask(action, job.job_id, lambda e: getattr(e.desk, action)(caller, job.job_id))
 
-    async def cap(self, most: int) -> None:
-        """No more of the user's executions are handed out at once."""
+    async def _backfill(self, job: JobView, caller: Caller) -> None:
+        spec = self._specs.get(job.job_id)
+        if spec is None or spec.one_shot:
+            return
+        to_ms = self.world.now_ms() - self.random.randint(0, 3_000)
+        from_ms = to_ms - self.random.choice([900, 3_000, 8_000])
+        name = f"backfill {to_ms}"
+        await self.ask(
+            "backfill",
+            job.job_id,
+            lambda e: e.desk.backfill(
+                caller, job.job_id, from_ms=from_ms, to_ms=to_ms, backfill_id=name, preview=False
+            ),
+            (from_ms, to_ms),
+            spec,
+        )
+
+    async def _retry_something(self, caller: Caller) -> None:
+        query = "SELECT execution_id FROM dead WHERE tenant = ? AND retried_as IS NULL LIMIT 1"
+        row = self.disk.conn.execute(query, (caller.tenant,)).fetchone()
+        if row is not None:
+            await self.ask("retry", row[0], lambda e: e.desk.retry_dead(caller, row[0]))
+
+    async def _intrude(self, job: JobView) -> None:
+        """A caller of another tenant wants something of a job: there is no such job for it."""
+        stranger = next(caller for tenant, caller in CALLERS.items() if tenant != job.tenant)
+        wish = self.random.choice(["pause", "delete", "trigger"])
+        if await self.ask("intrude", job.job_id, lambda e: getattr(e.desk, wish)(stranger, job.job_id)) is not None:
+            self.history.problems.append(f"tenancy: a stranger's {wish} of {job.job_id} was answered")
+
+    async def cap(self, most: int, tenant: TenantId = USER.tenant) -> None:
+        """No more of a tenant's executions are handed out at once."""
         settings = TenantSettings(max_running=most)
-        tenant = USER.tenant
         await self.ask("cap", "", lambda engine: engine.desk.put_tenant(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
@@ -415,15 +493,16 @@ class Simulation:
         for job in jobs:
             query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1"
             while self.disk.conn.execute(query, (job.job_id,)).fetchone():
-                await self.ask("resume", job.job_id, lambda e, j=job: e.desk.resume(USER, j.job_id))  # type: ignore[misc]
+                caller = CALLERS[TenantId(job.tenant)]
+                await self.ask("resume", job.job_id, lambda e, j=job, c=caller: e.desk.resume(c, j.job_id))  # type: ignore[misc]
                 await asyncio.sleep(0.1)
 
-    async def _cancel_something(self, job: JobView) -> None:
+    async def _cancel_something(self, job: JobView, caller: Caller) -> None:
         query = "SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1"
         row = self.disk.conn.execute(query, (job.job_id,)).fetchone()
         if row is not None:
             execution: str = row[0]
-            cancel: Callable[[Engine], Awaitable[ExecutionView]] = lambda e: e.desk.cancel_execution(USER, execution)  # noqa: E731
+            cancel: Callable[[Engine], Awaitable[ExecutionView]] = lambda e: e.desk.cancel_execution(caller, execution)  # noqa: E731
             await self.ask("cancel", execution, cancel)
 
     # -- a whole life --------------------------------------------------------------------------------------------------
@@ -477,12 +556,12 @@ class Simulation:
         self.world.run(direct())
 
     async def quiet(self, limit_sec: float = 2_000) -> None:
-        """Until nothing is open and nothing is due any more."""
+        """Until nothing is open and nothing is due any more, or a promise was seen to be broken."""
         waited = 0.0
         while waited < limit_sec:
             await asyncio.sleep(2)
             waited += 2
-            if self.engine is not None and self._is_quiet():
+            if self.disk.problems or (self.engine is not None and self._is_quiet()):
                 return
 
     def _is_quiet(self) -> bool:

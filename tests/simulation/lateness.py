@@ -47,6 +47,7 @@ class Scene:
     """Whether a breaker may keep retries back."""
 
     def problems(self) -> Iterator[str]:
+        yield from self._over_caps()
         starts = {(e.execution, e.dispatch): e for e in reversed(self.history.effects)}
         for (name, dispatch), effect in starts.items():
             execution = self.rows.executions.get(name)
@@ -57,6 +58,37 @@ class Scene:
             if execution is not None:
                 yield from self._late_end(execution, effect)
                 yield from self._late_settlement(execution, effect)
+
+    def _over_caps(self) -> Iterator[str]:
+        """I13: never are more executions of a tenant dispatched than its largest cap, since it had one."""
+        caps: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for answer in self.history.answered("cap"):
+            tenant, most = answer.value
+            caps[tenant].append((answer.at_ms, most))
+        for tenant, known in caps.items():
+            most, since_ms = max(most for _, most in known), min(at_ms for at_ms, _ in known)
+            spans = [
+                span
+                for execution in self.rows.executions.values()
+                if execution.tenant == tenant
+                for span in self._dispatched(execution)
+                if span[0] > since_ms
+            ]
+            for _, from_ms, until_ms in _full("cap", spans, most + 1):
+                yield f"I13: more than {most} executions of {tenant!r} were dispatched from {from_ms} to {until_ms}"
+
+    def _dispatched(self, execution: StoredExecution) -> Iterator[tuple[int, int]]:
+        """When an execution was dispatched and open."""
+        since = None
+        for note in self.seen.get(execution.id, ()):
+            is_out = note.fired and note.state < State.FAILED
+            if is_out and since is None:
+                since = note.at_ms
+            elif not is_out and since is not None:
+                yield since, note.at_ms
+                since = None
+        if since is not None:
+            yield since, self.now_ms
 
     # -- starts --------------------------------------------------------------------------------------------------------
 
@@ -189,6 +221,8 @@ class Scene:
             if spec.overlap is not Overlap.ALLOW:
                 yield from self._others(execution)
         yield from self._caps.get(execution.tenant, ())
+        if any(answer.value == execution.tenant for answer in self.history.asked("rate")):
+            yield Span("rate", 0, self.now_ms)
 
     @cached_property
     def _pauses(self) -> Mapping[str, list[Span]]:

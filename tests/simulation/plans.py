@@ -216,7 +216,9 @@ class Plan:
         if fired or decided:
             return
         statuses = self.at(time)
-        if all(self._demands(status, time) for status in statuses) and not self._rests_since(time):
+        if all(self._demands(status, time) for status in statuses) and not (
+            self._rests_since(time) or self._used_up(time)
+        ):
             yield (
                 f"completeness: {time} of job {self.job} has neither an execution nor a decision; "
                 f"in force: {self._words(statuses)}"
@@ -228,6 +230,16 @@ class Plan:
             return False
         most = definition.spec.max_runs
         return most is None or bisect_left(self._nominals, time) < most
+
+    def _used_up(self, time: int) -> bool:
+        """Whether the time was overdue when a definition took over whose runs were used up before its turn came."""
+        return any(
+            definition.from_ms > time
+            and definition.spec.max_runs is not None
+            and definition.has(time)
+            and sum(e.created_ms >= definition.from_ms for e in self.executions) >= definition.spec.max_runs
+            for definition in self.definitions
+        )
 
     def _rests_since(self, time: int) -> bool:
         """Whether the job is paused at the end, and may have been since before a time."""
@@ -492,7 +504,8 @@ def _asked_for(rows: Rows, history: History) -> Iterator[str]:
 
 def _backfilled(rows: Rows, answer: Answer) -> Iterator[str]:
     from_ms, to_ms = answer.value
-    assert answer.spec is not None
+    if answer.spec is None:
+        return
     planned = set(Definition(answer.target, answer.spec, from_ms, to_ms).times(from_ms, to_ms))
     found = {e.nominal_ms for e in rows.executions_of.get(answer.target, ()) if e.cause == Cause.BACKFILL}
     if planned - found:

@@ -28,9 +28,17 @@ def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterato
     for execution in rows.executions.values():
         said = specs.get(execution.job) or [rows.jobs[execution.job].spec]
         yield from _attempts(execution, policy)
+        yield from _instant(execution, effects[execution.id])
         yield from _retries(execution, effects[execution.id], policy)
         yield from _deadline(execution, effects[execution.id], said, history)
         yield from _end(execution, effects[execution.id], said, asked)
+
+
+def _instant(execution: StoredExecution, effects: Sequence[Effect]) -> Iterator[str]:
+    """I9: nothing of a plan starts before its nominal time."""
+    for effect in effects:
+        if execution.cause == Cause.SCHEDULE and effect.start_ms < execution.nominal_ms:
+            yield f"I9: {effect} started {execution.nominal_ms - effect.start_ms} ms before its nominal time"
 
 
 def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
@@ -78,7 +86,7 @@ def _deadline(
         latest_ms = execution.due_ms + max(deadlines) * 1000
         for effect in effects[:1]:
             looked_ms = history.looks.get((effect.execution, effect.dispatch), 0)
-            if looked_ms > latest_ms:
+            if effect.start_ms >= looked_ms > latest_ms:
                 yield f"start deadline: {effect} was checked at {looked_ms} and started, {looked_ms - latest_ms} ms too late"
     if execution.state is State.EXPIRED:
         ended_ms = execution.moves[-1].at_ms

@@ -136,6 +136,10 @@ class Broker:
     joined: int = 0
     duplicate: float = 0.02
     """The chance that a message is written twice."""
+    loses: int = 0
+    """How many of the next messages are acknowledged and lost."""
+    lost: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """(execution, dispatch) -> when a message of it was lost."""
     depth: int | None = None
     """How many unread messages of a pool use up its credit; None: it is never used up."""
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -147,6 +151,11 @@ class Broker:
 
     def publish(self, dispatches: Sequence[Dispatch]) -> None:
         for dispatch in dispatches:
+            if self.loses:
+                self.loses -= 1
+                self.lost.setdefault((dispatch.execution_id, dispatch.number), []).append(self.world.now_ms())
+                self.world.note(f"the broker loses dispatch {dispatch.number} of {dispatch.execution_id}")
+                continue
             partition = self.topic(dispatch.pool)[int(dispatch.execution_id[-1], 16) % POOL_PARTITIONS]
             partition.append(dispatch)
             if self.random.random() < self.duplicate:

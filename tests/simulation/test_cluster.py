@@ -6,17 +6,19 @@ import os
 import pytest
 
 from tests.simulation.cluster import ClusterSimulation
+from tests.simulation.embedded import OTHER
 from tests.simulation.kernel import FaultPlan
 
-SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "60"))
+SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "48"))
 CHUNK = 4
 
 
-def live(seed: int) -> list[str]:
-    """One life: half a minute of requests under faults, then quiet."""
+def live(seed: int, focus: str = "") -> list[str]:
+    """One life: half a minute of requests under faults, then quiet. `focus`: no faults but one, in the middle of it."""
     kill = (0.0, 0.000065, 0.00026)[seed % 3]
     freeze = 0.000065 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)
+    faults = FaultPlan() if focus else faults
     with ClusterSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2]) as simulation:
         random = simulation.random
 
@@ -24,14 +26,22 @@ def live(seed: int) -> list[str]:
             jobs, faults = [], []
             if seed % 5 == 3:
                 await simulation.cap(3)
-            for _ in range(12):
-                job = await simulation.create(simulation.any_spec())
+            if seed % 7 == 2:
+                await simulation.rate(2.0)
+            elif seed % 7 == 4:
+                await simulation.cap(1, OTHER.tenant)
+            for number in range(12):
+                if focus and number == 4:
+                    faults.append(asyncio.create_task(FOCUS[focus](simulation)))
+                job = await simulation.create_any()
                 if job is not None:
                     jobs.append(job)
                 await asyncio.sleep(random.random() * 2)
                 if jobs and random.random() < 0.6:
                     await simulation.meddle(jobs)
-                if random.random() < 0.2:
+                if random.random() < 0.1:
+                    simulation.interrupt(random.randint(10, 3_000))
+                if random.random() < 0.2 and not focus:
                     faults.append(asyncio.create_task(simulation.fault()))
             await asyncio.gather(*faults)
             if seed % 10 == 3:
@@ -39,6 +49,46 @@ def live(seed: int) -> list[str]:
             await simulation.resume_all(jobs)
 
         return simulation.run(director)
+
+
+async def die_after_fire(simulation: ClusterSimulation) -> None:
+    """The owners die between the commit of a fire and its publication."""
+    for _ in range(3):
+        caught = simulation.at("fire", "scheduler", lambda process: process.kill(), done=True)
+        while not caught:
+            await asyncio.sleep(0.1)
+
+
+async def lose_messages(simulation: ClusterSimulation) -> None:
+    """The broker acknowledges some messages and loses them."""
+    simulation.broker.loses = 4
+
+
+async def cut_workers_off(simulation: ClusterSimulation) -> None:
+    """Each worker in turn cannot reach the broker until it is judged, and then reports."""
+    await simulation._cut_for("worker-0", "kafka", 45)
+    await simulation._cut_for("worker-1", "kafka", 45)
+
+
+async def die_before_report(simulation: ClusterSimulation) -> None:
+    """Workers die in the moment in which they would report."""
+    for _ in range(3):
+        caught = simulation.at("report", "worker", lambda process: process.kill())
+        while not caught:
+            await asyncio.sleep(0.1)
+
+
+async def no_fault(simulation: ClusterSimulation) -> None:
+    """The broker delivers some messages twice, as ever."""
+
+
+FOCUS = {
+    "die after fire": die_after_fire,
+    "die before report": die_before_report,
+    "lose messages": lose_messages,
+    "cut workers off": cut_workers_off,
+    "no fault": no_fault,
+}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A thousand lives of an embedded Noonday: killed, frozen, with a full disk and a meddling user."""
+"""Hundreds of lives of an embedded Noonday: killed, frozen, with a full disk and a meddling user."""
 
 import asyncio
 import os
@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from noonday.model.job import JobType, Overlap
-from tests.simulation.embedded import Simulation
+from tests.simulation.embedded import OTHER, Simulation
 from tests.simulation.kernel import FaultPlan
 
-SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "1000"))
+SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "500"))
 CHUNK = 25
 
 
@@ -25,13 +25,19 @@ def live(seed: int) -> list[str]:
             jobs = []
             if seed % 5 == 3:
                 await simulation.cap(3)
+            if seed % 7 == 2:
+                await simulation.rate(2.0)
+            elif seed % 7 == 4:
+                await simulation.cap(1, OTHER.tenant)
             for _ in range(12):
-                job = await simulation.create(simulation.any_spec())
+                job = await simulation.create_any()
                 if job is not None:
                     jobs.append(job)
                 await asyncio.sleep(random.random() * 2)
                 if jobs and random.random() < 0.6:
                     await simulation.meddle(jobs)
+                if random.random() < 0.1:
+                    simulation.interrupt(random.randint(10, 3_000))
                 if random.random() < 0.05:
                     await simulation.full_disk(random.random() * 3)
             if seed % 10 == 3:
