@@ -12,7 +12,7 @@ SEED ?=
 RUNS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test chaos check format bench lock clean
+.PHONY: help run servers cluster test chaos mutants check format bench lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n RUNS=300)
 	@if [ $(RUNS) -gt 0 ]; then eval "$$(scripts/servers env)" && NOONDAY_POSTGRES_SEEDS=$(RUNS) $(BIN)/pytest -q -n 2 tests/simulation/test_postgres.py; fi
 	$(BIN)/python -m tests.scenarios.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+mutants: $(READY) ## Break the engine on purpose in many ways, and see whether the checker reports each (ARGS=names)
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports and the fast tests, which need no servers (about a minute)
 	$(BIN)/ruff format --check .

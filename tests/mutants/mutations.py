@@ -1,0 +1,223 @@
+"""Mutations of the engine. Each breaks a promise, and names the invariants or properties of which one must report it.
+
+A bug that the checker missed becomes a new mutation here. The first twelve are those of which random runs saw only two before the
+checker proved completeness and bounded lateness.
+"""
+
+from dataclasses import dataclass, field
+
+from tests.mutants.changing import Change, constant, query, returning, wrapped
+
+REPLACE = "import msgspec; from msgspec.structs import replace"
+FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
+LEDGER, VOLLEY, SETTLING = "ledger/ledger.py", "ledger/volley.py", "ledger/settling.py"
+SWEEPER, WORKER, DISPATCHER = "scheduler/sweeper.py", "worker/worker.py", "scheduler/dispatcher.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    by: tuple[str, ...]
+    """Invariants and properties of which one must report it."""
+    changes: tuple[Change, ...]
+    kind: str = "embedded"
+    """Which random runs are played: of the embedded engine, of a cluster, or of a cluster with one fault in its middle."""
+    most: int = 60
+    """After so many runs it has survived."""
+    first: int = 0
+    """The seed of the first run: one whose run is known to report it."""
+    quick: bool = field(default=False)
+    """Whether it is killed within seconds: then it is played in `make test`."""
+
+
+def _mutant(name: str, by: str, *changes: Change, **more: object) -> Mutant:
+    return Mutant(name, tuple(by.split(", ")), changes, **more)  # type: ignore[arg-type]
+
+
+MUTANTS = (
+    _mutant(
+        "cron-fires-once",
+        "completeness",
+        wrapped(FIRING, "plan_fire", before=REPLACE, after="result = replace(result, next_ms=None)"),
+        quick=True,
+    ),
+    _mutant(
+        "edit-loses-schedule",
+        "completeness",
+        wrapped(
+            EDITS, "replace", before=REPLACE, after="result = replace(result, fire=replace(result.fire, due_ms=None))"
+        ),
+    ),
+    _mutant(
+        "resume-loses-schedule",
+        "completeness",
+        wrapped(EDITS, "_resumed", before=REPLACE, after="result = (replace(result[0], due_ms=None), result[1])"),
+    ),
+    _mutant(
+        "max-runs-ignored",
+        "completeness",
+        wrapped(VOLLEY, "Volley._advance", before="given['runs_left'] = None"),
+        quick=True,
+    ),
+    _mutant(
+        "one-attempt-more",
+        "I5",
+        wrapped(
+            EXECUTION,
+            "judge",
+            before=REPLACE
+            + "; given['policy'] = replace(given['policy'], max_attempts=given['policy'].max_attempts + 1)",
+        ),
+        quick=True,
+    ),
+    _mutant(
+        "minute-late",
+        "lateness",
+        wrapped(FIRING, "fire_entry", before=REPLACE, after="result = replace(result, due_ms=result.due_ms + 60_000)"),
+        quick=True,
+    ),
+    _mutant("timeouts-ignored", "lateness", returning(WORKER, "Worker._timeout_of", "3600.0")),
+    _mutant(
+        "start-deadlines-ignored",
+        "start deadline, completeness",
+        returning(FIRING, "_past_deadline", "False"),
+        wrapped(
+            WORKER,
+            "Worker._passes",
+            before=REPLACE + "; run = given['run']; run.dispatch = replace(run.dispatch, start_deadline_sec=None)",
+        ),
+    ),
+    _mutant(
+        "catch-up-none",
+        "completeness",
+        wrapped(
+            FIRING,
+            "_catch_up",
+            before=f"""
+                {REPLACE}
+                job = given['job']
+                none = replace(job.spec.catch_up, policy=CatchUpPolicy.NONE)
+                given['job'] = replace(job, spec=replace(job.spec, catch_up=none))
+            """,
+        ),
+    ),
+    _mutant(
+        "triggers-dropped",
+        "outcome",
+        wrapped(
+            "intake/desk.py",
+            "Desk.trigger",
+            after="""
+                gone = Change(cancel=((result.execution_id, "dropped"),))
+                await self._jobs.edit(
+                    given["caller"].tenant, given["job_id"], lambda before: gone, show=[result.execution_id]
+                )
+            """,
+        ),
+        quick=True,
+    ),
+    _mutant(
+        "backfill-forgets-one",
+        "completeness",
+        wrapped(EDITS, "backfill", before=REPLACE, after="result = replace(result, executions=result.executions[:-1])"),
+        quick=True,
+    ),
+    _mutant(
+        "tenant-filter-dropped",
+        "tenancy",
+        query("drivers/sqlite/sql/jobs.sql", "job", "tenant = ?1 AND ", "?1 IS NOT NULL AND "),
+    ),
+    _mutant("report-fence-off", "I6, I7", returning(SETTLING, "_is_fenced_in", "True"), kind="cut workers off"),
+    _mutant(
+        "sweeper-off", "lateness, completeness, I1", returning(SWEEPER, "Sweeper._sweep_overdue", "0"), kind="cluster"
+    ),
+    _mutant("adoption-off", "lateness, I1", returning(SWEEPER, "Sweeper._adopt_unsealed", "0"), kind="die after fire"),
+    _mutant("orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._cast_net", "0"), kind="lose messages"),
+    # More ways to break promises.
+    _mutant("hint-of-new-job-lost", "lateness", returning("intake/desk.py", "Desk._hint_new", "None"), quick=True),
+    _mutant(
+        "hint-of-retry-lost",
+        "lateness",
+        wrapped(
+            "recorder/recorder.py",
+            "Recorder._follow_up",
+            before=REPLACE + "; given['settled'] = replace(given['settled'], entries=())",
+        ),
+        quick=True,
+    ),
+    _mutant(
+        "usage-counted-twice",
+        "I20",
+        wrapped("model/usage.py", "usage_of", before="given['reports'] = [*given['reports'], *given['reports']]"),
+        quick=True,
+    ),
+    _mutant(
+        "wrong-lane",
+        "priority",
+        wrapped(FIRING, "fire_entry", before=REPLACE, after="result = replace(result, lane=2 - result.lane)"),
+        quick=True,
+    ),
+    _mutant(
+        "catch-up-off-by-one",
+        "completeness",
+        wrapped(FIRING, "_catch_up", before=REPLACE, after="result = replace(result, fires=result.fires[1:])"),
+        quick=True,
+    ),
+    _mutant(
+        "catch-up-forgets-decision",
+        "completeness",
+        wrapped(FIRING, "_catch_up", before=REPLACE, after="result = replace(result, decisions=())"),
+    ),
+    _mutant(
+        "cap-ignored",
+        "I13",
+        returning("model/slots.py", "caps_of_tenant", "{}"),
+    ),
+    _mutant("key-ignored", "I13", returning(VOLLEY, "Volley._has_room", "True")),
+    _mutant("slot-not-freed", "I13", returning(LEDGER, "Ledger.let_go", "None")),
+    _mutant("overlap-ignored", "I12", returning(FIRING, "decide_overlap", "(Start.NOW, False)"), quick=True),
+    _mutant("buffered-never-starts", "I12", returning(LEDGER, "Ledger.finish", "None")),
+    _mutant("retry-without-delay", "retry delay", wrapped("model/retry.py", "wait_ms", after="result = 0"), quick=True),
+    _mutant(
+        "snooze-spends-attempt",
+        "I5",
+        wrapped(
+            EXECUTION,
+            "judge",
+            before=REPLACE,
+            after="result = replace(result, attempt=1) if result and given['outcome'] is Outcome.SNOOZED else result",
+        ),
+        quick=True,
+    ),
+    _mutant(
+        "starts-early",
+        "I9",
+        wrapped(FIRING, "fire_entry", before=REPLACE, after="result = replace(result, due_ms=result.due_ms - 100)"),
+        quick=True,
+    ),
+    _mutant(
+        "pause-keeps-firing",
+        "completeness, I10",
+        wrapped(EDITS, "pause", before=REPLACE, after="result = replace(result, fire=None) if result.job else result"),
+        quick=True,
+    ),
+    _mutant("dead-letter-without-incident", "I21", returning(SETTLING, "_incident", "None"), quick=True),
+    _mutant(
+        "lost-after-two-ticks", "I15", constant("model/liveness.py", "TICKS_TO_JUDGE", "2"), kind="cut workers off"
+    ),
+    _mutant(
+        "deleted-job-fires-on",
+        "completeness, I10",
+        wrapped(EDITS, "delete", before=REPLACE, after="result = replace(result, fire=None) if result.job else result"),
+    ),
+    _mutant(
+        "edit-plans-an-instant-that-is-none",
+        "completeness",
+        wrapped(
+            EDITS,
+            "_replanned",
+            before=REPLACE,
+            after="result = (replace(result[0], nominal_ms=result[0].nominal_ms + 1), result[1])",
+        ),
+    ),
+)

@@ -1,0 +1,38 @@
+"""Mutants that are killed within seconds. `make mutants` plays all of them."""
+
+import pytest
+
+from tests.mutants.changing import SOURCE, PlaceNotFound, constant, mutated, query, returning, wrapped
+from tests.mutants.killing import kill
+from tests.mutants.mutations import MUTANTS, Mutant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.quick], ids=lambda mutant: mutant.name)
+def test_a_quick_mutant_is_killed(mutant: Mutant) -> None:
+    verdict = kill(mutant)
+    assert verdict.killed_by is not None, str(verdict)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutation_finds_its_place(mutant: Mutant) -> None:
+    for change in mutant.changes:
+        mutated(SOURCE / "noonday" / change.module, change)
+
+
+def test_a_place_that_is_not_there_is_reported() -> None:
+    changes = (
+        returning("model/firing.py", "plan_fires", "None"),
+        wrapped("model/firing.py", "Planner.plan_fire"),
+        constant("model/firing.py", "MISFIRES_MS", "0"),
+        query("drivers/sqlite/sql/jobs.sql", "jobb", "tenant", "id"),
+        returning("model/misfiring.py", "plan_fire", "None"),
+    )
+    for change in changes:
+        with pytest.raises(PlaceNotFound):
+            mutated(SOURCE / "noonday" / change.module, change)
+
+
+def test_names_are_unique_and_there_are_at_least_thirty() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(names) == len(set(names)) >= 30
