@@ -191,10 +191,20 @@ async def _build(session: Session, index: Index) -> bool:
 
 
 async def _build_concurrently(session: Session, name: str, index: Index, table: str) -> None:
-    """Blocks nobody, and so waits for as long as it takes."""
+    """Blocks nobody, and so waits for as long as it takes.
+
+    It waits in a circle with a release that waits for the advisory lock in a transaction; then one of the two is ended.
+    """
     await session.execute("SET lock_timeout = 0")
-    await session.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"', timeout=_PATIENCE_SEC)
-    await session.execute(index.statement(name, f'"{table}"', "CONCURRENTLY"), timeout=_PATIENCE_SEC)
+    for _ in range(TRIES):
+        try:
+            await session.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"', timeout=_PATIENCE_SEC)
+            await session.execute(index.statement(name, f'"{table}"', "CONCURRENTLY"), timeout=_PATIENCE_SEC)
+        except asyncpg.DeadlockDetectedError:
+            await asyncio.sleep(PAUSE_SEC)
+        else:
+            return
+    raise StoreUnavailable(f"index {name} gave up after {TRIES} deadlocks; run `noonday migrate` again")
 
 
 async def _build_of_partitions(session: Session, index: Index) -> None:
