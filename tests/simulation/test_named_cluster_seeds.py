@@ -598,7 +598,7 @@ def test_answered_from_what_was_stored() -> None:
             worker.freeze()
         job = await created(simulation, once(simulation, 0.0))
         await until(lambda: published(simulation) == 1)
-        pause = Idempotency("k", "f", 200, msgspec.json.encode)
+        pause = Idempotency("k", "f", lambda _: 200, msgspec.json.encode)
 
         async def again(engine: Any) -> None:
             with pytest.raises(Answered):
