@@ -307,3 +307,11 @@ async def test_what_was_fired_before_the_era_does_not_start_in_it(signals: Signa
     await signals.begin_era(POOL, NOW_MS)
     before, after = dispatch(fired_ms=NOW_MS), dispatch(fired_ms=NOW_MS + 1)
     assert await signals.look(POOL, [before, after]) == {before.execution_id: OVERTAKEN}
+
+
+async def test_an_era_beats_and_without_one_nothing_does(signals: Signals) -> None:
+    assert await signals.beat(POOL, NOW_MS, 0) is None
+    await signals.begin_era(POOL)
+    assert await signals.beat(POOL, NOW_MS, 0) == NOW_MS
+    assert await signals.beat(POOL, NOW_MS + 500, NOW_MS) == NOW_MS + 500
+    assert await signals.has_era(POOL)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
@@ -337,6 +337,7 @@ class Redis:
     flags: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
     bars: dict[tuple[str, JobId], int] = field(default_factory=dict)
     eras: dict[str, int] = field(default_factory=dict)
+    beats: dict[str, int] = field(default_factory=dict)
     breakers: MemoryBreakers = field(default_factory=MemoryBreakers)
     lost_hints: list[Span] = field(default_factory=list)
     listeners: list["SimIndex"] = field(default_factory=list)
@@ -347,7 +348,26 @@ class Redis:
         self.bars.clear()
         self.breakers = MemoryBreakers()
         self.eras.clear()
+        self.beats.clear()
         self.world.note("redis forgets everything")
+
+    def copy(self) -> "Redis":
+        """What a backup, or a replica that lags from now on, has."""
+        flags = {pool: dict(flags) for pool, flags in self.flags.items()}
+        return replace(
+            self,
+            claims=dict(self.claims),
+            flags=flags,
+            bars=dict(self.bars),
+            eras=dict(self.eras),
+            beats=dict(self.beats),
+        )
+
+    def restore(self, copy: "Redis") -> None:
+        """Redis is what it was when the copy was made."""
+        self.claims, self.flags, self.bars = dict(copy.claims), dict(copy.flags), dict(copy.bars)
+        self.eras, self.beats = dict(copy.eras), dict(copy.beats)
+        self.world.note("redis is an older copy")
 
 
 class SimSignals(Signals):
@@ -435,6 +455,18 @@ class SimSignals(Signals):
 
     async def has_era(self, pool: str) -> bool:
         return await self._call(lambda: pool in self._redis.eras)
+
+    async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
+        def work() -> int | None:
+            if pool not in self._redis.eras:
+                return None
+            if self._redis.beats.get(pool, 0) < seen_ms:
+                del self._redis.eras[pool]
+                return None
+            self._redis.beats[pool] = max(self._redis.beats.get(pool, 0), now_ms)
+            return self._redis.beats[pool]
+
+        return await self._call(work)
 
     async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         await self._call(lambda: self._redis.eras.update({pool: barred_until_ms}))

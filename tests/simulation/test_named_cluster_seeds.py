@@ -864,3 +864,29 @@ def test_tick_answers_lost() -> None:
     simulation = play(story)
     assert_ran_once(simulation, 8)
     assert lost(simulation) == 0
+
+
+def test_old_copy_of_redis() -> None:
+    """Redis is restored from a copy that was made before a cancel: it has an era, and lacks the revocation."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
+        for worker in workers:
+            worker.freeze()
+        await create_some(simulation, 2)
+        await until(lambda: published(simulation) == 2 and not unsealed(simulation), 4)
+        copy = simulation.redis.copy()
+        await asyncio.sleep(2)
+        (execution,) = one(simulation, "SELECT id FROM executions")
+        await simulation.ask("cancel", execution, lambda e: e.desk.cancel_execution(USER, execution))
+        simulation.redis.restore(copy)
+        simulation.history.flushes.append(simulation.world.now_ms())
+        await asyncio.sleep(2)
+        assert simulation.redis.eras["p"] > 0, "an older copy is another generation"
+        for worker in workers:
+            worker.wake()
+        await all_ended(simulation, 2, 30)
+
+    simulation = play(story)
+    assert sorted(states(simulation)) == ["CANCELLED", "SUCCEEDED"]
+    assert len(simulation.history.effects) == 1

@@ -74,7 +74,9 @@ def _memory(told: Mapping[str, str]) -> Finding:
     used = told.get("used_memory_human", "?")
     if policy != "noeviction":
         detail = f"maxmemory-policy is {policy}: under pressure it throws away claims and flags, and work starts twice"
-        return Finding(Level.WARN, "memory", detail, "CONFIG SET maxmemory-policy noeviction")
+        return Finding(
+            Level.FAIL, "memory", detail, "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
+        )
     return Finding(Level.OK, "memory", f"{used} used, {'no limit' if limit == '0B' else f'{limit} allowed'}; {policy}")
 
 

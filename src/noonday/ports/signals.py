@@ -76,6 +76,14 @@ class Signals(ABC):
     async def has_era(self, pool: str) -> bool: ...
 
     @abstractmethod
+    async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
+        """Note that the era is alive as of now. Returns the latest beat.
+
+        Returns None if there is no era. If the latest beat is before `seen_ms`, this is an older copy of what there was, which
+        lacks later flags, bars and claims: its era is ended, and nothing starts.
+        """
+
+    @abstractmethod
     async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         """All flags the store knows of are set: starts may be allowed, of what was fired after an instant. What is older may
         have run, and nobody remembers. Where claims are forgotten only together with the dispatches, nothing is barred."""

@@ -3,18 +3,26 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+import structlog
+
 from noonday.model.fence import REVOKED_FOR_MS
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
 from noonday.ports.signals import Signals
 
+log = structlog.get_logger("noonday.flags")
+BEATS_WITHIN_MS = 60_000
+"""Keepers beat twice a second. Whoever has just begun takes an era without a beat for so long for an old copy."""
 AGAIN_SEC = 10.0
 """How soon a flag that could not be set when it was wished is set after all."""
 
 
 class FlagKeeper:
     """Sets the flags of a pool again from the store when they were lost, and allows starts afterwards: of what was fired since,
-    because whether the rest has run is forgotten too."""
+    because whether the rest has run is forgotten too.
+
+    A Redis that was restored from an older copy, or that failed over to a replica that lagged, has an era and lacks what came
+    later. It is told by its beat, which must not go back."""
 
     def __init__(
         self, executions: Executions, signals: Signals, pools: Callable[[], Awaitable[Sequence[str]]], clock: Clock
@@ -26,6 +34,8 @@ class FlagKeeper:
         self._set_at: dict[str, float] = {}
         self._not_new: set[str] | None = None
         """Pools that may have had an era before."""
+        self._beats: dict[str, int] = {}
+        """For each pool the latest beat that was seen."""
 
     async def run_once(self, now_ms: int) -> int:
         restored = 0
@@ -33,13 +43,19 @@ class FlagKeeper:
         if self._not_new is None:
             self._not_new = set(pools)
         for pool in pools:
-            lost = not await self._signals.has_era(pool)
+            seen_ms = self._beats.get(pool, now_ms - BEATS_WITHIN_MS)
+            beat_ms = await self._signals.beat(pool, now_ms, seen_ms)
+            lost = beat_ms is None
             if lost or self._clock.monotonic() - self._set_at.get(pool, -math.inf) >= AGAIN_SEC:
                 if wishes := await self._executions.wishes(pool, now_ms - REVOKED_FOR_MS):
                     await self._signals.raise_flags(pool, wishes)
                 self._set_at[pool] = self._clock.monotonic()
             if lost:
                 await self._signals.begin_era(pool, self._clock.now_ms() if pool in self._not_new else 0)
+                log.warning("signals restored", pool=pool)
+                beat_ms = await self._signals.beat(pool, now_ms, 0)
                 restored += 1
+            if beat_ms is not None:
+                self._beats[pool] = beat_ms
             self._not_new.add(pool)
         return restored

@@ -427,6 +427,7 @@ async def _servers(settings: Settings) -> AsyncIterator[_Servers]:
     redis = redis_connection(settings)
     bus = KafkaBus(kafka_options(settings), keyring, clock)
     try:
+        await redis.refuse_eviction()
         yield _Servers(clock, keyring, redis, bus, RedisReference(redis, settings.cluster.name))
     finally:
         await bus.close()

@@ -193,3 +193,23 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
 def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], said: str) -> None:
     with pytest.raises(BadSettings, match=said):
         connect(url, **files)  # type: ignore[arg-type]
+
+
+# A server that throws things away
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
+async def test_server_that_evicts_is_refused_with_the_remedy(tmp_path: Path, policy: str) -> None:
+    settings = {"maxmemory": "100mb", "maxmemory-policy": policy}
+    with RedisServer(tmp_path / "redis", free_port(), settings=settings) as server:
+        async with connected(server.url, PATIENT_SEC) as connection:
+            if policy == "noeviction":
+                await connection.refuse_eviction()
+                return
+            with pytest.raises(BadSettings, match="CONFIG SET maxmemory-policy noeviction"):
+                await connection.refuse_eviction()
+
+
+async def test_server_that_does_not_answer_is_not_refused_for_its_memory() -> None:
+    async with connected(f"redis://{HOST}:{free_port()}/0") as connection:
+        await connection.refuse_eviction()

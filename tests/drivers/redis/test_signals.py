@@ -81,6 +81,32 @@ async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
     assert await signals.wanted(POOL, [(A, 1)]) == {}
 
 
+async def test_older_copy_of_redis_is_told_by_its_beat_and_starts_nothing(
+    signals: RedisSignals, connection: Connection, prefix: str
+) -> None:
+    await signals.begin_era(POOL)
+    seen_ms = await signals.beat(POOL, NOW_MS, 0)
+    assert seen_ms == NOW_MS
+    copies = {name: await ask(connection, "DUMP", name) for name in await keys(connection, f"{prefix}:{{f:*")}
+    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
+    seen_ms = await signals.beat(POOL, NOW_MS + 500, seen_ms)
+    assert seen_ms == NOW_MS + 500
+    for name in await keys(connection, f"{prefix}:{{f:*"):
+        await ask(connection, "DEL", name)
+    for name, copy in copies.items():
+        await ask(connection, "RESTORE", name, 0, copy)
+    assert await signals.look(POOL, [dispatch(A)]) == {}
+    assert await signals.beat(POOL, NOW_MS + 1_000, seen_ms) is None
+    assert await signals.look(POOL, [dispatch(A)]) is None
+
+
+async def test_beats_of_several_keepers_never_go_back(signals: RedisSignals) -> None:
+    await signals.begin_era(POOL)
+    assert await signals.beat(POOL, NOW_MS + 200, 0) == NOW_MS + 200
+    assert await signals.beat(POOL, NOW_MS, 0) == NOW_MS + 200
+    assert await signals.beat(POOL, NOW_MS + 300, NOW_MS + 200) == NOW_MS + 300
+
+
 async def test_a_claim_that_redis_forgot_can_be_taken_again(signals: RedisSignals, connection: Connection) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
@@ -118,6 +144,7 @@ Call = Callable[[RedisSignals], Awaitable[object]]
         pytest.param(lambda signals: signals.bar(POOL, JobId("j"), NOW_MS), id="bar"),
         pytest.param(lambda signals: signals.has_era(POOL), id="has_era"),
         pytest.param(lambda signals: signals.begin_era(POOL), id="begin_era"),
+        pytest.param(lambda signals: signals.beat(POOL, NOW_MS, 0), id="beat"),
     ],
 )
 async def test_a_server_that_is_away_is_said_to_be_away(

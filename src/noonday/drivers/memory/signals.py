@@ -70,6 +70,10 @@ class MemorySignals(Signals):
     async def has_era(self, pool: str) -> bool:
         return pool in self._eras
 
+    async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
+        """There are no copies of a process's memory."""
+        return now_ms if pool in self._eras else None
+
     async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         with self._lock:
             self._eras.add(pool)

@@ -7,6 +7,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+import structlog
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
@@ -17,6 +18,7 @@ from redis.exceptions import TimeoutError as SocketTimeout
 
 from noonday.model.errors import BadSettings, Unavailable
 
+log = structlog.get_logger("noonday.redis")
 Command = tuple[str | bytes | int, ...]
 
 
@@ -109,6 +111,24 @@ class Connection:
         """The server's clock."""
         seconds, micros = await self.ask("TIME", failing=failing)
         return int(seconds) * 1000 + int(micros) // 1000
+
+    async def refuse_eviction(self) -> None:
+        """Raises BadSettings if the server throws keys away when its memory is full: claims and revocations would be gone.
+
+        A server that does not answer, or not this user, is taken for one that does not.
+        """
+        try:
+            said: bytes = await self.ask("INFO", "memory", failing=Unavailable)
+        except Unavailable as error:
+            log.warning("cannot see the memory policy of redis", error=error.detail)
+            return
+        lines = (line.partition(":") for line in said.decode(errors="replace").splitlines())
+        policy = {name: value for name, _, value in lines}.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise BadSettings(
+                f"Redis has maxmemory-policy {policy}: under pressure it throws away claims and revocations, and work starts"
+                " twice; run CONFIG SET maxmemory-policy noeviction, and set the same in redis.conf"
+            )
 
     async def listen(self, channel: str, joined: Callable[[], None], heard: Callable[[bytes], None]) -> None:
         """Hand on what is published, from the moment `joined` is called. Ends only by raising Unavailable."""

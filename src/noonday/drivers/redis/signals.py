@@ -10,7 +10,7 @@ from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 
-_CLAIM, _RENEW, _TOLD, _FLAG, _LOOK = map(Script, ("claim", "renew", "told", "flag", "look"))
+_CLAIM, _RENEW, _TOLD, _FLAG, _LOOK, _BEAT = map(Script, ("claim", "renew", "told", "flag", "look", "beat"))
 _AT_ONCE = 1_000
 """How many names one command inside a script takes."""
 _FEW = 64
@@ -105,6 +105,10 @@ class RedisSignals(Signals):
 
     async def has_era(self, pool: str) -> bool:
         return bool(await self._ask("EXISTS", f"{self._of(pool)}:era"))
+
+    async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
+        (latest,) = await self._run([_BEAT(self._of(pool), now_ms, seen_ms)])
+        return None if latest is None else int(latest)
 
     async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
         await self._ask("SET", f"{self._of(pool)}:era", barred_until_ms)
