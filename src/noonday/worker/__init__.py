@@ -12,4 +12,8 @@ at once uses up its attempts. Dying after a start was reported: the recorder mis
 FAILED_WORKER_LOST. Reporting under a number that is no longer the present one: refused, and the worker is told to stop that
 run. Stalling, or reaching nobody, for so long that others may have judged it: the worker goes on under a new identity at once;
 its runs end under the old one. An entry that is too large for the log: a small one that says so takes its place.
+
+A run is asked to end by its timeout, a person, or a stop. If it goes on for the whole grace, it is abandoned (`abandoned.py`):
+its end is reported for it, and its own is dropped. A process is killed before that. With too many abandoned runs a worker is worn
+out; its parent (`parent.py`) starts a successor. A stop ends within the drain time, the grace and 2 s, whatever is away.
 """
