@@ -168,7 +168,7 @@ class Backstage:
             now_ms=lambda: NOON_MS,
             preferences=self.preferences,
             alerts=self.alerts,
-            hosts=KnownHosts("127.0.0.1", 8080, (), is_loopback=True),
+            hosts=KnownHosts("127.0.0.1", 8080, ["http://testserver"], is_loopback=True),
         )
 
     def app_of_another_process(self) -> ASGIApp:

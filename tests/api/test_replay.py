@@ -26,6 +26,7 @@ async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage:
         lambda: NOON_MS,
         backstage.preferences,
         backstage.alerts,
+        prove=lambda nonce: None,
     )
     route = Route("POST", "/again", fail_as_before, scope="write", status=201)
     client = Client(Starlette(routes=resources([route], engine)), {"authorization": "Bearer write"})

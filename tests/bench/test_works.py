@@ -25,7 +25,7 @@ WORKS = [
 @pytest.mark.parametrize("work", WORKS, ids=repr)
 def test_the_jobs_of_a_work_are_valid(work: Work) -> None:
     for place in range(work.jobs):
-        check(work.spec(place, BEGIN_MS), NOW_MS)
+        check(work.spec(place, BEGIN_MS), NOW_MS, maker_of="webhooks")
 
 
 @pytest.mark.parametrize("work", WORKS, ids=repr)

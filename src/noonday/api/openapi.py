@@ -11,6 +11,7 @@ from msgspec import inspect
 from noonday.api import contract
 from noonday.api.errors import ANSWERS, PROBLEMS, Problem
 from noonday.api.headers import IDEMPOTENCY_KEY, IF_MATCH
+from noonday.api.hosts import GUARDED
 from noonday.api.query import without_none
 from noonday.api.reply import PROBLEM_JSON
 from noonday.api.routing import NO_CONTENT, Route
@@ -214,6 +215,10 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
         yield HTTPStatus.BAD_REQUEST
     if route.scope is not None:
         yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
+    elif "query" in route.parameters:
+        yield from (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+    if route.path in GUARDED:
+        yield HTTPStatus.MISDIRECTED_REQUEST
     if route.path_parameters:
         # An id that is a word of ours, such as `batch`, names a path that takes other methods.
         yield from (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)

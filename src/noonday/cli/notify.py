@@ -85,7 +85,7 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("write")
+@asks("admin")
 def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Tell nobody any more under this id."""
     client.alert_preferences.delete(preference_id)

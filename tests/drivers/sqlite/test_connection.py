@@ -467,7 +467,7 @@ async def test_the_engine_reads_settings_and_pauses_while_every_query_thread_is_
     scans = [asyncio.create_task(store.database.query(lambda _: go_on.wait(60))) for _ in range(10)]
     async with asyncio.timeout(60):
         assert await store.archive.pauses() == []
-        assert await store.archive.tenants_since(0) == []
+        assert await store.archive.tenants_after(0) == []
         assert await store.archive.find_tenant(TenantId("acme")) is None
         assert await store.archive.capped_pools() == []
     assert not any(scan.done() for scan in scans)
