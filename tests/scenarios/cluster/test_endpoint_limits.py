@@ -80,7 +80,7 @@ async def test_two_workers_keep_to_the_limits_together_although_one_of_them_dies
         await create(cluster, other)
         await until(lambda: len(receiver.calls) >= TASKS // 4)
         cluster.kill(workers[0])
-        await until(lambda: len(receiver.calls) == len(other.calls) == TASKS, within_sec=120)
+        await until(lambda: len(receiver.calls) == len(other.calls) == TASKS, within_sec=300)
         health = (await cluster.get(f"/v1/webhook-endpoints/{endpoint_id(other.endpoint)}"))["health"]
     assert 1 < receiver.most <= AT_ONCE
     assert health["status"] == "HEALTHY"
