@@ -1,7 +1,6 @@
 """Starts, ends and beats on their way to the log."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -22,7 +21,7 @@ _SHORT_TEXT = 1_000
 """Characters of a failure's message that are kept in a report that was too large."""
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """An entry, and where it goes."""
 
     partition: int
@@ -69,15 +68,16 @@ class Outbox:
         sending, self._items = self._items, []
         acked: list[Item] = []
         failed: NoondayError | None = None
+        partitions = sorted({item.partition for item in sending})
         try:
-            for partition in {item.partition: None for item in sending}:
-                mine = [item for item in sending if item.partition == partition]
+            for partition in partitions:
+                mine = [item for item in sending if item.partition == partition] if len(partitions) > 1 else sending
                 try:
                     oversized = await self._bus.report(partition, [item.entry for item in mine])
                 except NoondayError as error:
                     failed = error
                     continue
-                sending = [item for item in sending if item.partition != partition]
+                sending = [item for item in sending if item.partition != partition] if len(partitions) > 1 else []
                 acked += self._without(mine, oversized) if oversized else mine
         finally:
             # Also if this was cancelled: whatever is not known to be on the log is sent again, before what came since.
@@ -111,7 +111,7 @@ class Outbox:
                 dropped=item.is_cut,
             )
             if not item.is_cut:
-                self._items.append(item._replace(entry=cut(found), is_cut=True))
+                self._items.append(msgspec.structs.replace(item, entry=cut(found), is_cut=True))
         return [item for item in items if id(item.entry) not in by_entry]
 
 

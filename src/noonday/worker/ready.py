@@ -1,12 +1,14 @@
 """Runs that may start as soon as there is a slot."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
+from noonday.model.firing import LANES
 from noonday.worker.run import Run
 
-_Queue = list[tuple[int, int, int, Run]]
-"""A heap of (lane, due time, serial number, run)."""
+_Queue = tuple[deque[Run], ...]
+"""The runs of a tenant: for each priority those that wait, by due time."""
 
 
 class Ready:
@@ -28,20 +30,24 @@ class Ready:
 
     def __iter__(self) -> Iterator[Run]:
         for queue in self._by_tenant.values():
-            for entry in queue:
-                yield entry[-1]
+            for lane in queue:
+                yield from lane
 
     def append(self, run: Run) -> None:
         dispatch = run.dispatch
-        self._serial += 1
-        entry = (dispatch.lane, dispatch.due_ms, self._serial, run)
         queue = self._by_tenant.get(dispatch.tenant)
         if queue is None:
-            self._by_tenant[dispatch.tenant] = [entry]
+            queue = self._queue_of(dispatch.tenant)
             self._next_turn(run, self._virtual)
-        else:
-            heappush(queue, entry)
+        lane = queue[dispatch.lane]
+        lane.append(run)
+        if len(lane) > 1 and lane[-2].dispatch.due_ms > dispatch.due_ms:
+            _sort_in(lane)
         self._count += 1
+
+    def _queue_of(self, tenant: str) -> _Queue:
+        queue = self._by_tenant[tenant] = tuple(deque() for _ in LANES)
+        return queue
 
     def extend(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -53,16 +59,17 @@ class Ready:
 
     def put_back(self, runs: Sequence[Run]) -> None:
         """They were taken and come before others of their priority and due time again."""
-        for at, run in enumerate(runs):
-            dispatch = run.dispatch
-            entry = (dispatch.lane, dispatch.due_ms, at - len(runs) - self._serial, run)
-            queue = self._by_tenant.get(dispatch.tenant)
+        for run in reversed(runs):
+            tenant = run.dispatch.tenant
+            queue = self._by_tenant.get(tenant)
             if queue is None:
-                self._by_tenant[dispatch.tenant] = [entry]
-                heappush(self._turns, (self._virtual, -1, dispatch.tenant))
-            else:
-                heappush(queue, entry)
-        self._serial += len(runs)
+                queue = self._queue_of(tenant)
+                heappush(self._turns, (self._virtual, -1, tenant))
+            lane = queue[run.dispatch.lane]
+            earlier = 0
+            while earlier < len(lane) and lane[earlier].dispatch.due_ms < run.dispatch.due_ms:
+                earlier += 1
+            lane.insert(earlier, run)
         self._count += len(runs)
 
     def clear(self) -> None:
@@ -73,9 +80,10 @@ class Ready:
     def _take(self) -> Run:
         self._virtual, _, tenant = heappop(self._turns)
         queue = self._by_tenant[tenant]
-        run = heappop(queue)[-1]
-        if queue:
-            self._next_turn(queue[0][-1], self._virtual)
+        run = next(lane for lane in queue if lane).popleft()
+        following = next((lane[0] for lane in queue if lane), None)
+        if following is not None:
+            self._next_turn(following, self._virtual)
         else:
             del self._by_tenant[tenant]
         self._count -= 1
@@ -84,3 +92,12 @@ class Ready:
     def _next_turn(self, run: Run, after: float) -> None:
         self._serial += 1
         heappush(self._turns, (after + 1 / max(run.dispatch.weight, 1), self._serial, run.dispatch.tenant))
+
+
+def _sort_in(lane: deque[Run]) -> None:
+    """Move the last one to its place by due time. Nearly everything comes in order, so that place is near."""
+    run = lane.pop()
+    place = len(lane)
+    while place and lane[place - 1].dispatch.due_ms > run.dispatch.due_ms:
+        place -= 1
+    lane.insert(place, run)

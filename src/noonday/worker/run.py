@@ -21,7 +21,7 @@ from noonday.ports.signals import OVERTAKEN
 from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode
-from noonday.worker.identity import Identity
+from noonday.worker.identity import NOBODY, Identity
 
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
@@ -61,14 +61,14 @@ class Run:
     )
 
     def __init__(
-        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, identity: Identity | None = None
+        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, identity: Identity = NOBODY
     ) -> None:
         self.dispatch = dispatch
         self.token = token
         """None: it is not claimed yet."""
         self.handler = handler
         self.identity = identity
-        """Under which it is reported. None in the process of a handler, which reports nothing."""
+        """Under which it is reported."""
         self.claimed_at = math.nan
         """When its claim was asked for, by the monotonic clock. NaN, which is never recent, until it is claimed."""
         self.checked_ms = 0
@@ -111,7 +111,7 @@ class Run:
             dispatch,
             self.token,
             progress,
-            completing=self.identity.completing if self.identity and handler.mode is Mode.ASYNC else None,
+            completing=self.identity.completing if handler.mode is Mode.ASYNC else None,
             encode=handler.encode,
             started_ms=self.started_ms,
             checked_ms=self.checked_ms,
@@ -268,13 +268,8 @@ class Run:
 
     def start_report(self) -> Report:
         dispatch, at_ms = self.dispatch, self.started_ms or self.announced_ms
-        worker = self.worker_id
+        worker = self.identity.id
         return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
-
-    @property
-    def worker_id(self) -> WorkerId:
-        assert self.identity is not None
-        return self.identity.id
 
 
 def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:

@@ -333,7 +333,7 @@ class Worker:
         if self._outbox.unavailable_since is not None:
             silent_sec = self._clock.monotonic() - self._outbox.unavailable_since
             reasons.append(f"nothing could be reported for {silent_sec:.0f} s")
-        if self._identity.partition is None:
+        if not self._identity.has_joined:
             reasons.append("the worker has not joined its pools")
         if self._deaf_since is not None:
             reasons.append(f"flags could not be read for {self._clock.monotonic() - self._deaf_since:.0f} s")
@@ -431,7 +431,7 @@ class Worker:
 
     async def take_once(self, wait_sec: float) -> int:
         """Take what there is room for, and claim it. An identity that is new joins first."""
-        if self._identity.partition is None:
+        if not self._identity.has_joined:
             await self._join()
         if self._taking and self._parked and self._clock.monotonic() - self._parked_at >= PARKED_SEC:
             with self._round():
@@ -469,10 +469,11 @@ class Worker:
             # Taken and not done: nobody else gets them before us, unless we cannot claim for longer.
             self._park(dispatches)
             raise
+        now_ms = self._clock.now_ms()
         for run in claimed:
-            self._admit(run)
+            self._admit(run, now_ms)
         for run in later:
-            self._admit(run)
+            self._admit(run, now_ms)
         self._wake.set()
         return len(dispatches)
 
@@ -522,6 +523,8 @@ class Worker:
 
     async def _ask_for_claims(self, runs: Sequence[Run]) -> Iterable[Token | Taken]:
         new = [run.dispatch for run in runs if run.token is None]
+        if len(new) == len(runs):
+            return await self._signals.claim(self.id, new, self._clock.now_ms())
         known = [(run.dispatch, run.token) for run in runs if run.token is not None]
         claimed = iter(await self._signals.claim(self.id, new, self._clock.now_ms()) if new else ())
         renewed = iter(await self._signals.renew(known) if known else ())
@@ -556,10 +559,13 @@ class Worker:
         capacity = self._options.concurrency[pool]
         return max(2 * capacity, self._pace[pool].per_second(self._clock.monotonic()) // 2) - self._held[pool]
 
-    def _admit(self, run: Run) -> None:
+    def _admit(self, run: Run, now_ms: int) -> None:
         self._held[run.dispatch.pool] += 1
         if not self._taking or run.identity is not self._identity:
             self._hand_back(run)
+            return
+        if run.dispatch.due_ms <= now_ms:
+            self._ready[run.dispatch.pool, run.mode].append(run)
             return
         self._serial += 1
         heappush(self._waiting, (run.dispatch.due_ms, self._serial, run))
@@ -826,7 +832,9 @@ class Worker:
             if self._abandoned:
                 runs = [run for run in runs if not self._came_back(run)]
             self._let_go(runs)
-            self._outbox.add(self._item(run, run.report(run.worker_id, self._keyring)) for run in runs)
+            self._outbox.add(
+                [Item(run.identity.partition, run.report(run.identity.id, self._keyring), run) for run in runs]
+            )
             acked = await self._outbox.send()
             await self._throttle.tell()
             for run in (item.run for item in acked):
@@ -840,8 +848,6 @@ class Worker:
 
     def _item(self, run: Run, entry: LogEntry) -> Item:
         """An entry about a run, for the partition of the identity under which it was taken."""
-        assert run.identity is not None
-        assert run.identity.partition is not None
         return Item(run.identity.partition, entry, run)
 
     async def _note_told(self) -> None:
@@ -907,7 +913,7 @@ class Worker:
         """Whether the control loop stalled, or reached neither Kafka nor Redis, for so long that this identity may be judged
         lost. One that has not joined yet has nothing to lose."""
         longest = self._options.frozen_after_sec
-        if longest is None or self._identity.partition is None:
+        if longest is None or not self._identity.has_joined:
             return False
         mute_since, deaf_since = self._outbox.unavailable_since, self._deaf_since
         cut_off = mute_since is not None and deaf_since is not None
@@ -1019,7 +1025,7 @@ class Worker:
 
     def _say_of(self, identity: Identity, *entries: LogEntry) -> None:
         """An identity that has not joined is not known to anybody, and says nothing."""
-        if identity.partition is not None:
+        if identity.has_joined:
             self._say(*(Item(identity.partition, entry) for entry in entries))
 
     def _beat(self, runs: Sequence[Run], now: float) -> None:
@@ -1034,7 +1040,7 @@ class Worker:
         for former in self._former:
             # Until its runs have ended: a worker that is judged lost costs each of them an attempt.
             self._say_of(former, Beat(former.id, now_ms))
-        if self._identity.partition is not None:
+        if self._identity.has_joined:
             said = [progress for run in news if (progress := self._progress_of(run))]
             stuck = (*(run.dispatch.execution_id for run in mine if run.stuck), *self._abandoned)
             self._say_of(self._identity, *beats_of(self.id, now_ms, said, stuck))
