@@ -52,7 +52,8 @@ class FlagKeeper:
                 self._set_at[pool] = self._clock.monotonic()
             if lost:
                 await self._signals.begin_era(pool, self._clock.now_ms() if pool in self._not_new else 0)
-                log.warning("signals restored", pool=pool)
+                if pool in self._beats:
+                    log.warning("signals were lost, and restored from the store", pool=pool)
                 beat_ms = await self._signals.beat(pool, now_ms, 0)
                 restored += 1
             if beat_ms is not None:
