@@ -327,14 +327,16 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 
 def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: nothing of a paused job starts, but what was asked for while it was."""
-    rows = conn.execute("SELECT id, job_id, cause, nominal_ms FROM executions").fetchall()
-    made = {execution: (job, nominal_ms if cause == Cause.TRIGGER else 0) for execution, job, cause, nominal_ms in rows}
+    rows = conn.execute("SELECT id, job_id, cause, created_ms FROM executions").fetchall()
+    made = {
+        execution: (job, 0 if cause == Cause.SCHEDULE else created_ms) for execution, job, cause, created_ms in rows
+    }
     pauses = _pauses(history)
     for effect in history.effects:
-        job, triggered_ms = made.get(effect.execution, ("", 0))
+        job, asked_ms = made.get(effect.execution, ("", 0))
         looked = history.looks.get((effect.execution, effect.dispatch), 0)
         for paused_ms, resumed_ms in pauses.get(job, ()):
-            if paused_ms < looked and effect.start_ms < resumed_ms and triggered_ms < paused_ms:
+            if paused_ms < looked and effect.start_ms < resumed_ms and asked_ms < paused_ms:
                 yield f"I10: {effect.execution} started after a look at {looked}; its job was paused at {paused_ms}"
 
 

@@ -52,6 +52,7 @@ RECOVERY_MS = {
     "cut": 12_000,
     "flush": 5_000,
     "hint": 4_000,
+    "interrupted": 4_000,
 }
 """How long a cluster takes to recover from a fault, as far as anyone feels it who had nothing to do with it."""
 FREED_MS = 2_500

@@ -57,7 +57,7 @@ USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 OTHER = Caller(TenantId("other"), "user", frozenset({"admin"}))
 CALLERS = {caller.tenant: caller for caller in (USER, OTHER)}
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
-RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000}
+RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000, "interrupted": 4_000}
 """How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
 
 
@@ -74,6 +74,8 @@ class Disk:
     check_every: int = 5
     interrupts: list[int] = field(default_factory=list)
     """After how many steps of SQLite's machine a coming transaction is interrupted."""
+    spans: list[Span] = field(default_factory=list)
+    """When one was."""
 
     def __post_init__(self) -> None:
         prepare(self.conn)
@@ -94,6 +96,7 @@ class Disk:
 
     def _commit_interrupted(self, requests: Sequence[Request[Any]], steps: int) -> None:
         left = [1]
+        self.spans.append(Span("interrupted", self.now_ms(), self.now_ms()))
         self.conn.set_progress_handler(lambda: left and left.pop(), steps)
         try:
             commit_group(self.conn, requests, "disk")
@@ -181,6 +184,7 @@ class Simulation:
         self.disk = Disk(Random(f"disk/{seed}"), self.world.now_ms)
         self.keyring = Keyring.generate()
         self.history = History()
+        self.disk.spans = self.history.spans
         self.faults = faults
         self.concurrency = concurrency
         self.knows_limits = True
