@@ -17,6 +17,7 @@ from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every
 from noonday.runtime.tracing import Tracing
+from noonday.scheduler.ownership import Ownership
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, recorder_of, worker_of
 from noonday.worker.context import Context, Snooze
@@ -53,6 +54,7 @@ RECOVERY_MS = {
     "flush": 5_000,
     "hint": 4_000,
     "interrupted": 4_000,
+    "refused": 8_000,
 }
 """How long a cluster takes to recover from a fault, as far as anyone feels it who had nothing to do with it."""
 FREED_MS = 2_500
@@ -163,6 +165,7 @@ class ClusterSimulation(Simulation):
     async def _be_scheduler(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
         part, tasks = SchedulerPart(drivers, around), Tasks()
         cast(SimIndex, drivers.index).on_placed = part.wake
+        self._note_refusals(part.ownership)
         for loop in part.loops.values():
             tasks.spawn(loop.run(), loop.name)
 
@@ -173,6 +176,18 @@ class ClusterSimulation(Simulation):
             await part.ownership.leave()
 
         self._stops[process.name] = hand_over
+
+    def _note_refusals(self, ownership: Ownership) -> None:
+        """An owner may learn only from its first fire that another instance had its partition meanwhile. Then it drops what it
+        owns, and joins again: within two lives of a lease and the grace, something owns the partition and fires."""
+        lose = ownership.lose
+
+        def noted(partitions: tuple[int, ...]) -> None:
+            now_ms = self.world.now_ms()
+            self.history.spans.append(Span("refused", now_ms, now_ms))
+            lose(partitions)
+
+        ownership.lose = noted  # type: ignore[method-assign]
 
     async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
         def recorder(partition: int) -> Recorder:
