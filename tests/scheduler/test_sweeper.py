@@ -112,7 +112,7 @@ async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: Store) -> N
     sweeper = sweeper_on(store, bus, clock)
     requeued: list[int] = []
 
-    async def requeue(fired_before_ms: int, limit: int, now_ms: int) -> list[object]:
+    async def requeue(fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool) -> list[object]:
         requeued.append(fired_before_ms)
         return []
 
@@ -142,7 +142,7 @@ class Casting:
     async def oldest_tick_ms(self) -> int:
         return self.tick_ms
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
         self.casts.append(self.tick_ms)
         return []
 

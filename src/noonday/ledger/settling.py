@@ -194,7 +194,10 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
     )
     ledger.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
     if returns:
-        ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms) + (verdict.wait_ms or 0))
+        # One that did not start may have been dispatched ahead of its instant, and waits for it.
+        has_started = was.state is State.RUNNING or (report is not None and report.started_ms > 0)
+        earliest_ms = 0 if has_started else was.due_ms
+        ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms, earliest_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
         ledger.bury(now.id)
     if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):

@@ -26,5 +26,8 @@ ORPHANED_AFTER_MS = START_WITHIN_MS + 60_000
 """A dispatch that no worker reported is an orphan this long after its fire, by the log's own time. The minute is for a start
 at the last moment whose report is on its way."""
 
+NEVER_MS = 1 << 60
+"""An instant that no clock shows."""
+
 REVOKED_FOR_MS = ORPHANED_AFTER_MS
 """Revocations of dispatches that were fired within this time are restored when their copy was lost."""

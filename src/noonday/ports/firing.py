@@ -131,10 +131,10 @@ class Firing(ABC):
         """What of a batch is still PENDING under the dispatch it was fired with."""
 
     @abstractmethod
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
-        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time, or stamped so far ahead of now
-        that the clock was set back since. With the next dispatch number; CANCELLED if that was wished. Answers the new rows of
-        the timeline."""
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time, or (`ahead`) stamped so far
+        ahead of now that the clock was set back since. With the next dispatch number; CANCELLED if that was wished. Answers the
+        new rows of the timeline."""
 
     @abstractmethod
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:

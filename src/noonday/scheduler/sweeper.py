@@ -47,6 +47,8 @@ class Sweeper:
         self._mark: Mark | None = None
         self._last_batch = 0
         self._tick_ms: int | None = None
+        self._first_tick_ms: int | None = None
+        """The first tick that was seen since the clock was set, or since the start."""
         self._steady_since_ms = 0
         self._cast_ms = 0
 
@@ -98,7 +100,9 @@ class Sweeper:
         tick_ms = await self._executions.oldest_tick_ms()
         if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._cast_ms + CAST_EVERY_MS:
             return 0
-        entries = await self._firing.cast_net(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms)
+        # What is stamped ahead is only known to be old once ticks were seen for as long: it may have been fired a moment ago.
+        ahead = self._first_tick_ms is not None and tick_ms - self._first_tick_ms >= ORPHANED_AFTER_MS
+        entries = await self._firing.cast_net(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms, ahead=ahead)
         if len(entries) < PAGE:
             self._cast_ms = tick_ms
         await self._index.place(entries)
@@ -111,5 +115,8 @@ class Sweeper:
             self._steady_since_ms = tick_ms
             # The clock was set back: a mark that is ahead of it would stop the net until the clock has come there again.
             self._cast_ms = min(self._cast_ms, tick_ms)
+            self._first_tick_ms = tick_ms
+        if self._first_tick_ms is None:
+            self._first_tick_ms = tick_ms
         self._tick_ms = tick_ms
         return tick_ms - self._steady_since_ms >= ORPHANED_AFTER_MS

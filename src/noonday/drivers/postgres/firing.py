@@ -30,7 +30,7 @@ from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain
 from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Outcome
-from noonday.model.fence import ORPHANED_AFTER_MS
+from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
 from noonday.model.message import Dispatch
@@ -113,9 +113,11 @@ class PostgresFiring(Firing):
         rows = await self._database.fetch(SQL.dispatches, batch.id)
         return [self._with_timeout(Dispatch(*row)) for row in rows]
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+        stamped_after_ms = now_ms + ORPHANED_AFTER_MS if ahead else NEVER_MS
+
         async def read() -> list[tuple[Execution, str]]:
-            return versioned(await self._database.value(SQL.adrift, fired_before_ms, limit, now_ms + ORPHANED_AFTER_MS))
+            return versioned(await self._database.value(SQL.adrift, fired_before_ms, limit, stamped_after_ms))
 
         settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.FORGOTTEN), now_ms)
         return list(settled.entries)

@@ -27,7 +27,7 @@ from noonday.ledger.replanning import is_superseded, new_times, replan
 from noonday.ledger.settling import found
 from noonday.ledger.volley import Volley, is_careful, is_plain, turns_to_fire
 from noonday.model.execution import Outcome, State
-from noonday.model.fence import ORPHANED_AFTER_MS
+from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.message import Dispatch
@@ -98,9 +98,11 @@ class SqliteFiring(Firing):
 
         return await self._database.read(work)
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int) -> list[Entry]:
+    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+        stamped_after_ms = now_ms + ORPHANED_AFTER_MS if ahead else NEVER_MS
+
         def work(conn: sqlite3.Connection) -> list[Entry]:
-            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit, now_ms + ORPHANED_AFTER_MS)
+            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit, stamped_after_ms)
             return list(settle(conn, found(adrift, Outcome.FORGOTTEN), now_ms).entries)
 
         return await self._database.write(work)
