@@ -225,11 +225,10 @@ def upserted(before: Snapshot, wanted: Job) -> Change:
     return edits.upsert(before, wanted, lambda a, b: a == b, LATER_MS, BY)
 
 
-def test_a_one_shot_that_is_over_runs_once_more_when_it_is_asked_for_again() -> None:
+def test_one_shot_that_is_over_does_not_run_again_under_its_key() -> None:
     said = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
     one = job(said)
-    change = upserted(over(one), job(said, now_ms=LATER_MS))
-    assert change.fire == Fire(LATER_MS + 5 * SECOND, LATER_MS + 5 * SECOND)
+    assert upserted(over(one), job(said, now_ms=LATER_MS)) == Change()
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.RUNNING])

@@ -134,10 +134,11 @@ def upsert(
 ) -> Change:
     """Create-or-update by unique key: nothing changes if nothing differs. An operator's pause survives.
 
-    A one-shot that is over and names no fixed instant runs once more. Raises Conflict if a one-shot would never fire.
+    So a one-shot that is over does not run a second time for being asked for again: its key says that it is the same one.
+    Raises Conflict if a one-shot that differs would never fire.
     """
     same = before.job.spec == wanted.spec and same_payload(before.job.payload, wanted.payload)
-    if same and not _is_asked_for_again(before, wanted):
+    if same:
         return Change()
     # The ciphertext is bound to the job that has the key.
     change = replace(before, wanted.spec, wanted.payload, now_ms, audit)
@@ -150,14 +151,6 @@ def upsert(
             jobId=before.job.id,
         )
     return change
-
-
-def _is_asked_for_again(before: Snapshot, wanted: Job) -> bool:
-    """Whether a one-shot that is over is wanted at another instant than it ran."""
-    job = before.job
-    return (
-        job.state is JobState.ACTIVE and job.spec.one_shot and wanted.anchor_ms != job.anchor_ms and _completed(before)
-    )
 
 
 def why_nothing_comes(after: Snapshot) -> str | None:
