@@ -47,7 +47,7 @@ async def _put_through(inside: Inside, number: int) -> None:
     await desk.create_ids(OWNER, [_spec("fail", retry_policy=RetryPolicy(max_attempts=1)) for _ in range(20)])
     await desk.create_ids(OWNER, [_spec(concurrency=Concurrency(f"key {number}/{n}", 1)) for n in range(20)])
     for n in range(20):
-        await desk.create(OWNER, _spec(), Idempotency(f"{number}/{n}", "print", 201, msgspec.json.encode))
+        await desk.create(OWNER, _spec(), Idempotency(f"{number}/{n}", "print", lambda _: 201, msgspec.json.encode))
         later = await desk.create(OWNER, _spec(type=JobType.DELAYED, delay_sec=3600))
         await desk.replace(OWNER, later.job_id, _spec(type=JobType.DELAYED, delay_sec=7200))
         await desk.delete(OWNER, later.job_id)

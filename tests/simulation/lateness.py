@@ -306,13 +306,15 @@ def spans_of(history: History, world: World) -> list[Span]:
     """Deaths until the next start, freezes until the next wake, cuts, flushes, and what the run has noted itself."""
     found = list(history.spans)
     now_ms = world.now_ms()
-    ups: dict[str, list[int]] = defaultdict(list)
+    ups: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for process, at_ms in history.boots:
-        ups[process.split("#")[0]].append(at_ms)
+        ups[process.split("#")[0]].append((process, at_ms))
     for at, fault in enumerate(world.fault_log):
         name = fault.process.split("#")[0]
         if fault.kind is FaultKind.KILL:
-            up = next((up for up in ups[name] if up >= fault.now_ms), now_ms)
+            # Not its own start, which may be in the same millisecond.
+            later_ups = (up for process, up in ups[name] if up >= fault.now_ms and process != fault.process)
+            up = next(later_ups, now_ms)
             found.append(Span(f"down {fault.process}", fault.now_ms, up))
         elif fault.kind is FaultKind.FREEZE:
             later = (

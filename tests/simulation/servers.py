@@ -340,6 +340,8 @@ class Redis:
     beats: dict[str, int] = field(default_factory=dict)
     breakers: MemoryBreakers = field(default_factory=MemoryBreakers)
     lost_hints: list[Span] = field(default_factory=list)
+    loses_hints: float = 0.1
+    """The share of hints that do not reach an owner."""
     listeners: list["SimIndex"] = field(default_factory=list)
 
     def flush(self) -> None:
@@ -509,7 +511,7 @@ class SimIndex(MemoryHotIndex):
     def _tell(self, hints: Sequence[Entry]) -> None:
         for listener in self._redis.listeners:
             alive = listener._process.alive and not listener._process.frozen
-            heard = alive and self._network.random.random() > 0.1
+            heard = alive and self._network.random.random() > self._redis.loses_hints
             if alive and not heard:
                 now_ms = self._redis.world.now_ms()
                 self._redis.lost_hints.append(Span("hint", now_ms, max(now_ms, *(hint.due_ms for hint in hints))))

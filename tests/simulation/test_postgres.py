@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.kernel import FaultPlan
 from tests.simulation.postgres import PostgresSimulation
 
-SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
+SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "40"))
 CHUNK = 5
 
 

@@ -77,6 +77,11 @@ def has_ended(pid: int) -> bool:
     return stat is None or stat.state == "Z"
 
 
+def with_children(pids: Collection[int]) -> set[int]:
+    """These processes and all that they have started, as far as it lives."""
+    return _with_descendants(pids, dict(_stats()))
+
+
 def listeners(port: int) -> list[int]:
     """The processes that listen on a port of this machine, as far as we may see them."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from noonday.bench import BenchFailed
 from noonday.bench.fleet import CALLER, WORKER, Member, by_role, check_members
-from noonday.bench.machine import settings_used
+from noonday.bench.machine import settings_used, with_children
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.migrations import migrate
 from noonday.wiring.cluster import kafka_options, postgres_options, redis_connection
@@ -126,7 +126,8 @@ async def watching(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def _is_settled(database: Database, before: list[int], workers: list[int]) -> bool:
-    if await database.value(_WORKERS, workers) < len(workers):
+    # A worker has a parent process, which is the one that was started: its own is a child of that.
+    if await database.value(_WORKERS, list(with_children(workers))) < len(workers):
         return False
     epochs = [row[0] for row in await database.fetch(_EPOCHS)]
     return len(epochs) == len(before) and all(now > was for now, was in zip(epochs, before, strict=True))

@@ -30,6 +30,7 @@ class Process:
         """`clock_off_sec`: what its clock is wrong by."""
         self.name = name
         self.kind = kind
+        self._has_parent = words[0] == "worker"
         self._pid: int | None = None
         """Of a worker's own process, once it was seen."""
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
@@ -46,7 +47,7 @@ class Process:
     @property
     def pid(self) -> int:
         """Of the process that does the work. A worker has a parent process, which is the one that is started and told to stop."""
-        if self._pid is None and self.kind == "worker" and self.is_alive:
+        if self._pid is None and self._has_parent and self.is_alive:
             self._pid = next(iter(children_of(self._process.pid)), None)
         return self._pid or self._process.pid
 
