@@ -5,6 +5,9 @@ import pytest
 
 from noonday.api.executions import ExecutionStateName
 from noonday.model.execution import FINAL, OPEN
+from noonday.model.ids import TenantId
+from noonday.model.view import PoolSettings
+from noonday.ports.jobs import AuditEntry
 from tests.api.asgi import Client, Response
 from tests.api.engine import Backstage
 from tests.support.crank import Crank
@@ -353,3 +356,12 @@ async def test_a_paused_job_is_updated_with_200(client: Client):
     again = await client.post("/v1/jobs", job(uniqueKey="u", type="INTERVAL", everySec=30))
     assert (again.status, again.json["state"], again.json["everySec"]) == (200, "PAUSED", 30)
     assert "PAUSED" in again.json["warnings"][-1]
+
+
+async def test_unknown_pool_suggests_no_pool_that_takes_no_jobs(client: Client, backstage: Backstage):
+    audit = AuditEntry(TenantId("acme"), 0, "somebody", "pool.put", "notices")
+    await backstage.store.archive.put_pool("notices", PoolSettings(), audit)
+    answer = await client.post("/v1/jobs", job(target={"pool": "notice", "handler": "h"}))
+    assert answer.status == 422
+    (flaw,) = answer.json["errors"]
+    assert not {"notices", "webhooks"} & {*flaw["allowed"], flaw.get("nearest")}

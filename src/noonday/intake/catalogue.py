@@ -9,6 +9,7 @@ import msgspec
 from noonday.model.errors import FLAWS_OF_JOB, Flaw, InvalidInput, nearest
 from noonday.model.job import JobSpec
 from noonday.model.message import HandlerInfo
+from noonday.model.pool import BUILT_IN_POOLS
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 
@@ -36,8 +37,10 @@ class Catalogue:
             detail = (
                 f"there is no pool {target.pool!r}: start a worker for it or create it with PUT /v1/pools/{target.pool}"
             )
+            # A pool that takes no jobs of users is no help to them.
+            open_ = [pool for pool in known if pool not in BUILT_IN_POOLS]
             raise InvalidInput.of(
-                "/target/pool", detail, target.pool, allowed=known, nearest=nearest(target.pool, known)
+                "/target/pool", detail, target.pool, allowed=open_, nearest=nearest(target.pool, open_)
             )
         found = await self._handler(target.pool, target.handler)
         if found is None:
