@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.scenarios.process import Server, job_body, until
+from tests.scenarios.process import UNFINISHED, Server, job_body, until
 from tests.scenarios.receiver import Receiver
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
@@ -94,10 +94,7 @@ class Life:
             await until(self._is_quiet, QUIET_SEC)
 
     def _is_quiet(self) -> bool:
-        """Nothing is open, and nothing will be due."""
-        open_ = self.server.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
-        waiting = self.server.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
-        return not open_ and not waiting
+        return not self.server.query(UNFINISHED)
 
     def check(self) -> list[str]:
         return check(self.server, self.answers, self.deaths)
@@ -108,7 +105,7 @@ def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int
     effects = effects_of(server.lines())
     history = History(answers, effects, checks_of(effects), list(deaths))
     with closing(sqlite3.connect(server.data)) as conn:
-        return check_end(conn, history, now_ms())
+        return check_end(conn, history, now_ms(), calm=False)
 
 
 def checks_of(effects: Sequence[Effect]) -> dict[tuple[str, int], int]:

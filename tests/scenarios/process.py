@@ -24,6 +24,10 @@ SECRET = "a secret that is long enough for every scenario"
 APP = "tests.scenarios.victim:app"
 PATIENCE_SEC = 180.0
 """How long a scenario waits for what takes moments on a machine that is not busy."""
+UNFINISHED = (
+    """SELECT 1 FROM executions WHERE state < 2 UNION ALL SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1"""
+)
+"""Whether anything is open or will be due. One statement: an occurrence that is fired between two would be in neither."""
 
 
 class Server:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.life import check
-from tests.scenarios.process import Server, job_body, until
+from tests.scenarios.process import UNFINISHED, Server, job_body, until
 from tests.simulation.history import Answer
 
 FULL = "is full: free some space"
@@ -148,8 +148,7 @@ async def unreadiness_of(server: Server) -> Any:
 
 
 def is_quiet(server: Server) -> bool:
-    open_ = server.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
-    return not open_ and not server.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
+    return not server.query(UNFINISHED)
 
 
 @contextmanager

@@ -516,7 +516,7 @@ class Simulation:
         self.direct(director)
         return [
             *self.disk.problems,
-            *check_end(self.disk.conn, self.history, self.world.now_ms()),
+            *check_end(self.disk.conn, self.history, self.world.now_ms(), calm=not self.history.deaths),
             *self.check_times(),
         ]
 

@@ -53,8 +53,13 @@ class Cutter:
     async def refuse(self) -> None:
         """Reset every connection, and refuse new ones."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening)
+            # What was accepted just before is in `_links` after some turns of the loop; a closed server would leak it.
+            for _ in range(5):
+                await asyncio.sleep(0)
+            server.close()
             self._reserve()
         await self._reset(list(self._links))
 

@@ -1,4 +1,6 @@
 import asyncio
+import contextlib
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -198,3 +200,16 @@ async def test_as_a_process_of_its_own_it_obeys_its_control_port(server: Server)
     finally:
         process.kill()
         await process.wait()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_connection_accepted_just_before_the_end_is_dropped(server: Server, turns: int) -> None:
+    async with Cutter(HOST, server.port) as cutter:
+        client = socket.create_connection((HOST, cutter.port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    with client:
+        client.setblocking(False)
+        with contextlib.suppress(ConnectionError):
+            assert client.recv(1) == b""
+    assert cutter.status == "refuse 0"

@@ -139,6 +139,19 @@ async def test_what_a_frozen_server_says_when_it_wakes_is_not_taken_for_an_answe
         assert [await echo(connection, f"{n}") for n in range(20)] == [f"{n}" for n in range(20)]
 
 
+async def test_connection_given_up_while_it_was_greeting_is_not_used(server: RedisServer) -> None:
+    async with connected(server.url) as connection:
+        server.pause()
+        try:
+            await fails_soon(connection, "no answer within")
+            connection.timeout_sec = WITHIN_SEC
+            answer = asyncio.create_task(echo(connection, "hello"))
+            await asyncio.sleep(0.1)
+        finally:
+            server.resume()
+        assert await answer == "hello"
+
+
 # Servers that do not let everybody in
 
 PASSWORD = "correct horse:@/"

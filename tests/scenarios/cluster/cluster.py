@@ -25,7 +25,7 @@ from tests.scenarios.cluster.history import EVERYONE, FROZEN, KILLED, Fault, pro
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.cluster.store import StoreView
 from tests.scenarios.life import now_ms
-from tests.scenarios.process import APP, PATIENCE_SEC, SECRET, job_body, until
+from tests.scenarios.process import APP, PATIENCE_SEC, SECRET, UNFINISHED, job_body, until
 from tests.simulation.history import Answer
 from tests.support.kafka import delete_topics
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
@@ -300,8 +300,7 @@ class Cluster:
         """Wait until nothing is open, and nothing will be due."""
 
         async def look() -> bool:
-            open_ = await self.store.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
-            return not open_ and not await self.store.query("SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1")
+            return not await self.store.query(UNFINISHED)
 
         await until(look)
 

@@ -21,7 +21,7 @@ from tests.scenarios.cluster.chaos.watch import Watcher
 from tests.scenarios.cluster.cluster import Cluster, cluster_on
 from tests.scenarios.cluster.history import KILLED, problems_in
 from tests.scenarios.life import effects_of, now_ms
-from tests.scenarios.process import until
+from tests.scenarios.process import UNFINISHED, until
 from tests.scenarios.receiver import Receiver
 
 SAY_EVERY_SEC = 5.0
@@ -158,10 +158,7 @@ class _Run:
         await asyncio.sleep(0.5)
         for (job,) in await self.cluster.store.query("SELECT id::text FROM jobs WHERE state = 1"):
             await self.users[0].resume(job)
-        open_ = await self.cluster.store.query("SELECT 1 FROM executions WHERE state < 2 LIMIT 1")
-        return not open_ and not await self.cluster.store.query(
-            "SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1"
-        )
+        return not await self.cluster.store.query(UNFINISHED)
 
     async def _end_all(self) -> None:
         """In peace, each process ends when it is told to, with exit code 0."""
