@@ -53,7 +53,7 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench: $(READY) ## Measure what the README claims (takes some minutes)
-	$(BIN)/python bench/run.py $(ARGS)
+	$(BIN)/python -m bench.aims $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --group dev \

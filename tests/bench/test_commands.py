@@ -1,4 +1,4 @@
-"""`noonday bench`, on works so small that their speed says nothing."""
+"""`python -m bench`, on works so small that their speed says nothing."""
 
 import json
 import os
@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 import pytest
+from bench.commands import conclude
+from bench.report import is_flawless
 from click.testing import CliRunner
 
-from noonday.bench.report import is_flawless
-from noonday.cli.bench import conclude
+from bench import ROOT
 from noonday.cli.tables import Listing
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
 
@@ -179,5 +180,5 @@ def bench(directory: Path, *arguments: str) -> dict[str, Any]:
 
 
 def run(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "noonday", "bench", *arguments, "--dir", str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ, check=False)
+    command = [sys.executable, "-m", "bench", *arguments, "--dir", str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ, cwd=ROOT, check=False)

@@ -1,6 +1,6 @@
 """What was seen, compared with what was asked for."""
 
-from noonday.bench.figures import (
+from bench.figures import (
     Figures,
     Lateness,
     change_percent,
@@ -11,7 +11,7 @@ from noonday.bench.figures import (
     us_per_job,
     used_between,
 )
-from noonday.bench.report import is_flawless, of_rounds
+from bench.report import is_flawless, of_rounds
 
 DUE_MS = 1_000
 DUE_NS = DUE_MS * 1_000_000

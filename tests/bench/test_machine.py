@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-
-from noonday.bench.machine import cpu_sec, has_ended, listeners
+from bench.machine import cpu_sec, has_ended, listeners
 
 BUSY = "import time\nwhile time.process_time() < 0.2: pass\n"
 

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from noonday.bench.notes import Notes, read_notes
+from bench.notes import Notes, read_notes
+
 from noonday.worker.context import Context
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.servers import SERVERS, addresses, find_servers
 
-from noonday.bench import BenchFailed
-from noonday.bench.servers import SERVERS, addresses, find_servers
+from bench import BenchFailed
 
 
 @pytest.fixture

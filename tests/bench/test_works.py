@@ -1,8 +1,8 @@
 """The works ask for exactly the times that their jobs have."""
 
 import pytest
+from bench.works import AtRest, Burst, Crons, Stream, Waiting, Webhooks, Work
 
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Waiting, Webhooks, Work
 from noonday.model.job import anchor_of, check, rule_of
 
 NOW_MS = 1_800_000_000_000

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.machine import has_ended
 
-from noonday.bench.machine import has_ended
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]

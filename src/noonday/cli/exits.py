@@ -1,7 +1,9 @@
 """How a command ends when something is wrong: what it says on stderr, and its exit code."""
 
+from typing import Any
+
 import msgspec
-from click import echo, style
+from click import Context, Group, echo, style
 
 from noonday.cli.instants import printable
 from noonday.model.errors import (
@@ -39,6 +41,19 @@ _CODES: tuple[tuple[type[NoondayError], int], ...] = (
     (NotFound, NOT_FOUND),
     (BadSettings, USAGE),
 )
+
+
+class ExitCodes(Group):
+    """A group whose commands end with the code of their error, after its message."""
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NoondayError as error:
+            tell(error)
+            ctx.exit(code_of(error))
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 def code_of(error: NoondayError) -> int:

@@ -1,13 +1,10 @@
 """The command line: which commands there are, and how each of them ends."""
 
-from typing import Any
-
 import click
 
 from noonday import __version__
 from noonday.cli import exits
 from noonday.cli.group import LazyGroup
-from noonday.model.errors import NoondayError
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 
@@ -38,7 +35,6 @@ COMMANDS = {
     "keys": "noonday.cli.keys:keys",
     "settings": "noonday.cli.settings:settings",
     "doctor": "noonday.cli.doctor:doctor",
-    "bench": "noonday.cli.bench:bench",
 }
 """Where each command is, in the order they are listed."""
 
@@ -53,15 +49,8 @@ Exit codes:
 """ + "\n".join(f"  {code}  {meaning}" for code, meaning in exits.MEANINGS.items())
 
 
-class Root(LazyGroup):
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except NoondayError as error:
-            exits.tell(error)
-            ctx.exit(exits.code_of(error))
-        except KeyboardInterrupt:
-            ctx.exit(exits.INTERRUPTED)
+class Root(exits.ExitCodes, LazyGroup):
+    """Every command of `noonday`."""
 
 
 @click.group(

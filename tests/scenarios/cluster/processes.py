@@ -9,7 +9,8 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 
-from noonday.bench.machine import has_ended
+from bench.machine import has_ended
+
 from tests.scenarios.process import PATIENCE_SEC, ROOT, until
 
 WRONG_CLOCK = "tests.scenarios.cluster.wrong_clock"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from bench.machine import has_ended
 
-from noonday.bench.machine import has_ended
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
 from tests.scenarios.cluster.processes import children_of
 from tests.scenarios.process import job_body, until

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import BenchFailed
+from bench.figures import total
+from bench.machine import cpu_sec, memory_mb
 from noonday.api.auth import mint
-from noonday.bench import BenchFailed
-from noonday.bench.figures import total
-from noonday.bench.machine import cpu_sec, memory_mb
 from noonday.model.job import Target
 from noonday.runtime.clock import SystemClock
 

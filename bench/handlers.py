@@ -3,7 +3,7 @@
 import atexit
 from pathlib import Path
 
-from noonday.bench.notes import Notes
+from bench.notes import Notes
 
 NOTES = "notes"
 """In the directory that the worker was started in."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from noonday.bench.works import TARGET, WAITING
+from bench.works import TARGET, WAITING
 from noonday.sdk.registry import Registry
 from noonday.worker.context import Context
 

@@ -8,20 +8,20 @@ from typing import BinaryIO
 
 import msgspec
 
-from noonday.bench.callers import Called, Calls, call_all
-from noonday.bench.creation import (
+from bench.callers import Called, Calls, call_all
+from bench.creation import (
     APPLICATION_WAYS,
     Bulk,
     create_through_application,
     create_through_desk,
     store_at_rest,
 )
-from noonday.bench.engine import embedded_rig
-from noonday.bench.figures import Created, Figures
-from noonday.bench.fleet import Running
-from noonday.bench.measure import Tell, measure
-from noonday.bench.rig import Rig
-from noonday.bench.works import AtRest, Burst, Crons, Stream, Tenants, Waiting, Webhooks, Work
+from bench.engine import embedded_rig
+from bench.figures import Created, Figures
+from bench.fleet import Running
+from bench.measure import Tell, measure
+from bench.rig import Rig
+from bench.works import AtRest, Burst, Crons, Stream, Tenants, Waiting, Webhooks, Work
 from noonday.model.errors import NoondayError
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.settings import Settings
@@ -102,7 +102,7 @@ def _rig(ground: Ground) -> AbstractAsyncContextManager[Rig]:
     if isinstance(ground, DataFile):
         return embedded_rig(ground.path)
     # The clients of the servers are an extra: one machine alone needs none of them.
-    from noonday.bench.cluster import cluster_rig
+    from bench.cluster import cluster_rig
 
     return cluster_rig(ground)
 

@@ -17,7 +17,12 @@ CPU time is that of whole process trees, so that what a server's children used c
 are found by the ports they listen on; whatever else they do for others meanwhile is counted in.
 """
 
+from pathlib import Path
+
 from noonday.model.errors import NoondayError
+
+ROOT = Path(__file__).parents[1]
+"""The clone. Benchmarks are not part of the package that users install."""
 
 
 class BenchFailed(NoondayError):

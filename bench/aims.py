@@ -4,7 +4,7 @@
     make bench ARGS="burst create"      some of it
     make bench ARGS="cluster"           all of the cluster
 
-Each work is measured by `noonday bench`, which can be run alone. The documents it prints are kept in bench/results.
+Each work is measured by `python -m bench`, which can be run alone. The documents it prints are kept in bench/results.
 """
 
 import json
@@ -101,8 +101,8 @@ def later(tenant: str) -> Callable[[Document], float | None]:
 
 
 def off_weight_percent(document: Document) -> float:
-    """By how much the share of whoever is furthest from its weight differs from it."""
-    shares = {name: got["share"] for name, got in document["tenants"].items()}
+    """The largest difference between a tenant's share and its weight."""
+    shares: dict[str, float] = {name: got["share"] for name, got in document["tenants"].items()}
     wanted = {name: weight / sum(WEIGHTS.values()) for name, weight in WEIGHTS.items()}
     return max(abs(shares[name] / share - 1) * 100 for name, share in wanted.items())
 
@@ -319,8 +319,8 @@ def _chosen(names: Sequence[str]) -> list[Work]:
 
 
 def _measured(work: Work) -> Document | None:
-    console(err=True).print(f"noonday bench {' '.join(work.arguments)}", style="dim")
-    command = [sys.executable, "-m", "noonday", "bench", *work.arguments, "--json"]
+    console(err=True).print(f"python -m bench {' '.join(work.arguments)}", style="dim")
+    command = [sys.executable, "-m", "bench", *work.arguments, "--json"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if ended.stdout:
         (RESULTS / f"{work.name}.json").write_bytes(ended.stdout)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from noonday.bench import BenchFailed
-from noonday.bench.machine import listeners
+from bench import ROOT, BenchFailed
+from bench.machine import listeners
 
 ANSWERS_WITHIN_SEC = 3.0
 LEASES = "NOONDAY_CLUSTER_LEASES"
@@ -41,7 +41,7 @@ def find_servers(environ: Mapping[str, str] = os.environ, root: Path | None = No
     needed = [server for server in SERVERS if server.name != "etcd" or environ.get(LEASES) != "redis"]
     named = {server.variable: environ[server.variable] for server in needed if environ.get(server.variable)}
     if len(named) < len(needed):
-        named = _servers_of_clone(root or Path(__file__).parents[3], environ) | named
+        named = _servers_of_clone(root or ROOT, environ) | named
     for server in needed:
         if server.variable not in named:
             raise BenchFailed(f"{server.variable} is not set, so {server.called} is not to be found: {HOW}")

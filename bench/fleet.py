@@ -8,9 +8,9 @@ from tempfile import mkdtemp
 
 import msgspec
 
-from noonday.bench import BenchFailed
-from noonday.bench.machine import has_ended
-from noonday.bench.served import Process, complaints_in, stopped_afterwards
+from bench import BenchFailed
+from bench.machine import has_ended
+from bench.served import Process, complaints_in, stopped_afterwards
 
 CLUSTER = "cluster"
 WORKER = "worker"
@@ -20,7 +20,7 @@ API = "api"
 _COMMANDS = {
     "scheduler": ("serve", "--roles", "scheduler"),
     "recorder": ("serve", "--roles", "recorder"),
-    WORKER: ("worker", "noonday.bench.handlers:app"),
+    WORKER: ("worker", "bench.handlers:app"),
     CALLER: ("worker", "--pool", "webhooks"),
     API: ("serve", "--roles", "api"),
 }

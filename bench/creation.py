@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from noonday.bench.engine import ENGINE
-from noonday.bench.figures import Created, total, us_per_job, used_between
-from noonday.bench.ledger import open_ledger
-from noonday.bench.machine import memory_mb, own_cpu_sec
-from noonday.bench.measure import PAGE, Tell
-from noonday.bench.notes import Notes
-from noonday.bench.rig import Rig
-from noonday.bench.works import TARGET, AtRest, one_shot
+from bench.engine import ENGINE
+from bench.figures import Created, total, us_per_job, used_between
+from bench.ledger import open_ledger
+from bench.machine import memory_mb, own_cpu_sec
+from bench.measure import PAGE, Tell
+from bench.notes import Notes
+from bench.rig import Rig
+from bench.works import TARGET, AtRest, one_shot
 from noonday.model.job import JobSpec, instant_of
 from noonday.runtime.clock import SystemClock
 from noonday.wiring.application import Noonday

@@ -12,8 +12,8 @@ from typing import cast
 
 import msgspec
 
-from noonday.bench import BenchFailed
-from noonday.bench.notes import Seen
+from bench import ROOT, BenchFailed
+from bench.notes import Seen
 from noonday.wiring.application import new_event_loop
 
 HOST = "127.0.0.1"
@@ -29,7 +29,10 @@ _YES = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 def receiving(after_sec: float) -> Iterator[str]:
     """Somebody who answers each call after so long. Yields the URL to call."""
     with subprocess.Popen(
-        [sys.executable, "-m", "noonday.bench.receiver", str(after_sec)], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-m", "bench.receiver", str(after_sec)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        start_new_session=True,
     ) as process:
         assert process.stdout
         try:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from noonday.bench import BenchFailed
-from noonday.bench.callers import Calls
-from noonday.bench.creation import Bulk, stored
-from noonday.bench.figures import Created, used_between
-from noonday.bench.workshop import Workshop
+from bench import BenchFailed
+from bench.callers import Calls
+from bench.creation import Bulk, stored
+from bench.figures import Created, used_between
+from bench.workshop import Workshop
 
 BATCH = 1000
 BATCH_CALLERS = (1, 4)

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from noonday.bench import BenchFailed
-from noonday.bench.ledger import Ledger, open_ledger
-from noonday.bench.machine import filesystem_of, memory_mb, own_cpu_sec, settings_used
-from noonday.bench.notes import Notes, Seen
-from noonday.bench.rig import Memory, Rig
+from bench import ROOT, BenchFailed
+from bench.ledger import Ledger, open_ledger
+from bench.machine import filesystem_of, memory_mb, own_cpu_sec, settings_used
+from bench.notes import Notes, Seen
+from bench.rig import Memory, Rig
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
@@ -30,14 +30,15 @@ _COUNT = ("NOONDAY_STORE_", "NOONDAY_SCHEDULER_", "NOONDAY_WORKER_", "NOONDAY_WE
 
 
 def environment(*more: str) -> dict[str, str]:
-    """The environment without what would lead a process to other data or tokens.
+    """The environment without variables that would lead a process to other data or tokens; `bench` can be imported.
 
     Settings of the engine count, and those that begin with one of `more`.
     """
     counts = (*_COUNT, *more)
-    return {
+    kept = {
         name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_") or name.startswith(counts)
     }
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))}
 
 
 def settings_for(data: str, environ: Mapping[str, str]) -> Settings:

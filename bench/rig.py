@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noonday.bench.notes import Seen
+from bench.notes import Seen
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec

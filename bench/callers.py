@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from noonday.bench import BenchFailed
-from noonday.bench.creation import AHEAD_MS
-from noonday.bench.figures import Lateness, lateness
-from noonday.bench.machine import own_cpu_sec
-from noonday.bench.measure import TELL_EVERY_SEC, Tell
+from bench import BenchFailed
+from bench.creation import AHEAD_MS
+from bench.figures import Lateness, lateness
+from bench.machine import own_cpu_sec
+from bench.measure import TELL_EVERY_SEC, Tell
 from noonday.model.job import text_of
 from noonday.runtime.clock import SystemClock
 

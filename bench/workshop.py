@@ -13,18 +13,18 @@ from typing import Any
 
 import msgspec
 
-from noonday.bench import BenchFailed
-from noonday.bench.callers import Called, Calls
-from noonday.bench.child import DataFile, Ground, Line, Order
-from noonday.bench.creation import APPLICATION_WAYS, Bulk, Way
-from noonday.bench.engine import EMBEDDED, embedded_circumstances, environment, settings_for
-from noonday.bench.figures import Created, Figures
-from noonday.bench.fleet import FleetSize
-from noonday.bench.ledger import open_ledger
-from noonday.bench.measure import Tell, longest_sec
-from noonday.bench.receiver import receiving
-from noonday.bench.served import Process, Up, stopped_afterwards, token_for
-from noonday.bench.works import AtRest, Webhooks, Work
+from bench import BenchFailed
+from bench.callers import Called, Calls
+from bench.child import DataFile, Ground, Line, Order
+from bench.creation import APPLICATION_WAYS, Bulk, Way
+from bench.engine import EMBEDDED, embedded_circumstances, environment, settings_for
+from bench.figures import Created, Figures
+from bench.fleet import FleetSize
+from bench.ledger import open_ledger
+from bench.measure import Tell, longest_sec
+from bench.receiver import receiving
+from bench.served import Process, Up, stopped_afterwards, token_for
+from bench.works import AtRest, Webhooks, Work
 from noonday.model.job import Target
 
 START_AND_STOP_SEC = 60
@@ -132,7 +132,7 @@ class Workshop(ABC):
 
     def _do(self, order: Order, limit_sec: float, environ: Mapping[str, str]) -> Line:
         with subprocess.Popen(
-            [sys.executable, "-m", "noonday.bench.child"],
+            [sys.executable, "-m", "bench.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=self.directory,
@@ -224,7 +224,7 @@ def open_workshop(
             yield EmbeddedWorkshop(Path(name), tell, environ)
             return
         # The clients of the servers are an extra: one machine alone needs none of them.
-        from noonday.bench.cluster_workshop import ClusterWorkshop
+        from bench.cluster_workshop import ClusterWorkshop
 
         with ClusterWorkshop(Path(name), tell, environ, size) as workshop:
             yield workshop

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from noonday.bench import BenchFailed
-from noonday.bench.figures import Figures, OfTenant, by_tenant, tally, total, us_per_job, used_between
-from noonday.bench.notes import Seen
-from noonday.bench.receiver import notes_of
-from noonday.bench.rig import Rig
-from noonday.bench.works import Tenants, Waiting, Webhooks, Work
+from bench import BenchFailed
+from bench.figures import Figures, OfTenant, by_tenant, tally, total, us_per_job, used_between
+from bench.notes import Seen
+from bench.receiver import notes_of
+from bench.rig import Rig
+from bench.works import Tenants, Waiting, Webhooks, Work
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId, TenantId, execution_id
 from noonday.wiring.application import OWNER

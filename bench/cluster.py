@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from noonday.bench import BenchFailed
-from noonday.bench.figures import total
-from noonday.bench.fleet import API, CLUSTER, WORKER, Member, Running, by_role, check_members
-from noonday.bench.handlers import NOTES
-from noonday.bench.machine import cpu_sec, has_ended, memory_mb, own_cpu_sec
-from noonday.bench.notes import Seen, read_notes
-from noonday.bench.rig import Memory, Rig
-from noonday.bench.served import STOP_WITHIN_SEC, complaints_in
-from noonday.bench.site import circumstances, watching
+from bench import BenchFailed
+from bench.figures import total
+from bench.fleet import API, CLUSTER, WORKER, Member, Running, by_role, check_members
+from bench.handlers import NOTES
+from bench.machine import cpu_sec, has_ended, memory_mb, own_cpu_sec
+from bench.notes import Seen, read_notes
+from bench.rig import Memory, Rig
+from bench.served import STOP_WITHIN_SEC, complaints_in
+from bench.site import circumstances, watching
 from noonday.drivers.postgres.connection import Database
 from noonday.model.caller import Caller
 from noonday.model.execution import State

@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from noonday.bench import BenchFailed
-from noonday.bench.fleet import CALLER, WORKER, Member, by_role, check_members
-from noonday.bench.machine import settings_used, with_children
+from bench import BenchFailed
+from bench.fleet import CALLER, WORKER, Member, by_role, check_members
+from bench.machine import settings_used, with_children
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.migrations import migrate
 from noonday.wiring.cluster import kafka_options, postgres_options, redis_connection

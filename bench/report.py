@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from noonday.bench.figures import Created, Figures, Lateness, change_percent, middle
-from noonday.bench.rest import Compared, RestSize, Side
+from bench.figures import Created, Figures, Lateness, change_percent, middle
+from bench.rest import Compared, RestSize, Side
 
 Document = dict[str, Any]
 

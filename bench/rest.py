@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from noonday.bench.figures import Created, Figures, Lateness, middle
-from noonday.bench.works import AtRest, Burst, Stream, Work
-from noonday.bench.workshop import Workshop
+from bench.figures import Created, Figures, Lateness, middle
+from bench.works import AtRest, Burst, Stream, Work
+from bench.workshop import Workshop
 
 SETTLE_SEC = 6
 """How long an engine is left alone before its memory is read: every loop has come round by then."""

@@ -5,15 +5,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from noonday.bench.child import Ground
-from noonday.bench.creation import DESK_WAYS
-from noonday.bench.fleet import CLUSTER, Fleet, FleetSize, Running, by_role, fleet
-from noonday.bench.measure import Tell
-from noonday.bench.served import Up, token_for
-from noonday.bench.servers import find_servers, processes_of
-from noonday.bench.site import Site
-from noonday.bench.works import TARGET
-from noonday.bench.workshop import Workshop
+from bench.child import Ground
+from bench.creation import DESK_WAYS
+from bench.fleet import CLUSTER, Fleet, FleetSize, Running, by_role, fleet
+from bench.measure import Tell
+from bench.served import Up, token_for
+from bench.servers import find_servers, processes_of
+from bench.site import Site
+from bench.works import TARGET
+from bench.workshop import Workshop
 
 
 class ClusterWorkshop(Workshop):

@@ -1,4 +1,4 @@
-"""`noonday bench`: how fast, how late and how heavy it is on this machine."""
+"""`python -m bench`: how fast, how late and how heavy Noonday is on this machine."""
 
 import signal
 import sys
@@ -12,20 +12,22 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from noonday.bench.create import CreateSize, measure_create
-from noonday.bench.engine import EMBEDDED
-from noonday.bench.figures import Created, Figures, Lateness, change_percent
-from noonday.bench.fleet import CLUSTER, FleetSize
-from noonday.bench.machine import IN_MEMORY, filesystem_of
-from noonday.bench.report import Document, is_flawless, of_create, of_rest, of_rounds, of_tenants
-from noonday.bench.rest import Compared, RestSize, measure_rest
-from noonday.bench.works import AtRest, Burst, Crons, Party, Stream, Tenants, Waiting, Webhooks, Work
-from noonday.bench.workshop import Workshop, open_workshop
-from noonday.cli.exits import FAILED
+from bench.create import CreateSize, measure_create
+from bench.engine import EMBEDDED
+from bench.figures import Created, Figures, Lateness, change_percent
+from bench.fleet import CLUSTER, FleetSize
+from bench.machine import IN_MEMORY, filesystem_of
+from bench.report import Document, is_flawless, of_create, of_rest, of_rounds, of_tenants
+from bench.rest import Compared, RestSize, measure_rest
+from bench.works import AtRest, Burst, Crons, Party, Stream, Tenants, Waiting, Webhooks, Work
+from bench.workshop import Workshop, open_workshop
+from noonday.cli.exits import FAILED, ExitCodes
 from noonday.cli.group import Group
 from noonday.cli.screen import console, json_option, show, show_json
 from noonday.cli.tables import Listing
 from noonday.model.view import TenantSettings
+from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import set_up_logs
 
 F = TypeVar("F", bound=Callable[..., None])
 TERMINATED = 128 + signal.SIGTERM
@@ -40,14 +42,14 @@ NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS name, or in a clo
 topics and keys are made there and removed afterwards. NOONDAY_CLUSTER_* and NOONDAY_KAFKA_* count, too.
 
 Examples:
-  noonday bench burst
-  noonday bench stream --rate 2000 --json
-  noonday bench rest --at-rest 1000000 --crons 100000
-  NOONDAY_SCHEDULER_BATCH=500 noonday bench burst --jobs 20000 --rounds 3
-  noonday bench burst --rung cluster --schedulers 2 --workers 2
-  noonday bench tenants --due big=200000 --due small=200 --alone small
-  noonday bench tenants --due a=50000 --due b=50000 --weight b=4
-  noonday bench webhooks --calls 10000 --seconds 20
+  python -m bench burst
+  python -m bench stream --rate 2000 --json
+  python -m bench rest --at-rest 1000000 --crons 100000
+  NOONDAY_SCHEDULER_BATCH=500 python -m bench burst --jobs 20000 --rounds 3
+  python -m bench burst --rung cluster --schedulers 2 --workers 2
+  python -m bench tenants --due big=200000 --due small=200 --alone small
+  python -m bench tenants --due a=50000 --due b=50000 --weight b=4
+  python -m bench webhooks --calls 10000 --seconds 20
 """
 
 _positive = click.IntRange(min=1)
@@ -107,9 +109,16 @@ def _named(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
     return convert
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+class Bench(ExitCodes, Group):
+    """Every work."""
+
+
+@click.group(
+    cls=Bench, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 def bench() -> None:
-    """Measure how fast, how late and how heavy it is here."""
+    """Measure how fast, how late and how heavy Noonday is on this machine."""
+    set_up_logs(Settings())
 
 
 @bench.command()
