@@ -429,3 +429,19 @@ def test_dies_in_its_first_second() -> None:
     simulation = play(director)
     # The first run of an attempt may end unseen, the second one may not.
     assert len(simulation.history.effects) <= 2 * QUICK.max_attempts
+
+
+def test_edit_overdue_while_paused() -> None:
+    """A pause keeps a one-shot that becomes due meanwhile: it is the edit that gives that time up, and the decision says so."""
+
+    async def director(simulation: Simulation) -> None:
+        assert simulation.engine is not None
+        job = await created(simulation, once(simulation, 1))
+        await simulation.ask("pause", job.job_id, lambda e: e.desk.pause(USER, job.job_id))
+        await asyncio.sleep(3)
+        await simulation.replace(job.job_id, once(simulation, 5, payload={"v": 2}))
+        await simulation.ask("resume", job.job_id, lambda e: e.desk.resume(USER, job.job_id))
+
+    simulation = play(director)
+    assert one(simulation, "SELECT outcome FROM decisions") == ("EDITED",)
+    assert [effect.payload["v"] for effect in simulation.history.effects] == [2]

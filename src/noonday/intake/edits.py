@@ -67,8 +67,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         and awaited <= now_ms
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
-        paused = job.state is JobState.PAUSED
-        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if paused else (Decided.EDITED, "the job was replaced")
+        passed_over = _passes_over(before.job)
+        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if passed_over else (Decided.EDITED, "the job was replaced")
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
             following = first_unfired(rule, job.id, now_ms + 1, before.existing)
