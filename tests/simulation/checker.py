@@ -16,7 +16,7 @@ from noonday.model.execution import MOVES, Cause, State, is_path
 from noonday.model.slots import is_of_line, of_key, of_line, slot_key
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
-from tests.simulation.plans import check_plans
+from tests.simulation.plans import check_plans, note_updates_by_key
 from tests.simulation.rows import SqliteRows
 
 
@@ -128,6 +128,7 @@ def _lanes(conn: sqlite3.Connection) -> Iterator[str]:
 
 def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: bool) -> list[str]:
     """What holds when everything is quiet: faults stopped, all that was due has run. `calm`: a commit takes no time."""
+    note_updates_by_key(SqliteRows(conn), history)
     problems = list(history.problems)
     problems += check_commit(conn)
     problems += _durable(conn, history)
@@ -144,6 +145,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: 
 
 def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> list[str]:
     """What holds in a cluster when everything is quiet. A second run has a fault behind it that can be named."""
+    note_updates_by_key(SqliteRows(conn), history)
     problems = list(history.problems)
     problems += check_commit(conn)
     problems += _durable(conn, history)

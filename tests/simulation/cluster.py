@@ -26,6 +26,7 @@ from tests.simulation.embedded import Simulation
 from tests.simulation.history import Effect, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock
 from tests.simulation.lateness import Scene, spans_of
+from tests.simulation.load import Load
 from tests.simulation.rows import StoredExecution
 from tests.simulation.servers import (
     Broker,
@@ -86,8 +87,10 @@ def _meets(span: Span, process: str) -> bool:
 class ClusterSimulation(Simulation):
     """The user of the embedded one, in front of a cluster."""
 
-    def __init__(self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8) -> None:
-        super().__init__(seed, faults=faults, concurrency=concurrency)
+    def __init__(
+        self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8, load: Load | None = None
+    ) -> None:
+        super().__init__(seed, faults=faults, concurrency=concurrency, load=load)
         self.disk.check_every = 20
         self.network = Network(self.world, Random(f"network/{seed}"))
         self.broker = Broker(self.world, Random(f"broker/{seed}"))

@@ -45,6 +45,7 @@ from tests.simulation.checker import check_commit, check_end
 from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 from tests.simulation.lateness import Scene, faults_of
+from tests.simulation.load import Load
 from tests.simulation.logs import check_log
 from tests.simulation.observing import observe, seen
 from tests.simulation.policies import check_policies
@@ -178,9 +179,13 @@ class LoggedBus(MemoryBus):
 class Simulation:
     """One seed: a world, a disk, a process that dies and comes back, a user, and a history."""
 
-    def __init__(self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8) -> None:
+    def __init__(
+        self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8, load: Load | None = None
+    ) -> None:
+        """`load`: what the run has besides jobs, edits and faults."""
         self.world = World(seed)
         self.random = Random(f"user/{seed}")
+        self.load = load or Load()
         self.disk = Disk(Random(f"disk/{seed}"), self.world.now_ms)
         self.keyring = Keyring.generate()
         self.history = History()
@@ -202,6 +207,8 @@ class Simulation:
         self._boots = 0
         self._specs: dict[str, JobSpec] = {}
         """The present definition of each job, unless a request about it had no answer."""
+        self._keyed: dict[tuple[str, str], set[str]] = {}
+        """(tenant, unique key) -> jobs that had it."""
 
     def __enter__(self) -> "Simulation":
         return self
@@ -328,6 +335,7 @@ class Simulation:
         request: Callable[[Engine], Awaitable[T]],
         value: Any = None,
         spec: JobSpec | None = None,
+        key: tuple[str, str] | None = None,
     ) -> T | None:
         """Make a request of the process, if it is up. One that is not answered may have happened, or not; one that is refused
         has not."""
@@ -351,21 +359,51 @@ class Simulation:
         at_ms = self.world.now_ms()
         if outcome and not isinstance(outcome[0], Exception):
             shown = outcome[0]
-            name = shown.job_id if isinstance(shown, JobView) and action == "create" else target
-            self.history.answers.append(Answer(action, name, at_ms, value, asked_ms, spec, shown))
+            if isinstance(shown, JobView) and action == "create":
+                # With a unique key that is taken, the job that has it was updated.
+                is_update = key is not None and (shown.version > 1 or shown.job_id in self._keyed.get(key, ()))
+                action, target = "replace" if is_update else "create", shown.job_id
+            self.history.answers.append(Answer(action, target, at_ms, value, asked_ms, spec, shown, key))
             return shown  # type: ignore[no-any-return]
-        self.history.answers.append(Answer(f"{action}?", target, at_ms, value, asked_ms, spec))
+        self.history.answers.append(Answer(f"{action}?", target, at_ms, value, asked_ms, spec, key=key))
         return None
 
     async def create(self, spec: JobSpec, caller: Caller = USER) -> JobView | None:
+        if spec.unique_key is not None:
+            return await self._create_by_key(spec, caller, (caller.tenant, spec.unique_key))
         job = await self.ask("create", "", lambda engine: engine.desk.create(caller, spec), spec=spec)
         if job is not None:
             self._specs[job.job_id] = spec
         return job
 
+    async def _create_by_key(self, spec: JobSpec, caller: Caller, key: tuple[str, str]) -> JobView | None:
+        """Create a job, or update the one that has the key. Without an answer, nobody knows which of the two it was."""
+        jobs = self._keyed.setdefault(key, set())
+        known = {job: self._specs.pop(job) for job in sorted(jobs) if job in self._specs}
+        count, value = len(self.history.answers), spec.payload["v"]
+        job = await self.ask("create", "", lambda e: e.desk.create(caller, spec), value, spec, key)
+        if job is not None:
+            jobs.add(job.job_id)
+            self._specs |= {**known, job.job_id: spec}
+        elif len(self.history.answers) == count:
+            self._specs |= known  # it was refused, or never sent
+        return job
+
     async def create_any(self) -> JobView | None:
-        """Create a job of any kind, for any tenant."""
-        return await self.create(self.any_spec(), self.random.choice([USER, USER, OTHER]))
+        """Create a job of any kind, for any tenant. In some runs, some jobs have a unique key, and are asked for again by it."""
+        caller = self.random.choice([USER, USER, OTHER])
+        spec = self.any_spec()
+        if self.load.unique_keys and self.load.random.random() < 0.5:
+            spec = self._with_key(spec, caller)
+        return await self.create(spec, caller)
+
+    def _with_key(self, spec: JobSpec, caller: Caller) -> JobSpec:
+        """The definition under one of two keys. Sometimes exactly what the job that has the key says already."""
+        key = self.load.random.choice(["first", "second"])
+        said = [self._specs[job] for job in sorted(self._keyed.get((caller.tenant, key), ())) if job in self._specs]
+        if said and self.load.random.random() < 0.3:
+            return said[-1]
+        return msgspec.structs.replace(spec, unique_key=key, payload={**spec.payload, "v": self.world.now_ms()})
 
     async def replace(self, job: str, spec: JobSpec, caller: Caller = USER) -> JobView | None:
         value = spec.payload["v"]
@@ -444,7 +482,9 @@ class Simulation:
         if action == "replace":
             payload = {**(job.payload or {}), "v": self.world.now_ms()}
             spec = msgspec.convert(msgspec.to_builtins(self.any_spec()), JobSpec) if random.random() < 0.5 else None
-            wanted = msgspec.structs.replace(spec or _as_spec(job, self.instant()), payload=payload)
+            wanted = msgspec.structs.replace(
+                spec or _as_spec(job, self.instant()), payload=payload, unique_key=job.unique_key
+            )
             await self.replace(job.job_id, wanted, caller)
         elif action == "cancel":
             await self._cancel_something(job, caller)

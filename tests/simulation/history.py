@@ -36,6 +36,8 @@ class Answer:
     """The definition that was asked for."""
     shown: Any = None
     """What the user was shown."""
+    key: tuple[str, str] | None = None
+    """(tenant, unique key), if the job was asked for by its key: the request creates it, or updates the job that has the key."""
 
     @property
     def wish(self) -> str:

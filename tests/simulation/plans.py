@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -105,11 +105,13 @@ class Step(NamedTuple):
     until_ms: int
     certain: bool
     definition: int | None = None
+    changes_nothing_in: frozenset[int] = frozenset()
+    """Definitions that an update through a unique key leaves as they are, because it asks for the same."""
 
     def after(self, status: Status) -> Status:
         if self.wish == "create":
             return Status(self.definition)
-        if status.definition is None or status.deleted:
+        if status.definition is None or status.deleted or status.definition in self.changes_nothing_in:
             return status
         if self.wish == "replace":
             return status._replace(definition=self.definition)
@@ -427,9 +429,28 @@ def _creation(answers: Sequence[Answer], stored: StoredJob | None, unanswered: S
     for answer in unanswered:
         assert answer.spec is not None
         same_time = answer.asked_ms <= stored.created_ms <= answer.at_ms
-        if same_time and msgspec.structs.replace(answer.spec, payload=None) == stored.spec:
+        if same_time and _may_have_made(answer, stored):
             return Answer("create", stored.id, answer.at_ms, None, answer.asked_ms, answer.spec)
     return None
+
+
+def _may_have_made(answer: Answer, stored: StoredJob) -> bool:
+    """Whether an unanswered request asked for this job. A job with a unique key may have been updated since."""
+    assert answer.spec is not None
+    if answer.key is not None:
+        return answer.key == (stored.tenant, stored.spec.unique_key)
+    return msgspec.structs.replace(answer.spec, payload=None) == stored.spec
+
+
+def note_updates_by_key(rows: Rows, history: History) -> None:
+    """An unanswered request by unique key may have updated any job that had the key: note that as a replacement without answer."""
+    for answer in history.answered("create?"):
+        if answer.key is not None:
+            history.answers += [
+                replace(answer, action="replace?", target=job.id)
+                for job in rows.jobs.values()
+                if (job.tenant, job.spec.unique_key) == answer.key
+            ]
 
 
 def _plan_of(
@@ -438,11 +459,13 @@ def _plan_of(
     definitions: list[Definition] = []
     steps = []
     for answer in requests:
-        number = None
+        number, same = None, frozenset[int]()
         if answer.spec is not None:
             number = len(definitions)
+            if answer.key is not None and answer.wish == "replace":
+                same = frozenset(at for at, known in enumerate(definitions) if known.spec == answer.spec)
             definitions.append(Definition(job, answer.spec, answer.asked_ms, answer.at_ms, _shown_ms(answer)))
-        steps.append(Step(answer.wish, answer.asked_ms, answer.at_ms, answer.is_certain, number))
+        steps.append(Step(answer.wish, answer.asked_ms, answer.at_ms, answer.is_certain, number, same))
     return Plan(
         job,
         definitions,

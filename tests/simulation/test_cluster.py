@@ -8,6 +8,7 @@ import pytest
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.embedded import OTHER
 from tests.simulation.kernel import FaultPlan
+from tests.simulation.load import load_of
 
 SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "48"))
 CHUNK = 4
@@ -19,7 +20,7 @@ def live(seed: int, focus: str = "") -> list[str]:
     freeze = 0.000065 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)
     faults = FaultPlan() if focus else faults
-    with ClusterSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2]) as simulation:
+    with ClusterSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], load=load_of(seed)) as simulation:
         random = simulation.random
 
         async def director() -> None:

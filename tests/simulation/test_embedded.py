@@ -9,6 +9,7 @@ import pytest
 from noonday.model.job import JobType, Overlap
 from tests.simulation.embedded import OTHER, Simulation
 from tests.simulation.kernel import FaultPlan
+from tests.simulation.load import load_of
 
 SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "500"))
 CHUNK = 25
@@ -18,7 +19,7 @@ def live(seed: int) -> list[str]:
     """One life: half a minute of requests under faults, then quiet."""
     kill = (0.0, 0.00026, 0.0013)[seed % 3]
     faults = FaultPlan(kill=kill, freeze=0.00026 if seed % 4 == 0 else 0.0, freeze_ms=(10, 8_000), limit=6)
-    with Simulation(seed, faults=faults, concurrency=(8, 2)[seed % 2]) as simulation:
+    with Simulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], load=load_of(seed)) as simulation:
         random = simulation.random
 
         async def director() -> None:
