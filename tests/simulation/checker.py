@@ -17,7 +17,7 @@ from noonday.model.slots import is_of_line, of_key, of_line, slot_key
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
 from tests.simulation.plans import check_plans, note_updates_by_key
-from tests.simulation.rows import SqliteRows
+from tests.simulation.rows import SqliteRows, with_pruned
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
 def _told(conn: sqlite3.Connection) -> Iterator[str]:
     """I21: each dead letter is an incident, or counted by an alert."""
     dead, incidents, counted = conn.execute(
-        """SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM incidents WHERE kind = 'EXHAUSTED'),
+        f"""SELECT (SELECT count(*) FROM {with_pruned(conn, "dead")}), (SELECT count(*) FROM incidents WHERE kind = 'EXHAUSTED'),
                   (SELECT coalesce(sum(count), 0) FROM alerts WHERE kind = 'EXHAUSTED')"""
     ).fetchone()
     if dead != incidents + counted:
@@ -199,8 +199,9 @@ def _was_harmed(before: Effect, after: Effect, history: History, world: World, *
 
 def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I1: what was promised has happened, or there is a decision."""
+    jobs = {id_ for (id_,) in conn.execute(f"SELECT id FROM {with_pruned(conn, 'jobs')}")}
     for answer in history.answered("create"):
-        if conn.execute("SELECT 1 FROM jobs WHERE id = ?", (answer.target,)).fetchone() is None:
+        if answer.target not in jobs:
             yield f"I1: job {answer.target} was acknowledged at {answer.at_ms} and does not exist"
     stuck = "SELECT id, state, fired_ms, buffered, cancel FROM executions WHERE state < 2"
     for id_, state, fired, buffered, cancel in conn.execute(stuck):
@@ -210,7 +211,7 @@ def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:
     """I7: the moves of an execution are a path in the table, and end where it rests."""
     for id_, state, dispatch, attempt, moves in conn.execute(
-        "SELECT id, state, dispatch, attempt, moves FROM executions"
+        f"SELECT id, state, dispatch, attempt, moves FROM {with_pruned(conn, 'executions')}"
     ):
         states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
         if not is_path(states) or states[-1] != state:
@@ -233,7 +234,7 @@ def _usage(conn: sqlite3.Connection) -> Iterator[str]:
             "SELECT tenant FROM executions WHERE id IN (SELECT execution_id FROM unreported)"
         ):
             ended.subtract([(tenant, "runs"), (tenant, "succeeded")])
-    for tenant, moves in conn.execute("SELECT tenant, moves FROM executions"):
+    for tenant, moves in conn.execute(f"SELECT tenant, moves FROM {with_pruned(conn, 'executions')}"):
         path = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
         for before, after in pairwise(path):
             if before is State.RUNNING and after is not State.FAILED_WORKER_LOST:
@@ -277,8 +278,8 @@ def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effe
     lines: dict[tuple[str, str], list[tuple[int, str, int, list[Effect]]]] = {}
     changed = {a.target for a in history.answers if a.action.rstrip("?") in ("replace", "pause", "resume", "delete")}
     for execution, job, due_ms, tenant, line, created_ms in conn.execute(
-        """SELECT x.id, j.id, x.due_ms, x.tenant, j.spec ->> '$.concurrency.key', j.created_ms
-           FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
+        f"""SELECT x.id, j.id, x.due_ms, x.tenant, j.spec ->> '$.concurrency.key', j.created_ms
+           FROM {with_pruned(conn, "executions")} x JOIN {with_pruned(conn, "jobs")} j ON j.tenant = x.tenant AND j.id = x.job_id
            WHERE x.cause = 0 AND j.spec ->> '$.concurrency.ordered'"""
     ):
         if job not in changed and execution in runs:
@@ -300,7 +301,7 @@ def _unharmed(history: History, world: World) -> list[Effect]:
 
 def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I18: no handler was entered under a dispatch that the store never had."""
-    stored = dict(conn.execute("SELECT id, dispatch FROM executions").fetchall())
+    stored = dict(conn.execute(f"SELECT id, dispatch FROM {with_pruned(conn, 'executions')}").fetchall())
     for effect in history.effects:
         if effect.dispatch > stored.get(effect.execution, 0):
             yield f"I18: {effect} ran, the store says dispatch {stored.get(effect.execution)}"
@@ -309,7 +310,8 @@ def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
     job_of, ended = {}, {}
-    for execution, job, ended_ms in conn.execute("SELECT id, job_id, finished_ms FROM executions"):
+    rows = conn.execute(f"SELECT id, job_id, finished_ms FROM {with_pruned(conn, 'executions')}")
+    for execution, job, ended_ms in rows:
         job_of[execution], ended[execution] = job, ended_ms
     stops: dict[str, int] = {}
     for answer in history.answered("cancel"):
@@ -329,7 +331,7 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 
 def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: nothing of a paused job starts, but what was asked for while it was."""
-    rows = conn.execute("SELECT id, job_id, cause, created_ms FROM executions").fetchall()
+    rows = conn.execute(f"SELECT id, job_id, cause, created_ms FROM {with_pruned(conn, 'executions')}").fetchall()
     made = {
         execution: (job, 0 if cause == Cause.SCHEDULE else created_ms) for execution, job, cause, created_ms in rows
     }

@@ -19,6 +19,7 @@ from noonday.runtime.supervise import Loop, Tasks, every
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
 from noonday.wiring.engine import Engine
+from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, recorder_of, worker_of
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
@@ -171,6 +172,9 @@ class ClusterSimulation(Simulation):
         self._note_refusals(part.ownership)
         for loop in part.loops.values():
             tasks.spawn(loop.run(), loop.name)
+        if self.load.retention is not None:
+            housekeeper = Housekeeper(drivers, self.load.retention, self.settings.limits, around.metrics)
+            tasks.spawn(Loop("housekeeper", housekeeper, drivers.clock, every(5.0)).run(), "housekeeper")
 
         async def hand_over() -> None:
             await tasks.end("dispatcher", "hydrator", "sweeper")

@@ -49,6 +49,7 @@ from tests.simulation.load import Load
 from tests.simulation.logs import check_log
 from tests.simulation.observing import observe, seen
 from tests.simulation.policies import check_policies
+from tests.simulation.retention import check_retention
 from tests.simulation.rows import SqliteRows
 
 T = TypeVar("T")
@@ -200,6 +201,8 @@ class Simulation:
         # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
         guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(guarded_from=0)
         self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=guarded)
+        if self.load.retention is not None:
+            self.settings = msgspec.structs.replace(self.settings, retention=self.load.retention)
         self.process: Process | None = None
         self.engine: Engine | None = None
         self.clock: SimClock | None = None
@@ -461,8 +464,15 @@ class Simulation:
 
     async def rate(self, per_sec: float) -> None:
         """The other tenant's executions are handed out no faster than this."""
-        settings = TenantSettings(rate_per_sec=per_sec, burst=2)
+        settings = TenantSettings(rate_per_sec=per_sec, burst=2, retention_days=self.load.other_keeps_days)
         await self.ask("rate", "", lambda engine: engine.desk.put_tenant(USER, OTHER.tenant, settings), OTHER.tenant)
+
+    async def keep(self) -> None:
+        """The other tenant keeps what is over for a time of its own, in runs that say so."""
+        if self.load.other_keeps_days is not None:
+            settings = TenantSettings(retention_days=self.load.other_keeps_days)
+            tenant = OTHER.tenant
+            await self.ask("keep", "", lambda engine: engine.desk.put_tenant(USER, tenant, settings), tenant)
 
     def interrupt(self, statements: int) -> None:
         """A statement of the store fails in the middle, in one of the next transactions, as if by an error of its own."""
@@ -529,7 +539,8 @@ class Simulation:
 
     async def cap(self, most: int, tenant: TenantId = USER.tenant) -> None:
         """No more of a tenant's executions are handed out at once."""
-        settings = TenantSettings(max_running=most)
+        days = self.load.other_keeps_days if tenant == OTHER.tenant else None
+        settings = TenantSettings(max_running=most, retention_days=days)
         await self.ask("cap", "", lambda engine: engine.desk.put_tenant(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
@@ -565,6 +576,11 @@ class Simulation:
         rows = SqliteRows(self.disk.conn)
         yield from check_log(rows, self.history)
         yield from check_policies(rows, self.history, QUICK)
+        if self.load.retention is not None:
+            faults = faults_of(self.history, self.world, self.recovery_ms)
+            quiet_since_ms = max((fault.until_ms for fault in faults), default=0)
+            now_ms, kept = self.world.now_ms(), self.load.retention
+            yield from check_retention(self.disk.conn, self.history, kept, now_ms, quiet_since_ms)
         if self.knows_limits:
             yield from self.scene().problems()
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from random import Random
 
+from noonday.wiring.settings import RetentionSettings
+from tests.simulation.retention import SHORT
+
 
 @dataclass(frozen=True)
 class Load:
@@ -12,6 +15,10 @@ class Load:
     random: Random = field(default_factory=lambda: Random(0))
     unique_keys: bool = False
     """Some jobs have a unique key and are created again by it, which updates them."""
+    retention: RetentionSettings | None = None
+    """How long what is over is kept, if not for days."""
+    other_keeps_days: int | None = None
+    """How long the other tenant keeps what is over, if it has a time of its own."""
 
 
 def load_of(seed: int) -> Load:
@@ -19,4 +26,6 @@ def load_of(seed: int) -> Load:
     return Load(
         Random(f"load/{seed}"),
         unique_keys=seed % 11 < 4,
+        retention=SHORT if seed % 13 < 3 else None,
+        other_keeps_days=1 if seed % 26 < 3 else None,
     )

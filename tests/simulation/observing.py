@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from noonday.model.execution import State
 
-_PRUNED = ("jobs", "executions", "decisions")
+_PRUNED = ("jobs", "executions", "decisions", "dead")
 _SEEN = "sim_now(), NEW.id, NEW.state, NEW.dispatch, NEW.fired_ms IS NOT NULL, NEW.buffered, NEW.worker_id"
 
 
@@ -38,10 +38,10 @@ def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
         )
     for table in _PRUNED:
         columns = ", ".join(f"OLD.{row[1]}" for row in conn.execute(f"PRAGMA main.table_info({table})"))
-        conn.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT * FROM main.{table} WHERE false")
+        conn.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT *, 0 AS pruned_ms FROM main.{table} WHERE false")
         conn.execute(
             f"""CREATE TEMP TRIGGER prune_{table} AFTER DELETE ON main.{table}
-                BEGIN INSERT INTO pruned_{table} VALUES ({columns}); END"""
+                BEGIN INSERT INTO pruned_{table} VALUES ({columns}, sim_now()); END"""
         )
 
 

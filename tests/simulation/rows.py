@@ -83,14 +83,9 @@ class SqliteRows:
 
     def __init__(self, conn: sqlite3.Connection) -> None:
         self._conn = conn
-        names = "SELECT name FROM sqlite_master UNION SELECT name FROM sqlite_temp_master"
-        self._tables = {name for (name,) in conn.execute(names)}
 
     def _rows(self, columns: str, table: str) -> list[tuple]:  # type: ignore[type-arg]
-        found = self._conn.execute(f"SELECT {columns} FROM {table}").fetchall()
-        if f"pruned_{table}" in self._tables:
-            found += self._conn.execute(f"SELECT {columns} FROM pruned_{table}").fetchall()
-        return found
+        return self._conn.execute(f"SELECT {columns} FROM {with_pruned(self._conn, table)}").fetchall()
 
     @cached_property
     def jobs(self) -> Mapping[str, StoredJob]:
@@ -122,6 +117,14 @@ class SqliteRows:
         for row in self._rows("job_id, from_ms, to_ms, count, outcome, decided_ms", "decisions"):
             found[row[0]].append(StoredDecision(*row))
         return found
+
+
+def with_pruned(conn: sqlite3.Connection, table: str) -> str:
+    """What to select from to read a table together with the rows that retention removed from it, if these were noted."""
+    if conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = ?", (f"pruned_{table}",)).fetchone() is None:
+        return table
+    columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA main.table_info({table})"))
+    return f"(SELECT {columns} FROM main.{table} UNION ALL SELECT {columns} FROM pruned_{table})"
 
 
 _spec = msgspec.json.Decoder(JobSpec).decode

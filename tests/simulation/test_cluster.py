@@ -25,6 +25,7 @@ def live(seed: int, focus: str = "") -> list[str]:
 
         async def director() -> None:
             jobs, faults = [], []
+            await simulation.keep()
             if seed % 5 == 3:
                 await simulation.cap(3)
             if seed % 7 == 2:

@@ -24,6 +24,7 @@ def live(seed: int) -> list[str]:
 
         async def director() -> None:
             jobs = []
+            await simulation.keep()
             if seed % 5 == 3:
                 await simulation.cap(3)
             if seed % 7 == 2:
