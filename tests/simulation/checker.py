@@ -15,7 +15,7 @@ import msgspec
 from noonday.model.execution import MOVES, Cause, State, is_path
 from noonday.model.slots import is_of_line, of_key, of_line, slot_key
 from tests.simulation.history import Answer, Effect, History
-from tests.simulation.kernel import World
+from tests.simulation.kernel import Fault, FaultKind, World
 from tests.simulation.plans import check_plans, note_updates_by_key
 from tests.simulation.rows import SqliteRows, with_pruned
 
@@ -165,8 +165,7 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
     or Redis forgot. I9: never early."""
     runs: dict[str, list[Effect]] = {}
     for effect in history.effects:
-        if effect.start_ms < effect.due_ms:
-            yield f"I9: execution {effect.execution} started {effect.due_ms - effect.start_ms} ms early"
+        yield from _early(history, effect)
         runs.setdefault(effect.execution, []).append(effect)
     for execution, effects in runs.items():
         for before, after in pairwise(effects):
@@ -188,13 +187,20 @@ def _was_harmed(before: Effect, after: Effect, history: History, world: World, *
     by = after.start_ms
     if told:
         by = min(by, history.acks.get((before.execution, before.dispatch, before.process), by))
-    harmed = any(fault.process == before.process and since <= fault.now_ms <= by for fault in world.fault_log)
+    harmed = any(fault.process == before.process and since <= fault.now_ms <= by for fault in _harm(world))
     cut = any(
         since <= until and from_ <= (after.start_ms if who == "*" else by)
         for who, _, from_, until in history.cuts
         if who in (name, "*")
     )
     return harmed or cut or any(since - 30_000 <= at <= after.start_ms for at in history.flushes)
+
+
+def _early(history: History, effect: Effect) -> Iterator[str]:
+    """I9: nothing starts before it is due, but for what the clock of its process was ahead by."""
+    early_ms = effect.due_ms - effect.start_ms
+    if early_ms > 0 and early_ms > history.ahead_ms(effect.process, effect.start_ms):
+        yield f"I9: execution {effect.execution} started {early_ms} ms early on {effect.process}"
 
 
 def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
@@ -254,8 +260,7 @@ def _one_run(history: History) -> Iterator[str]:
     died = dict(history.deaths)
     runs: dict[str, list] = {}  # type: ignore[type-arg]
     for effect in history.effects:
-        if effect.start_ms < effect.due_ms:
-            yield f"I9: execution {effect.execution} started {effect.due_ms - effect.start_ms} ms early"
+        yield from _early(history, effect)
         runs.setdefault(effect.execution, []).append(effect)
     for execution, effects in runs.items():
         dispatches = Counter(effect.dispatch for effect in effects)
@@ -288,13 +293,18 @@ def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effe
         for before, after in combinations(sorted(waited, key=lambda each: each[:2]), 2):
             start_ms = after[3][0].start_ms
             late = [run for run in before[3] if run.start_ms > start_ms or (run.end_ms or 0) > start_ms]
-            if late and before[2] < after[0]:
+            if late and before[2] + history.skew_ms < after[0]:
                 yield f"I22: {after[3][0]} started before {late[0]} had ended, which is earlier in its line"
+
+
+def _harm(world: World) -> Iterator[Fault]:
+    """Faults that stop a process. A step of its clock does not."""
+    return (fault for fault in world.fault_log if fault.kind is not FaultKind.CLOCK_STEP)
 
 
 def _unharmed(history: History, world: World) -> list[Effect]:
     """Runs of processes to which nothing ever happened."""
-    harmed = {fault.process for fault in world.fault_log}
+    harmed = {fault.process for fault in _harm(world)}
     cut = {who for who, *_ in history.cuts}
     return [e for e in history.effects if e.process not in harmed and not {e.process.split("#")[0], "*"} & cut]
 
@@ -324,7 +334,7 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
             continue
         stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, "")))
         over = ended.get(effect.execution)
-        if stop is not None and stop < looked and (over is None or over >= stop):  # no wish concerns what was over
+        if stop is not None and stop < looked and (over is None or over - history.skew_ms >= stop):  # no wish concerns what was over
             yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
         yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)
 
@@ -340,7 +350,7 @@ def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
         job, asked_ms = made.get(effect.execution, ("", 0))
         looked = history.looks.get((effect.execution, effect.dispatch), 0)
         for paused_ms, resumed_ms in pauses.get(job, ()):
-            if paused_ms < looked and effect.start_ms < resumed_ms and asked_ms < paused_ms:
+            if paused_ms < looked and effect.start_ms < resumed_ms and asked_ms + history.skew_ms < paused_ms:
                 yield f"I10: {effect.execution} started after a look at {looked}; its job was paused at {paused_ms}"
 
 

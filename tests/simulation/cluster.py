@@ -9,27 +9,31 @@ from random import Random
 from typing import Any, cast
 
 from noonday.drivers.sqlite.store import Store, store_on
-from noonday.model.errors import Unavailable
+from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.recorder.recorder import Recorder
+from noonday.runtime.clock import ClockKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
+from noonday.wiring.cluster import CLOCK_SEC
 from noonday.wiring.engine import Engine
 from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, recorder_of, worker_of
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
-from tests.simulation.embedded import Simulation
+from tests.simulation.embedded import CLOCK_ERROR_MS, Simulation
 from tests.simulation.history import Effect, Span
-from tests.simulation.kernel import FaultPlan, Process, SimClock
+from tests.simulation.kernel import FaultPlan, KeptClock, Process, SimClock
 from tests.simulation.lateness import Scene, spans_of
 from tests.simulation.load import Load
 from tests.simulation.rows import StoredExecution
 from tests.simulation.servers import (
+    REDIS,
+    STORE,
     Broker,
     Network,
     Redis,
@@ -107,6 +111,7 @@ class ClusterSimulation(Simulation):
         """Every API; users speak with the one that began last."""
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._serial = 0
+        self._clocks: dict[str, KeptClock] = {}
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
@@ -125,13 +130,14 @@ class ClusterSimulation(Simulation):
             await asyncio.sleep(0.01)
 
     async def _live_as(self, role: str, process: Process, up: asyncio.Future[None]) -> None:
-        clock = SimClock(self.world, process)
+        clock = self._clock_of(process)
         self._serial += 1
         around = Surroundings(InstanceId(f"i-{self._serial:03}"), self.settings, Metrics(), Tracing(None))
         drivers = self._drivers(process, clock)
         start: Callable[[Process, SimClock, Drivers, Surroundings], Awaitable[None]] = getattr(self, f"_be_{role}")
         while True:
             try:
+                await self._keep_clock(role, process, clock)
                 await start(process, clock, drivers, around)
             except Unavailable:
                 await clock.sleep(1)  # as a real process: it ends, and is started again
@@ -139,6 +145,36 @@ class ClusterSimulation(Simulation):
                 break
         self.history.boots.append((str(process), self.world.now_ms()))
         up.set_result(None)
+
+    def _clock_of(self, process: Process) -> SimClock:
+        if not (self.load.skew or self.load.clock_steps):
+            return SimClock(self.world, process)
+        most_ms = CLOCK_ERROR_MS if self.load.skew else 0
+        clock = self._clocks[process.name] = KeptClock(self.world, process, self.load.random.randint(-most_ms, most_ms))
+        return clock
+
+    async def _keep_clock(self, role: str, process: Process, clock: SimClock) -> None:
+        """A process measures its clock before it begins, and from then on: by that of the store, a worker by way of Redis."""
+        if not isinstance(clock, KeptClock):
+            return
+        server, failing = (REDIS, SignalsUnavailable) if role == "worker" else (STORE, StoreUnavailable)
+
+        async def read_ms() -> int:
+            return await self.network.call(process, clock, server, self.world.now_ms, failing, "clock")
+
+        keeper = ClockKeeper(clock, read_ms, lambda _: self._note_clock(process, clock))  # type: ignore[arg-type]
+        await keeper.run_once(0)
+        Tasks().spawn(Loop("clock", keeper, clock, every(CLOCK_SEC)).run(), "clock")  # type: ignore[arg-type]
+
+    async def set_clocks(self) -> None:
+        """Now and then somebody sets the clock of a process, in runs that say so."""
+        random = self.load.random
+        while self.load.clock_steps:
+            await asyncio.sleep(random.random() * 6)
+            process = self.processes[random.choice(sorted(self.processes))]
+            clock = self._clocks[process.name]
+            clock.step(self._step_from(clock.ahead_ms))
+            self._note_clock(process, clock)
 
     def _drivers(self, process: Process, clock: SimClock) -> Drivers:
         lead_ms = self.settings.scheduler.lead_ms

@@ -62,6 +62,9 @@ QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_00
 RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000, "interrupted": 4_000}
 """How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
 
+CLOCK_ERROR_MS = 2_000
+"""How far a clock is off at most."""
+
 
 @dataclass
 class Disk:
@@ -210,6 +213,10 @@ class Simulation:
         self._boots = 0
         self._specs: dict[str, JobSpec] = {}
         """The present definition of each job, unless a request about it had no answer."""
+        self._clock_errors: dict[str, int] = {}
+        """Of each process that had one the present error of its clock."""
+        self._machine_ahead_ms = 0
+        """How far the clock of the machine is ahead of the reference."""
         self._keyed: dict[tuple[str, str], set[str]] = {}
         """(tenant, unique key) -> jobs that had it."""
 
@@ -233,7 +240,7 @@ class Simulation:
             await asyncio.sleep(0.01)
 
     async def _live(self, process: Process, up: asyncio.Future[None]) -> None:
-        clock = SimClock(self.world, process)
+        clock = self._clock_of(process)
         random = Random(f"latency/{self.world.seed}/{self._boots}")
         store = store_on(SimDatabase(self.disk, clock, random), self.settings.scheduler.lead_ms)
         budget = EntryBudget(self.index_entries)
@@ -264,6 +271,36 @@ class Simulation:
         self.clock, self.engine = clock, engine
         self.history.boots.append((str(process), self.world.now_ms()))
         up.set_result(None)
+
+    def _clock_of(self, process: Process) -> SimClock:
+        """An embedded engine goes by the clock of its machine, whatever that says."""
+        clock = SimClock(self.world, process)
+        clock.offset_ms = self._machine_ahead_ms
+        self._note_clock(process, clock)
+        return clock
+
+    def _note_clock(self, process: Process, clock: SimClock) -> None:
+        """A clock was set or corrected."""
+        now_ms = self.world.now_ms()
+        error_ms = clock.now_ms() - now_ms
+        if error_ms != self._clock_errors.get(str(process), 0):
+            self._clock_errors[str(process)] = error_ms
+            self.history.clock_errors.append((str(process), now_ms, error_ms))
+
+    def _step_from(self, ahead_ms: int) -> int:
+        """How far a clock is set that is ahead by so much."""
+        step_ms = self.load.random.randint(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
+        return max(-CLOCK_ERROR_MS, min(CLOCK_ERROR_MS, ahead_ms + step_ms)) - ahead_ms
+
+    async def set_clocks(self) -> None:
+        """Now and then somebody sets the clock of the machine, in runs that say so."""
+        while self.load.clock_steps:
+            await asyncio.sleep(self.load.random.random() * 12)
+            step_ms = self._step_from(self._machine_ahead_ms)
+            self._machine_ahead_ms += step_ms
+            if self.engine is not None and self.process is not None and self.clock is not None:
+                self.clock.step(step_ms)
+                self._note_clock(self.process, self.clock)
 
     def _new_id(self) -> JobId:
         self._ids += 1
@@ -599,6 +636,7 @@ class Simulation:
             slots=self.concurrency,
             policy=QUICK,
             now_ms=self.world.now_ms(),
+            skew_ms=self.history.skew_ms,
             retries_may_wait=self.settings.worker.guarded_from > 0,
         )
 
@@ -606,8 +644,10 @@ class Simulation:
         async def direct() -> None:
             await self.boot()
             keeper = asyncio.create_task(self.restart_forever())
+            clocks = asyncio.create_task(self.set_clocks())
             self.world.faults = self.faults
             await director()
+            clocks.cancel()
             self.world.faults = None
             self.disk.full = False
             await self.quiet()

@@ -89,8 +89,26 @@ class History:
     """What workers and recorders wrote to the log."""
     log_ends: dict[int, int] = field(default_factory=dict)
     """Partition -> when what was written to it was lost."""
+    clock_errors: list[tuple[str, int, int]] = field(default_factory=list)
+    """(process, since when, by how much its clock was ahead of the reference)."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong while it happened."""
+
+    @property
+    def skew_ms(self) -> int:
+        """How far any clock was off at most."""
+        return max((abs(error_ms) for _, _, error_ms in self.clock_errors), default=0)
+
+    def ahead_ms(self, process: str, at_ms: int) -> int:
+        """By how much the clock of a process was ahead in the second before an instant: that much too early it may begin."""
+        errors = [(since_ms, error_ms) for name, since_ms, error_ms in self.clock_errors if name == process]
+        untils = [since_ms for since_ms, _ in errors[1:]] + [at_ms]
+        recent = [
+            error_ms
+            for (since_ms, error_ms), until_ms in zip(errors, untils, strict=True)
+            if since_ms <= at_ms and until_ms >= at_ms - 1_000
+        ]
+        return max((0, *recent))
 
     def answered(self, *actions: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.action in actions]

@@ -418,6 +418,26 @@ class SimClock:
         self._world._log_fault(self._process, FaultKind.CLOCK_STEP, ms)
 
 
+class KeptClock(SimClock):
+    """The clock of a process that is off by so much, as far as the process has not measured and corrected it."""
+
+    def __init__(self, world: World, process: Process, ahead_ms: int) -> None:
+        super().__init__(world, process)
+        self.ahead_ms = ahead_ms
+        """How far its own clock is ahead of the reference. `offset_ms` is the correction."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+    def own_ms(self) -> float:
+        """The clock as it is, uncorrected."""
+        return START_MS + self._world.loop.now_us / 1_000 + self.ahead_ms
+
+    def step(self, ms: int) -> None:
+        self.ahead_ms += ms
+        self._world._log_fault(self._process, FaultKind.CLOCK_STEP, ms)
+
+
 def current_process() -> Process | None:
     """The process whose code is running; None in the director and outside a run."""
     return _current.get(None)

@@ -43,6 +43,8 @@ class Scene:
     now_ms: int
     freed_ms: int = 300
     """Until those who wait for a slot know that it is free."""
+    skew_ms: int = 0
+    """How far clocks were off: that much later everything may be."""
     retries_may_wait: bool = False
     """Whether a breaker may keep retries back."""
 
@@ -103,7 +105,7 @@ class Scene:
             *self._busy(effect.process),
         ]
         unexplained = _uncovered(ready, effect.start_ms, reasons)
-        if unexplained > LATE_MS:
+        if unexplained > LATE_MS + self.skew_ms:
             yield (
                 f"lateness: dispatch {dispatch} of {execution.id} (job {execution.job}) was ready at {ready} and started at "
                 f"{effect.start_ms}; {unexplained} ms of {effect.start_ms - ready} ms have no reason"
@@ -180,7 +182,7 @@ class Scene:
         if effect.end_ms is None and self._died(effect.process):
             return
         unexplained = _uncovered(over_ms, end_ms, self.faults)
-        if unexplained > LATE_MS:
+        if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} ran {unexplained} ms longer than its timeout of {max(limits)} s"
 
     def _late_settlement(self, execution: StoredExecution, effect: Effect) -> Iterator[str]:
@@ -193,7 +195,7 @@ class Scene:
             return
         faults = [*self.faults, *self.in_flight(execution, effect.dispatch)]
         unexplained = _uncovered(effect.end_ms, settled, faults)
-        if unexplained > LATE_MS:
+        if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} was settled at {settled}; {unexplained} ms have no reason"
 
     def _died(self, process: str) -> bool:

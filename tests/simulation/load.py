@@ -17,6 +17,10 @@ class Load:
     """Some jobs have a unique key and are created again by it, which updates them."""
     retention: RetentionSettings | None = None
     """How long what is over is kept, if not for days."""
+    skew: bool = False
+    """The clocks of processes are off by up to two seconds."""
+    clock_steps: bool = False
+    """Clocks are set, by up to two seconds."""
     other_keeps_days: int | None = None
     """How long the other tenant keeps what is over, if it has a time of its own."""
 
@@ -27,5 +31,7 @@ def load_of(seed: int) -> Load:
         Random(f"load/{seed}"),
         unique_keys=seed % 11 < 4,
         retention=SHORT if seed % 13 < 3 else None,
+        skew=seed % 17 < 4,
+        clock_steps=seed % 17 in (2, 3, 4),
         other_keeps_days=1 if seed % 26 < 3 else None,
     )

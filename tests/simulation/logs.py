@@ -60,6 +60,7 @@ class _Silences:
             if worker is not None:
                 self._partition.setdefault(worker, logged.partition)
         self._ended = history.log_ends
+        self._skew_ms = history.skew_ms
 
     def check(self, execution: StoredExecution) -> Iterator[str]:
         """I15: a worker is lost when its recorder read six ticks of its own and nothing of it, or when the log is gone."""
@@ -71,6 +72,7 @@ class _Silences:
 
     def _is_lost(self, worker: str, at_ms: int) -> bool:
         partition = self._partition.get(worker)
+        at_ms += self._skew_ms
         if partition is None or self._ended.get(partition, at_ms) < at_ms:
             return True
         ticks: dict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -133,6 +133,8 @@ class Plan:
     now_ms: int
     calm: bool
     """Whether nothing disturbed the run."""
+    skew_ms: int = 0
+    """How far clocks were off. Steps and definitions have it in their bounds."""
     _known: dict[int, frozenset[Status]] = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
@@ -141,6 +143,10 @@ class Plan:
         for decision in self.decisions:
             yield from self._allowed(decision)
         yield from self._too_many()
+
+    @property
+    def _same_ms(self) -> int:
+        return SAME_MS + self.skew_ms
 
     # -- statuses ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +209,7 @@ class Plan:
                 ),
                 default=sys.maxsize,
             )
-            for time in definition.times(definition.from_ms, min(self.now_ms, last_ms)):
+            for time in definition.times(definition.from_ms, min(self.now_ms - self.skew_ms, last_ms)):
                 yield from self._missing_time(time)
 
     def _missing_time(self, time: int) -> Iterator[str]:
@@ -236,7 +242,7 @@ class Plan:
     def _used_up(self, time: int) -> bool:
         """Whether the time was overdue when a definition took over whose runs were used up before its turn came."""
         return any(
-            definition.from_ms > time
+            definition.from_ms + 2 * self.skew_ms > time
             and definition.spec.max_runs is not None
             and definition.has(time)
             and sum(e.created_ms >= definition.from_ms for e in self.executions) >= definition.spec.max_runs
@@ -268,7 +274,7 @@ class Plan:
             if execution.cause != Cause.SCHEDULE:
                 continue
             time, made_ms = execution.nominal_ms, execution.created_ms
-            statuses = self.between(made_ms - SAME_MS, made_ms + SAME_MS)
+            statuses = self.between(made_ms - self._same_ms, made_ms + self._same_ms)
             if not any((d := self._of(status)) and d.has(time) for status in statuses):
                 yield (
                     f"completeness: execution {execution.id} of {time}, made at {made_ms}, is in no plan; "
@@ -289,7 +295,7 @@ class Plan:
     def _should_be_missed(self, execution: StoredExecution, statuses: frozenset[Status]) -> Iterator[str]:
         """The catch-up policy and the start deadline hold for what was fired, too."""
         definitions = [d for status in statuses if (d := self._of(status)) and d.has(execution.nominal_ms)]
-        slack_ms = 1_000 if self.calm else DISTURBED_MS
+        slack_ms = (1_000 if self.calm else DISTURBED_MS) + self.skew_ms
         late_ms = execution.created_ms - execution.nominal_ms - slack_ms
         if all(_is_given_up(d, late_ms - d.spread_ms) for d in definitions):
             yield (
@@ -301,7 +307,7 @@ class Plan:
 
     def _allowed(self, decision: StoredDecision) -> Iterator[str]:
         decided_ms = decision.decided_ms
-        statuses = self.between(decided_ms - SAME_MS, decided_ms + SAME_MS)
+        statuses = self.between(decided_ms - self._same_ms, decided_ms + self._same_ms)
         meant = [d for status in statuses if (d := self._of(status)) and d.has(decision.from_ms)]
         why = self._flaw(decision, statuses, meant)
         if why:
@@ -330,7 +336,7 @@ class Plan:
         return None if None in flaws else flaws[0]
 
     def _was_asked(self, wish: str, at_ms: int) -> bool:
-        return any(s.wish == wish and s.from_ms - SAME_MS <= at_ms <= s.until_ms + SAME_MS for s in self.steps)
+        return any(s.wish == wish and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps)
 
     def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
         due_now = decision.decided_ms - definition.spread_ms
@@ -356,10 +362,10 @@ class Plan:
     def _skipped(self, decision: StoredDecision, definition: Definition) -> str | None:
         if definition.spec.overlap is Overlap.ALLOW:
             return "overlap is allowed"
-        slack_ms = 2_000 if self.calm else DISTURBED_MS
+        slack_ms = (2_000 if self.calm else DISTURBED_MS) + self.skew_ms
         for other in self.executions:
             over_ms = sys.maxsize if other.finished_ms is None else other.finished_ms + slack_ms
-            if other.created_ms <= decision.decided_ms + SAME_MS and over_ms >= decision.decided_ms:
+            if other.created_ms <= decision.decided_ms + self._same_ms and over_ms >= decision.decided_ms:
                 return None
         return "no execution was open"
 
@@ -404,16 +410,18 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
     unanswered = [a for a in history.answers if a.action == "create?" and a.spec is not None]
     for job in {**dict.fromkeys(by_job), **rows.jobs}:
         stored = rows.jobs.get(job)
-        made = _creation(by_job[job], stored, unanswered)
+        made = _creation(by_job[job], stored, unanswered, history.skew_ms)
         if made is None:
             continue
         requests = [made, *sorted((a for a in by_job[job] if a.wish != "create"), key=lambda a: a.asked_ms)]
         if any(a.wish == "replace" and a.spec is None for a in requests):
             continue  # what it was replaced by was not noted
-        yield _plan_of(job, requests, rows, stored, now_ms, calm)
+        yield _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
 
 
-def _creation(answers: Sequence[Answer], stored: StoredJob | None, unanswered: Sequence[Answer]) -> Answer | None:
+def _creation(
+    answers: Sequence[Answer], stored: StoredJob | None, unanswered: Sequence[Answer], skew_ms: int
+) -> Answer | None:
     """The request that made a job. One without an answer is known by what it asked for."""
     made = next((a for a in answers if a.action == "create"), None)
     if made is not None and made.spec is not None:
@@ -428,7 +436,7 @@ def _creation(answers: Sequence[Answer], stored: StoredJob | None, unanswered: S
         )
     for answer in unanswered:
         assert answer.spec is not None
-        same_time = answer.asked_ms <= stored.created_ms <= answer.at_ms
+        same_time = answer.asked_ms - skew_ms <= stored.created_ms <= answer.at_ms + skew_ms
         if same_time and _may_have_made(answer, stored):
             return Answer("create", stored.id, answer.at_ms, None, answer.asked_ms, answer.spec)
     return None
@@ -454,18 +462,19 @@ def note_updates_by_key(rows: Rows, history: History) -> None:
 
 
 def _plan_of(
-    job: str, requests: Sequence[Answer], rows: Rows, stored: StoredJob | None, now_ms: int, calm: bool
+    job: str, requests: Sequence[Answer], rows: Rows, stored: StoredJob | None, now_ms: int, calm: bool, skew_ms: int
 ) -> Plan:
     definitions: list[Definition] = []
     steps = []
     for answer in requests:
+        from_ms, until_ms = answer.asked_ms - skew_ms, answer.at_ms + skew_ms
         number, same = None, frozenset[int]()
         if answer.spec is not None:
             number = len(definitions)
             if answer.key is not None and answer.wish == "replace":
                 same = frozenset(at for at, known in enumerate(definitions) if known.spec == answer.spec)
-            definitions.append(Definition(job, answer.spec, answer.asked_ms, answer.at_ms, _shown_ms(answer)))
-        steps.append(Step(answer.wish, answer.asked_ms, answer.at_ms, answer.is_certain, number, same))
+            definitions.append(Definition(job, answer.spec, from_ms, until_ms, _shown_ms(answer)))
+        steps.append(Step(answer.wish, from_ms, until_ms, answer.is_certain, number, same))
     return Plan(
         job,
         definitions,
@@ -475,6 +484,7 @@ def _plan_of(
         stored,
         now_ms,
         calm,
+        skew_ms,
     )
 
 
@@ -521,7 +531,9 @@ def _asked_for(rows: Rows, history: History) -> Iterator[str]:
     if not any(answer.spec for answer in history.answers):
         return  # requests were not noted in full
     for execution in rows.executions.values():
-        if execution.cause != Cause.SCHEDULE and not any(_made(answer, execution) for answer in history.answers):
+        if execution.cause != Cause.SCHEDULE and not any(
+            _made(answer, execution, SAME_MS + history.skew_ms) for answer in history.answers
+        ):
             yield f"completeness: nobody asked for execution {execution.id} ({Cause(execution.cause).name})"
 
 
@@ -538,11 +550,11 @@ def _backfilled(rows: Rows, answer: Answer) -> Iterator[str]:
 _WISHES: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
 
 
-def _made(answer: Answer, execution: StoredExecution) -> bool:
+def _made(answer: Answer, execution: StoredExecution, same_ms: int) -> bool:
     """Whether a request may have made an execution."""
     if answer.wish != _WISHES[execution.cause]:
         return False
-    if not answer.asked_ms - SAME_MS <= execution.created_ms <= answer.at_ms + SAME_MS:
+    if not answer.asked_ms - same_ms <= execution.created_ms <= answer.at_ms + same_ms:
         return False
     if execution.cause == Cause.RETRY_OF:
         return answer.target == execution.retry_of

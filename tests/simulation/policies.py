@@ -28,17 +28,18 @@ def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterato
     for execution in rows.executions.values():
         said = specs.get(execution.job) or [rows.jobs[execution.job].spec]
         yield from _attempts(execution, policy)
-        yield from _instant(execution, effects[execution.id])
-        yield from _retries(execution, effects[execution.id], policy)
+        yield from _instant(execution, effects[execution.id], history)
+        yield from _retries(execution, effects[execution.id], policy, history.skew_ms)
         yield from _deadline(execution, effects[execution.id], said, history)
-        yield from _end(execution, effects[execution.id], said, asked)
+        yield from _end(execution, effects[execution.id], said, asked, history.skew_ms)
 
 
-def _instant(execution: StoredExecution, effects: Sequence[Effect]) -> Iterator[str]:
-    """I9: nothing of a plan starts before its nominal time."""
-    for effect in effects:
-        if execution.cause == Cause.SCHEDULE and effect.start_ms < execution.nominal_ms:
-            yield f"I9: {effect} started {execution.nominal_ms - effect.start_ms} ms before its nominal time"
+def _instant(execution: StoredExecution, effects: Sequence[Effect], history: History) -> Iterator[str]:
+    """I9: nothing of a plan starts before its nominal time, but for what the clock of its process was ahead by."""
+    for effect in effects if execution.cause == Cause.SCHEDULE else ():
+        early_ms = execution.nominal_ms - effect.start_ms
+        if early_ms > 0 and early_ms > history.ahead_ms(effect.process, effect.start_ms):
+            yield f"I9: {effect} started {early_ms} ms before its nominal time"
 
 
 def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
@@ -56,8 +57,11 @@ def _is_final(execution: StoredExecution) -> bool:
     return isinstance(reason, dict) and reason.get("retryable") is False
 
 
-def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy) -> Iterator[str]:
-    """A retry and the end of a snooze are not early."""
+def _retries(
+    execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy, skew_ms: int
+) -> Iterator[str]:
+    """A retry and the end of a snooze are not early, by the clocks of those who note the failure and begin the retry."""
+    tolerance_ms = EARLY_MS + 2 * skew_ms
     first = {effect.dispatch: effect.start_ms for effect in reversed(effects)}
     dispatch, failures = 0, 0
     for at, move in enumerate(execution.moves):
@@ -72,7 +76,7 @@ def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: Retr
         elif at and before.state is State.RUNNING and str(move.reason or "").startswith("SNOOZED"):
             wait_ms = 1_500
         started_ms = first.get(dispatch)
-        if wait_ms and started_ms is not None and started_ms < move.at_ms + wait_ms - EARLY_MS:
+        if wait_ms and started_ms is not None and started_ms < move.at_ms + wait_ms - tolerance_ms:
             early = move.at_ms + wait_ms - started_ms
             yield f"retry delay: dispatch {dispatch} of {execution.id} started {early} ms before its {wait_ms} ms were over"
 
@@ -83,7 +87,7 @@ def _deadline(
     """Nothing starts for the first time after its start deadline, and nothing expires before it."""
     deadlines = [spec.start_deadline_sec for spec in said if spec.start_deadline_sec is not None]
     if len(deadlines) == len(said):
-        latest_ms = execution.due_ms + max(deadlines) * 1000
+        latest_ms = execution.due_ms + max(deadlines) * 1000 + history.skew_ms
         for effect in effects[:1]:
             looked_ms = history.looks.get((effect.execution, effect.dispatch), 0)
             if effect.start_ms >= looked_ms > latest_ms:
@@ -95,7 +99,11 @@ def _deadline(
 
 
 def _end(
-    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], asked: Mapping[str, set[str]]
+    execution: StoredExecution,
+    effects: Sequence[Effect],
+    said: Sequence[JobSpec],
+    asked: Mapping[str, set[str]],
+    skew_ms: int,
 ) -> Iterator[str]:
     """An end has its reason: a run that returned, a timeout that passed, somebody who asked."""
     if execution.state is State.SUCCEEDED and not any(effect.end_ms is not None for effect in effects):
@@ -104,7 +112,7 @@ def _end(
     for before, after in zip(execution.moves, execution.moves[1:], strict=False):
         if after.state is State.TIMED_OUT:
             ran_ms = after.at_ms - before.at_ms
-            if not timeouts or ran_ms < min(timeouts) * 1000 - EARLY_MS:
+            if not timeouts or ran_ms < min(timeouts) * 1000 - EARLY_MS - 2 * skew_ms:
                 yield f"timeout: {execution.id} is TIMED_OUT after {ran_ms} ms"
     if execution.state is State.CANCELLED:
         wishes = asked.get(execution.id, set()) | asked.get(execution.job, set())

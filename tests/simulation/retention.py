@@ -33,7 +33,7 @@ def check_retention(
     conn: sqlite3.Connection, history: History, retention: RetentionSettings, now_ms: int, quiet_since_ms: int
 ) -> Iterator[str]:
     """`quiet_since_ms`: since when no fault keeps anything from being pruned."""
-    keeps = _keeps_ms(retention)
+    keeps = _keeps_ms(retention, history.skew_ms)
     own = {answer.value: answer.at_ms for answer in history.answered("keep")}
     query = "SELECT id, tenant, state, finished_ms, pruned_ms FROM pruned_executions"
     for id_, tenant, state, finished_ms, pruned_ms in conn.execute(query):
@@ -43,20 +43,20 @@ def check_retention(
             yield f"retention: execution {id_} ended at {finished_ms} and was pruned at {pruned_ms}"
         elif pruned_ms > own.get(tenant, pruned_ms) + ROUND_MS:
             yield f"retention: execution {id_} was pruned at {pruned_ms}, and {tenant!r} keeps its own for a day"
-    yield from _jobs(conn, retention)
+    yield from _jobs(conn, retention, history.skew_ms)
     query = "SELECT job_id, from_ms, decided_ms, pruned_ms FROM pruned_decisions"
     for job, from_ms, decided_ms, pruned_ms in conn.execute(query):
-        if pruned_ms < decided_ms + retention.decisions_days * DAY_MS:
+        if pruned_ms < decided_ms + retention.decisions_days * DAY_MS - 2 * history.skew_ms:
             yield f"retention: the decision on {from_ms} of job {job} was made at {decided_ms} and pruned at {pruned_ms}"
     if own:
         return  # a walk that passes over a tenant's executions comes back to the others after an hour
     for id_, state, finished_ms in conn.execute("SELECT id, state, finished_ms FROM executions WHERE state > 4"):
-        due_ms = max(finished_ms + keeps[State(state)], quiet_since_ms) + ROUND_MS
+        due_ms = max(finished_ms + keeps[State(state)] + 4 * history.skew_ms, quiet_since_ms) + ROUND_MS
         if due_ms < now_ms:
             yield f"retention: execution {id_} ({State(state).name}) ended at {finished_ms} and is still there"
 
 
-def _jobs(conn: sqlite3.Connection, retention: RetentionSettings) -> Iterator[str]:
+def _jobs(conn: sqlite3.Connection, retention: RetentionSettings, skew_ms: int) -> Iterator[str]:
     """A job goes when nothing of it is to come, and after its last execution."""
     last_ms = dict(conn.execute("SELECT job_id, max(pruned_ms) FROM pruned_executions GROUP BY job_id").fetchall())
     left = {job for (job,) in conn.execute("SELECT job_id FROM executions UNION SELECT key FROM timeline")}
@@ -64,14 +64,16 @@ def _jobs(conn: sqlite3.Connection, retention: RetentionSettings) -> Iterator[st
     for id_, state, updated_ms, pruned_ms in conn.execute(query):
         if state == JobState.PAUSED or id_ in left or last_ms.get(id_, 0) > pruned_ms:
             yield f"retention: job {id_} ({JobState(state).name}) was pruned at {pruned_ms} before all of it was over"
-        elif pruned_ms < updated_ms + retention.jobs_days * DAY_MS:
+        elif pruned_ms < updated_ms + retention.jobs_days * DAY_MS - 2 * skew_ms:
             yield f"retention: job {id_} changed at {updated_ms} and was pruned at {pruned_ms}"
 
 
-def _keeps_ms(retention: RetentionSettings) -> Mapping[State, float]:
-    return {
-        State.SUCCEEDED: retention.succeeded_days * DAY_MS,
-        State.CANCELLED: retention.cancelled_days * DAY_MS,
-        State.EXPIRED: retention.expired_days * DAY_MS,
-        State.DEAD: retention.dead_days * DAY_MS,
+def _keeps_ms(retention: RetentionSettings, skew_ms: int) -> Mapping[State, float]:
+    """The shortest time that each state is kept. The clock that noted the end and the clock that prunes may differ."""
+    days = {
+        State.SUCCEEDED: retention.succeeded_days,
+        State.CANCELLED: retention.cancelled_days,
+        State.EXPIRED: retention.expired_days,
+        State.DEAD: retention.dead_days,
     }
+    return {state: max(0, kept * DAY_MS - 2 * skew_ms) for state, kept in days.items()}

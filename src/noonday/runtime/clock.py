@@ -32,6 +32,10 @@ class ReferenceClock(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.offset_ms
 
+    def own_ms(self) -> float:
+        """The system's clock, uncorrected."""
+        return time.time_ns() / 1e6
+
 
 def _cautious(took_ms: float, measured_ms: float) -> int:
     """The offset to go by: none if there may be none; else so that nothing starts early, whatever of the answer's time was
@@ -64,10 +68,10 @@ class ClockKeeper:
         """(how long the answer took, the offset it gives), in ms."""
 
     async def run_once(self, now_ms: int) -> int:
-        before, began = time.time_ns(), time.monotonic_ns()
+        before_ms, began = self._clock.own_ms(), self._clock.monotonic()
         reference = await self._read_ms()
-        took_ms = (time.monotonic_ns() - began) / 1e6
-        measured = reference + 0.5 - (before / 1e6 + took_ms / 2)
+        took_ms = (self._clock.monotonic() - began) * 1000
+        measured = reference + 0.5 - (before_ms + took_ms / 2)
         if self._samples and abs(measured - self._samples[-1][1]) > 100 + took_ms:
             self._samples.clear()  # one of the clocks was set
         self._samples.append((took_ms, measured))
