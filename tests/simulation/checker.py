@@ -14,8 +14,9 @@ import msgspec
 
 from noonday.model.execution import MOVES, Cause, State, is_path
 from noonday.model.slots import is_of_line, of_key, of_line, slot_key
+from tests.simulation.excuses import excuse_for, unharmed
 from tests.simulation.history import Answer, Effect, History
-from tests.simulation.kernel import Fault, FaultKind, World
+from tests.simulation.kernel import World
 from tests.simulation.plans import check_plans, note_updates_by_key
 from tests.simulation.rows import SqliteRows, with_pruned
 
@@ -154,7 +155,7 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _named_runs(history, world)
-    problems += _in_order(conn, history, _unharmed(history, world))
+    problems += _in_order(conn, history, unharmed(history, world))
     problems += _wishes(conn, history)
     problems += _paused(conn, history)
     return problems
@@ -171,29 +172,16 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
         for before, after in pairwise(effects):
             overlap = before.end_ms is None or before.end_ms > after.start_ms
             again = before.dispatch == after.dispatch and not overlap
-            if (again or overlap) and not _was_harmed(before, after, history, world, told=again):
-                yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
+            if again or overlap:
+                excuse = excuse_for(before, after, history, world, again=again)
+                if excuse is None:
+                    yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
+                else:
+                    history.excuses.append(f"I8: {execution} runs twice: {excuse}")
             # A dispatch that was left behind: whoever ran it first died before it could say that it need not be run again.
             first = next(effect for effect in effects if effect.dispatch == after.dispatch)
-            if after.token <= before.token and not _was_harmed(first, after, history, world):
+            if after.token <= before.token and excuse_for(first, after, history, world) is None:
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
-
-
-def _was_harmed(before: Effect, after: Effect, history: History, world: World, *, told: bool = False) -> bool:
-    """Whether the process of the earlier run was killed, frozen or cut off since a moment before it began (`told`: and before
-    its first report was acknowledged), or Redis was lost, or everyone was cut off from a server."""
-    since = before.start_ms - 1_000
-    name = before.process.split("#")[0]
-    by = after.start_ms
-    if told:
-        by = min(by, history.acks.get((before.execution, before.dispatch, before.process), by))
-    harmed = any(fault.process == before.process and since <= fault.now_ms <= by for fault in _harm(world))
-    cut = any(
-        since <= until and from_ <= (after.start_ms if who == "*" else by)
-        for who, _, from_, until in history.cuts
-        if who in (name, "*")
-    )
-    return harmed or cut or any(since - 30_000 <= at <= after.start_ms for at in history.flushes)
 
 
 def _early(history: History, effect: Effect) -> Iterator[str]:
@@ -297,18 +285,6 @@ def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effe
                 yield f"I22: {after[3][0]} started before {late[0]} had ended, which is earlier in its line"
 
 
-def _harm(world: World) -> Iterator[Fault]:
-    """Faults that stop a process. A step of its clock does not."""
-    return (fault for fault in world.fault_log if fault.kind is not FaultKind.CLOCK_STEP)
-
-
-def _unharmed(history: History, world: World) -> list[Effect]:
-    """Runs of processes to which nothing ever happened."""
-    harmed = {fault.process for fault in _harm(world)}
-    cut = {who for who, *_ in history.cuts}
-    return [e for e in history.effects if e.process not in harmed and not {e.process.split("#")[0], "*"} & cut]
-
-
 def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I18: no handler was entered under a dispatch that the store never had."""
     stored = dict(conn.execute(f"SELECT id, dispatch FROM {with_pruned(conn, 'executions')}").fetchall())
@@ -334,7 +310,9 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
             continue
         stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, "")))
         over = ended.get(effect.execution)
-        if stop is not None and stop < looked and (over is None or over - history.skew_ms >= stop):  # no wish concerns what was over
+        if (
+            stop is not None and stop < looked and (over is None or over - history.skew_ms >= stop)
+        ):  # no wish concerns what was over
             yield f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
         yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked)
 

@@ -83,14 +83,16 @@ class History:
     """(process, when it was up)."""
     spans: list[Span] = field(default_factory=list)
     """What else stood in the way, and when."""
-    taken: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-    """(execution, dispatch) -> processes that had it in hand."""
+    taken: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+    """(execution, dispatch) -> processes that had it in hand, and since when."""
     log: list[Logged] = field(default_factory=list)
     """What workers and recorders wrote to the log."""
     log_ends: dict[int, int] = field(default_factory=dict)
     """Partition -> when what was written to it was lost."""
     clock_errors: list[tuple[str, int, int]] = field(default_factory=list)
     """(process, since when, by how much its clock was ahead of the reference)."""
+    excuses: list[str] = field(default_factory=list)
+    """Second runs that a fault explains: which process or server it met, and when."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong while it happened."""
 

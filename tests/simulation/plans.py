@@ -336,7 +336,9 @@ class Plan:
         return None if None in flaws else flaws[0]
 
     def _was_asked(self, wish: str, at_ms: int) -> bool:
-        return any(s.wish == wish and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps)
+        return any(
+            s.wish == wish and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps
+        )
 
     def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
         due_now = decision.decided_ms - definition.spread_ms
@@ -451,7 +453,7 @@ def _may_have_made(answer: Answer, stored: StoredJob) -> bool:
 
 
 def note_updates_by_key(rows: Rows, history: History) -> None:
-    """An unanswered request by unique key may have updated any job that had the key: note that as a replacement without answer."""
+    """Note an unanswered request by unique key as an unanswered replacement of every job that had the key."""
     for answer in history.answered("create?"):
         if answer.key is not None:
             history.answers += [

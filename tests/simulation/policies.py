@@ -57,9 +57,7 @@ def _is_final(execution: StoredExecution) -> bool:
     return isinstance(reason, dict) and reason.get("retryable") is False
 
 
-def _retries(
-    execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy, skew_ms: int
-) -> Iterator[str]:
+def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy, skew_ms: int) -> Iterator[str]:
     """A retry and the end of a snooze are not early, by the clocks of those who note the failure and begin the retry."""
     tolerance_ms = EARLY_MS + 2 * skew_ms
     first = {effect.dispatch: effect.start_ms for effect in reversed(effects)}

@@ -251,7 +251,7 @@ class SimBus(Bus):
     def _take_from(self, place: tuple[str, int]) -> Dispatch:
         message, at = self._head(place), self._position[place]
         name = (message.execution_id, message.number)
-        self._history.taken.setdefault(name, []).append(str(self._process))
+        self._history.taken.setdefault(name, {}).setdefault(str(self._process), self._broker.world.now_ms())
         self._open.setdefault(place, {})[at] = name
         self._position[place] = self._broker.read_to[place] = at + 1
         return message

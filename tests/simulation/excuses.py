@@ -1,0 +1,63 @@
+"""Names the fault behind a second run: which process or server it met, and when.
+
+A run is in flight from the moment in which its worker takes the dispatch until the log has acknowledged the first report of it. A
+fault excuses what follows only if the run met it: if it was in flight when the fault began or was under way. A run that overlaps
+another one may have met its fault later, for nobody can end the runs of a process that is frozen or cut off.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.simulation.history import Effect, History
+from tests.simulation.kernel import Fault, FaultKind, World
+
+OF_WORKERS = ("redis", "kafka")
+"""The servers that a worker speaks with. To be cut off from another one explains nothing."""
+
+
+def harm(world: World) -> Iterator[Fault]:
+    """Faults that stop a process. A step of its clock does not."""
+    return (fault for fault in world.fault_log if fault.kind is not FaultKind.CLOCK_STEP)
+
+
+def excuse_for(before: Effect, after: Effect, history: History, world: World, *, again: bool = False) -> str | None:
+    """What happened to the earlier of two runs that explains the later one. `again`: one dispatch ran twice, one after the
+    other."""
+    by_ms = after.start_ms
+    if again:
+        by_ms = min(by_ms, history.acks.get((before.execution, before.dispatch, before.process), by_ms))
+    return _fault_of(before, by_ms, history, world) or _lost_memory(before, after, history)
+
+
+def unharmed(history: History, world: World) -> list[Effect]:
+    """Runs that met no fault, and are not the repetition of one that did."""
+    harmed: dict[str, int] = defaultdict(int)
+    found = []
+    for effect in history.effects:
+        end_ms = sys.maxsize if effect.end_ms is None else effect.end_ms
+        if _fault_of(effect, end_ms, history, world) is not None:
+            harmed[effect.execution] = max(harmed[effect.execution], effect.dispatch)
+        elif effect.dispatch > harmed[effect.execution]:
+            found.append(effect)
+    return found
+
+
+def _fault_of(run: Effect, by_ms: int, history: History, world: World) -> str | None:
+    """The fault that a run met from the moment in which it was taken until an instant."""
+    since_ms = history.taken.get((run.execution, run.dispatch), {}).get(run.process, run.start_ms)
+    for fault in harm(world):
+        if fault.process == run.process and since_ms <= fault.now_ms <= by_ms:
+            return f"{fault.kind} of {fault.process} at {fault.now_ms}"
+    for who, server, from_ms, until_ms in history.cuts:
+        met = since_ms <= until_ms and from_ms <= by_ms
+        if met and server in OF_WORKERS and who in ("*", run.process.split("#")[0]):
+            return f"{run.process} was cut off from {server} from {from_ms} to {until_ms}"
+    return None
+
+
+def _lost_memory(before: Effect, after: Effect, history: History) -> str | None:
+    for at_ms in history.flushes:
+        if before.start_ms <= at_ms <= after.start_ms:
+            return f"Redis lost its memory at {at_ms}"
+    return None
