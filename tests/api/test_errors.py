@@ -7,7 +7,7 @@ import structlog
 from structlog.testing import capture_logs
 from structlog.types import EventDict
 
-from noonday.api.errors import ANSWERS, OURS, problem_of, reply_of, shown
+from noonday.api.errors import INTERNAL_ERRORS, PROBLEM_TYPES, problem_of, reply_of, truncated
 from noonday.model import errors
 from noonday.model.errors import Flaw, InvalidInput, NoondayError, NotFound, StoreFailed, StoreUnavailable
 from tests.api.asgi import Client
@@ -17,27 +17,27 @@ JOB = {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "demo.echo"}}
 SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
 
 
-def test_every_error_of_the_model_has_an_answer_or_is_ours():
+def test_every_model_error_has_a_problem_type_or_is_internal():
     declared = {
         cls
         for _, cls in inspect.getmembers(errors, inspect.isclass)
         if issubclass(cls, NoondayError) and cls is not NoondayError and "code" in vars(cls)
     }
-    assert declared == (declared & ANSWERS.keys()) | OURS
-    assert not OURS & ANSWERS.keys()
+    assert declared == (declared & PROBLEM_TYPES.keys()) | INTERNAL_ERRORS
+    assert not INTERNAL_ERRORS & PROBLEM_TYPES.keys()
 
 
-def test_an_error_without_a_code_of_its_own_is_answered_as_what_it_is_a_kind_of():
+def test_error_without_own_code_uses_the_problem_type_of_its_base_class():
     problem = problem_of(StoreFailed("XX000"), "/v1/jobs")
     assert problem["type"] == "https://noonday.dev/problems/store-unavailable"
     assert problem["status"] == 503
 
 
-def test_a_problem_has_the_members_of_rfc_9457_and_the_context_of_the_error():
+def test_problem_has_rfc_9457_members_and_error_context():
     problem = problem_of(NotFound("there is no job 7", jobId="7"), "/v1/jobs/7")
     assert problem == {
         "type": "https://noonday.dev/problems/not-found",
-        "title": "There is no such thing",
+        "title": "Not found",
         "status": 404,
         "detail": "there is no job 7",
         "instance": "/v1/jobs/7",
@@ -45,11 +45,11 @@ def test_a_problem_has_the_members_of_rfc_9457_and_the_context_of_the_error():
     }
 
 
-def test_context_cannot_hide_a_standard_member():
+def test_error_context_cannot_override_standard_members():
     assert problem_of(NotFound("x", status="gone"), "/")["status"] == 404
 
 
-def test_a_problem_lists_every_flaw_with_its_pointer_value_and_remedy():
+def test_problem_lists_every_flaw_with_pointer_value_and_remedy():
     flaws = [Flaw("/a", "bad", 1, allowed=[2, 3]), Flaw("/b", "bad", "rde", nearest="red")]
     assert [
         {"pointer": flaw.pointer, "value": flaw.value, "allowed": flaw.allowed, "nearest": flaw.nearest}
@@ -61,16 +61,16 @@ def test_a_problem_lists_every_flaw_with_its_pointer_value_and_remedy():
 
 
 @pytest.mark.parametrize("value", ["x" * 10_000, [1] * 10_000, "\ud800", {"deep": "\udfff"}])
-def test_a_value_that_is_large_or_not_unicode_is_shown_in_part(value):
+def test_large_or_non_unicode_value_is_truncated(value):
     reply = reply_of(InvalidInput.of("/x", "bad", value), "/")
     assert len(reply.body) < 1500
 
 
-def test_a_small_value_is_shown_whole():
-    assert shown({"a": [1, None]}) == {"a": [1, None]}
+def test_small_value_is_not_truncated():
+    assert truncated({"a": [1, None]}) == {"a": [1, None]}
 
 
-async def test_a_store_that_is_away_is_503_with_a_time_to_come_back(client: Client, backstage: Backstage):
+async def test_unavailable_store_returns_503_with_retry_after(client: Client, backstage: Backstage):
     backstage.tokens.trouble = StoreUnavailable("the disk is full: make room and retry")
     response = await client.post("/v1/jobs", JOB)
     assert (response.status, response.code) == (503, "store-unavailable")
@@ -80,15 +80,15 @@ async def test_a_store_that_is_away_is_503_with_a_time_to_come_back(client: Clie
 
 @pytest.fixture
 def logs() -> Iterator[list[EventDict]]:
-    """What is logged, however silent tests are otherwise."""
-    usual = structlog.get_config()["wrapper_class"]
+    """Captured log entries, although tests disable logging."""
+    previous = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with capture_logs() as logs:
         yield logs
-    structlog.configure(wrapper_class=usual)
+    structlog.configure(wrapper_class=previous)
 
 
-async def test_an_unexpected_error_is_logged_and_tells_nothing(
+async def test_unexpected_error_is_logged_and_not_disclosed(
     client: Client, backstage: Backstage, logs: list[EventDict]
 ):
     backstage.tokens.trouble = ZeroDivisionError("secret internals")
@@ -101,12 +101,12 @@ async def test_an_unexpected_error_is_logged_and_tells_nothing(
     assert entry["exc_info"] is backstage.tokens.trouble
 
 
-async def test_an_error_of_ours_that_no_request_can_cause_is_an_internal_one(client: Client, backstage: Backstage):
+async def test_internal_noonday_error_returns_internal_error(client: Client, backstage: Backstage):
     backstage.tokens.trouble = errors.BadKey("key 7 is missing")
     response = await client.get(f"/v1/jobs/{SOME_ID}")
     assert (response.status, response.code) == (500, "internal-error")
 
 
-async def test_the_instance_is_a_uri_even_if_the_path_is_odd(client: Client):
+async def test_instance_is_a_uri_for_a_path_with_special_characters(client: Client):
     response = await client.get('/v1/pools/"<ü>\ud800')
     assert response.json["instance"] == "/v1/pools/%22%3C%C3%BC%3E%3F"

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from noonday.api.app import ROUTES
-from noonday.api.errors import ANSWERS
+from noonday.api.errors import PROBLEM_TYPES
 from noonday.cli.exits import MEANINGS
 from noonday.cli.main import main
 from noonday.runtime.metrics import Metrics
@@ -33,7 +33,7 @@ def test_what_is_not_in_the_table_of_routes_is_in_the_prose() -> None:
 
 
 def test_every_problem_is_listed() -> None:
-    expected = [row(f"`{error.code}`", int(answer.status), answer.title) for error, answer in ANSWERS.items()]
+    expected = [row(f"`{error.code}`", int(kind.status), kind.title) for error, kind in PROBLEM_TYPES.items()]
     assert _written("api.md", "code") == expected
 
 

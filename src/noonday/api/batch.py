@@ -8,7 +8,7 @@ import msgspec
 
 from noonday.api.call import Call
 from noonday.api.decoding import BodyDecoder
-from noonday.api.errors import MalformedBody, known_error, problem_of
+from noonday.api.errors import MalformedBody, problem_of, public_error
 from noonday.api.query import Query
 from noonday.api.routing import Route, encode
 from noonday.model.errors import FLAWS_OF_BATCH, InvalidInput, NoondayError, PayloadTooLarge
@@ -55,7 +55,7 @@ def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
     left, elements = FLAWS_OF_BATCH, list[Any]()
     for place, result in enumerate(results):
         if isinstance(result, NoondayError):
-            problem = problem_of(known_error(result, PATH), f"{PATH}#/jobs/{place}", left)
+            problem = problem_of(public_error(result, PATH), f"{PATH}#/jobs/{place}", left)
             left -= len(problem.get("errors", ()))
             elements.append(problem)
         else:

@@ -1,8 +1,8 @@
-"""The only map from errors to HTTP: problem details by RFC 9457.
+"""The only map from errors to HTTP responses: problem details (RFC 9457).
 
-A client keys on `type`, whose last part is the error's `code`; `title` and `detail` are for people. `errors` names each
-flaw with its JSON pointer, the value found there and what would be valid. An error that is not in the table is ours, not
-the caller's: it is logged, and answered without a word about what happened.
+Clients key on `type`, whose last segment is the error's `code`; `title` and `detail` are for people. `errors` lists each
+flaw with its JSON pointer, the value and the allowed values. An error that `PROBLEM_TYPES` does not list is a server error:
+it is logged, and the response is `internal-error` without further detail.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ log = structlog.get_logger("noonday.api")
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Problem details (RFC 9457). More members may follow, such as the scope that was required."""
+    """Problem details (RFC 9457). Extension members, such as `required` (a scope), may follow."""
 
     type: str
     title: str
@@ -36,9 +36,9 @@ class Problem(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     detail: str
     instance: str
     errors: tuple[Flaw, ...] = ()
-    """Each thing that is wrong with the request: at most 20 of a job, and 100 of a batch."""
+    """Flaws of the request: at most 20 for a job and 100 for a batch."""
     left_out: int = 0
-    """How many more there are."""
+    """Number of flaws that `errors` omits."""
 
 
 class MalformedBody(NoondayError):
@@ -70,53 +70,53 @@ class NotReady(NoondayError):
 
 
 class Unexpected(NoondayError):
-    """Stands for whatever went wrong on our side."""
+    """A server error whose cause the response does not disclose."""
 
     code = "internal-error"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How an error is answered."""
+class ProblemType:
+    """HTTP status, title and retry time of a class of errors."""
 
     status: HTTPStatus
     title: str
     retry_after_sec: int | None = None
 
 
-ANSWERS: Mapping[type[NoondayError], Answer] = {
-    MalformedBody: Answer(HTTPStatus.BAD_REQUEST, "The body is not readable as JSON"),
-    BadHeader: Answer(HTTPStatus.BAD_REQUEST, "A header is malformed"),
-    model.Unauthorized: Answer(HTTPStatus.UNAUTHORIZED, "A valid bearer token is needed"),
-    model.Forbidden: Answer(HTTPStatus.FORBIDDEN, "The token does not allow this"),
-    model.NotFound: Answer(HTTPStatus.NOT_FOUND, "There is no such thing"),
-    UnknownRoute: Answer(HTTPStatus.NOT_FOUND, "There is no such path"),
-    MethodNotAllowed: Answer(HTTPStatus.METHOD_NOT_ALLOWED, "This path does not take this method"),
-    model.Conflict: Answer(HTTPStatus.CONFLICT, "The present state does not allow this"),
-    model.IdempotencyInProgress: Answer(
-        HTTPStatus.CONFLICT, "The first request with this Idempotency-Key is still being answered", retry_after_sec=1
+PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
+    MalformedBody: ProblemType(HTTPStatus.BAD_REQUEST, "Malformed JSON body"),
+    BadHeader: ProblemType(HTTPStatus.BAD_REQUEST, "Invalid header"),
+    model.Unauthorized: ProblemType(HTTPStatus.UNAUTHORIZED, "Missing or invalid token"),
+    model.Forbidden: ProblemType(HTTPStatus.FORBIDDEN, "Forbidden"),
+    model.NotFound: ProblemType(HTTPStatus.NOT_FOUND, "Not found"),
+    UnknownRoute: ProblemType(HTTPStatus.NOT_FOUND, "Unknown path"),
+    MethodNotAllowed: ProblemType(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed"),
+    model.Conflict: ProblemType(HTTPStatus.CONFLICT, "Conflict with the current state"),
+    model.IdempotencyInProgress: ProblemType(
+        HTTPStatus.CONFLICT, "A request with this Idempotency-Key is in progress", retry_after_sec=1
     ),
-    model.VersionMismatch: Answer(HTTPStatus.PRECONDITION_FAILED, "The job has changed since that version"),
-    model.PayloadTooLarge: Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request carries too much"),
-    UnsupportedMediaType: Answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Only JSON is accepted"),
-    UnknownHost: Answer(HTTPStatus.MISDIRECTED_REQUEST, "This server is not called by that name"),
-    model.InvalidInput: Answer(HTTPStatus.UNPROCESSABLE_ENTITY, "The request says something that cannot be"),
-    model.BadData: Answer(HTTPStatus.UNPROCESSABLE_ENTITY, "A value cannot be stored"),
-    model.IdempotencyMismatch: Answer(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "This Idempotency-Key was used for a different request"
+    model.VersionMismatch: ProblemType(HTTPStatus.PRECONDITION_FAILED, "Version mismatch"),
+    model.PayloadTooLarge: ProblemType(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request too large"),
+    UnsupportedMediaType: ProblemType(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Unsupported media type"),
+    UnknownHost: ProblemType(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host name"),
+    model.InvalidInput: ProblemType(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid request"),
+    model.BadData: ProblemType(HTTPStatus.UNPROCESSABLE_ENTITY, "Value cannot be stored"),
+    model.IdempotencyMismatch: ProblemType(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "Idempotency-Key reused with a different request"
     ),
-    model.QuotaExceeded: Answer(HTTPStatus.TOO_MANY_REQUESTS, "The tenant has as many as it may have"),
-    Unexpected: Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong on our side"),
-    model.StoreUnavailable: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "The store cannot be used now", retry_after_sec=5),
-    model.SignalsUnavailable: Answer(
-        HTTPStatus.SERVICE_UNAVAILABLE, "Stored, but workers cannot be told now", retry_after_sec=5
+    model.QuotaExceeded: ProblemType(HTTPStatus.TOO_MANY_REQUESTS, "Quota exceeded"),
+    Unexpected: ProblemType(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error"),
+    model.StoreUnavailable: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Store unavailable", retry_after_sec=5),
+    model.SignalsUnavailable: ProblemType(
+        HTTPStatus.SERVICE_UNAVAILABLE, "Revocation stored but not delivered to workers", retry_after_sec=5
     ),
-    model.Busy: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests of this kind at once", retry_after_sec=1),
-    model.StaleEpoch: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Another process took over", retry_after_sec=5),
-    NotReady: Answer(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),
+    model.Busy: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Too many concurrent requests", retry_after_sec=1),
+    model.StaleEpoch: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Another process took over", retry_after_sec=5),
+    NotReady: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),
 }
 
-OURS = frozenset(
+INTERNAL_ERRORS = frozenset(
     {
         model.AlreadyRunning,
         model.EngineStopped,
@@ -131,49 +131,49 @@ OURS = frozenset(
         model.ExecutionFailed,
     }
 )
-"""Errors that no request can cause: if one comes up here, it is answered as internal-error."""
+"""Errors that no request can cause. The response to one of them is `internal-error`."""
 
 
 def reply_of(error: Exception, path: str, *, token_sent: bool = False) -> Reply:
-    """The answer to a request on `path` that ended with `error`."""
-    known = known_error(error, path)
-    answer = answer_of(known)
-    body = msgspec.json.encode(problem_of(known, instance_of(path)))
-    return Reply(body, answer.status, PROBLEM_JSON, _headers(known, answer, token_sent))
+    """Return the problem response to a request on `path` that raised `error`."""
+    public = public_error(error, path)
+    kind = problem_type_of(public)
+    body = msgspec.json.encode(problem_of(public, instance_of(path)))
+    return Reply(body, kind.status, PROBLEM_JSON, _headers(public, kind, token_sent))
 
 
 def problem_of(error: NoondayError, instance: str, most_flaws: int | None = None) -> dict[str, Any]:
-    """Problem details, with the error's context as further members.
+    """Return problem details, with the error's context as extension members.
 
-    Of many flaws the first are told, and the number of the others as `leftOut`.
+    `errors` lists the first `most_flaws` flaws; `leftOut` counts the others.
     """
-    answer = answer_of(error)
-    members = {name: shown(value) for name, value in error.context.items()}
+    kind = problem_type_of(error)
+    members = {name: truncated(value) for name, value in error.context.items()}
     members |= {
         "type": PROBLEMS + error.code,
-        "title": answer.title,
-        "status": int(answer.status),
-        "detail": error.detail[:LONGEST_DETAIL] or answer.title,
+        "title": kind.title,
+        "status": int(kind.status),
+        "detail": error.detail[:LONGEST_DETAIL] or kind.title,
         "instance": instance,
     }
     if isinstance(error, model.InvalidInput) and error.flaws:
-        told = error.flaws[: error.most_flaws if most_flaws is None else min(most_flaws, error.most_flaws)]
-        members["errors"] = [msgspec.structs.replace(flaw, value=shown(flaw.value)) for flaw in told]
-        if left_out := error.context.get("leftOut", 0) + len(error.flaws) - len(told):
+        listed = error.flaws[: error.most_flaws if most_flaws is None else min(most_flaws, error.most_flaws)]
+        members["errors"] = [msgspec.structs.replace(flaw, value=truncated(flaw.value)) for flaw in listed]
+        if left_out := error.context.get("leftOut", 0) + len(error.flaws) - len(listed):
             members["leftOut"] = left_out
     return members
 
 
-def answer_of(error: NoondayError) -> Answer:
-    return next(ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS)
+def problem_type_of(error: NoondayError) -> ProblemType:
+    return next(PROBLEM_TYPES[cls] for cls in type(error).__mro__ if cls in PROBLEM_TYPES)
 
 
 def instance_of(path: str) -> str:
     return quote(path, safe="/:@!$&'()*+,;=~", errors="replace")
 
 
-def shown(value: Any) -> Any:
-    """The value as it may stand in an answer: plain, whole if it is small, else its beginning."""
+def truncated(value: Any) -> Any:
+    """Return the value as JSON builtins, or its first 500 characters of JSON if it is longer."""
     try:
         plain = msgspec.to_builtins(value, enc_hook=str)
         text = msgspec.json.encode(plain)
@@ -182,21 +182,21 @@ def shown(value: Any) -> Any:
     return plain if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE].decode(errors="ignore") + "..."
 
 
-def known_error(error: Exception, path: str) -> NoondayError:
-    """The error itself if the table has it; else one that stands for it and points to the log."""
-    if isinstance(error, NoondayError) and any(cls in ANSWERS for cls in type(error).__mro__):
+def public_error(error: Exception, path: str) -> NoondayError:
+    """Return the error if `PROBLEM_TYPES` lists it; else log it and return an `Unexpected` that names the log entry."""
+    if isinstance(error, NoondayError) and any(cls in PROBLEM_TYPES for cls in type(error).__mro__):
         return error
     incident = str(uuid4())
     log.error("request failed unexpectedly", path=path, incident=incident, exc_info=error)
-    return Unexpected("the server's log has the reason under this incident", incident=incident)
+    return Unexpected("the request failed; search the server's log for this incident", incident=incident)
 
 
-def _headers(error: NoondayError, answer: Answer, token_sent: bool) -> list[Header]:
+def _headers(error: NoondayError, kind: ProblemType, token_sent: bool) -> list[Header]:
     headers = []
     if isinstance(error, model.QuotaExceeded):
         headers += over_quota(error)
-    if answer.retry_after_sec is not None:
-        headers.append((b"retry-after", b"%d" % answer.retry_after_sec))
+    if kind.retry_after_sec is not None:
+        headers.append((b"retry-after", b"%d" % kind.retry_after_sec))
     if isinstance(error, model.Unauthorized | model.Forbidden):
         headers.append((b"www-authenticate", _challenge(error, token_sent).encode()))
     if isinstance(error, MethodNotAllowed):
@@ -205,7 +205,7 @@ def _headers(error: NoondayError, answer: Answer, token_sent: bool) -> list[Head
 
 
 def _challenge(error: NoondayError, token_sent: bool) -> str:
-    """RFC 6750: who sent no token is told only that one is needed."""
+    """Return the `WWW-Authenticate` challenge. By RFC 6750 it has no error code if the request had no token."""
     challenge = 'Bearer realm="noonday"'
     if isinstance(error, model.Forbidden):
         return f'{challenge}, error="insufficient_scope", scope="{error.context.get("required", "")}"'

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from noonday.api import contract
-from noonday.api.errors import ANSWERS, PROBLEMS, Problem
+from noonday.api.errors import PROBLEM_TYPES, PROBLEMS, Problem
 from noonday.api.headers import IDEMPOTENCY_KEY, IF_MATCH
 from noonday.api.hosts import GUARDED
 from noonday.api.query import without_none
@@ -234,12 +234,14 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
 
 
 def _problem_responses() -> dict[str, Any]:
-    return {_name(status): _problem_response(status) for status in sorted({a.status for a in ANSWERS.values()})}
+    return {
+        _name(status): _problem_response(status) for status in sorted({kind.status for kind in PROBLEM_TYPES.values()})
+    }
 
 
 def _problem_response(status: HTTPStatus) -> dict[str, Any]:
     types = [
-        f"- `{PROBLEMS}{error.code}`: {answer.title}" for error, answer in ANSWERS.items() if answer.status == status
+        f"- `{PROBLEMS}{error.code}`: {kind.title}" for error, kind in PROBLEM_TYPES.items() if kind.status == status
     ]
     response = {
         "description": "\n".join([status.phrase, "", *types]),
