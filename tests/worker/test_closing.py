@@ -1,4 +1,4 @@
-"""A worker that is closed while the bus is away."""
+"""A worker that is closed while the bus or the signals are away."""
 
 import asyncio
 import logging
@@ -10,9 +10,11 @@ from structlog.testing import capture_logs
 from structlog.types import EventDict
 
 from noonday.drivers.memory.bus import MemoryBus
+from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Outcome
-from noonday.model.message import LogEntry
+from noonday.model.ids import ExecutionId
+from noonday.model.message import Bye, LogEntry
 from noonday.ports.bus import Oversized
 from noonday.runtime.clock import SystemClock
 from noonday.worker.context import Context
@@ -31,6 +33,22 @@ class AwayBus(MemoryBus):
         if self.away == "hangs":
             await asyncio.get_running_loop().create_future()
         return await super().report(partition, entries)
+
+
+class HangingSignals(MemorySignals):
+    """Does not answer who says what the log has acknowledged, like a Redis that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def told(self, names: Sequence[tuple[ExecutionId, int]]) -> None:
+        self.asked.set()
+        await asyncio.get_running_loop().create_future()
+
+
+async def quick(ctx: Context) -> None:
+    pass
 
 
 async def wait(ctx: Context) -> None:
@@ -76,3 +94,24 @@ async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in
         watching.cancel()
 
         assert [each.outcome for each in await it.reports(made)] == [Outcome.TIMED_OUT]
+
+
+async def test_a_stop_reports_its_runs_while_the_signals_hang(logs: list[EventDict]) -> None:
+    """An interrupted run whose report waits for Redis would be found lost, and would have used up its attempt."""
+    signals = HangingSignals()
+    handlers = [handler(wait, Mode.ASYNC), handler(quick, Mode.ASYNC)]
+    async with rig(handlers, signals=signals, real_time=True, drain_sec=0.05, cancel_grace_sec=PATIENCE_SEC) as it:
+        interrupted = await it.publish("wait")
+        await it.until(lambda: it.metric("noonday_busy_slots", pool="p") == 1)
+        succeeded = await it.publish("quick")
+        await it.worker.take_once(wait_sec=0)
+        await it.worker.start_once()
+        reporting = asyncio.create_task(it.worker._report_forever())
+        await signals.asked.wait()
+        await it.worker.close()
+        reporting.cancel()
+
+        assert [each.outcome for each in await it.reports(succeeded)] == [Outcome.SUCCEEDED]
+        assert [each.outcome for each in await it.reports(interrupted)] == [Outcome.INTERRUPTED]
+        assert isinstance((await it.bus.read(0, 0, 100, 0)).entries[-1], Bye)
+        assert [line for line in logs if line["event"] == "stopped without acknowledged reports"] == []

@@ -148,7 +148,7 @@ class Worker:
         self._abandoned = Abandoned(options.max_abandoned)
         self._ended: deque[Run] = deque()
         self._ended_wake = asyncio.Event()
-        self._reporting = asyncio.Lock()
+        self._reporting, self._telling = asyncio.Lock(), asyncio.Lock()
         self._wake = asyncio.Event()
         self._taking = True
         self._rounds = 0
@@ -235,7 +235,9 @@ class Worker:
         for run in self._not_ended():
             self._abandon(run)
         over.set()
-        said = await self._within(deadline, self._say_good_bye(leaving))
+        said = await self._within(deadline, self._say_good_bye())
+        await self._within(min(deadline, self._clock.monotonic() + LAST_WORDS_SEC), self._tell())
+        await self._within(deadline, _ended(leaving))
         await stop([reporting, leaving])
         if not said:
             log.warning(
@@ -285,20 +287,19 @@ class Worker:
         for name in (*self._leaving, self.id):
             await self._bus.leave(name)
 
-    async def _say_good_bye(self, leaving: "asyncio.Task[None]") -> None:
-        await self._report_everything()
+    async def _say_good_bye(self) -> None:
+        """Report everything. No report waits for the signals here: they may be away."""
+        await self._send_everything()
         for identity in (*self._former, self._identity):
             self._say_of(identity, Bye(identity.id, self._clock.now_ms()))
         self._former.clear()
-        await self._report_everything()
-        await leaving
+        await self._send_everything()
 
-    async def _report_everything(self) -> None:
-        """Report until nothing is left."""
-        await self._report_ended()
-        while self._outbox:
-            await self._clock.sleep(self._outbox.wait_sec)
-            await self._report_ended()
+    async def _send_everything(self) -> None:
+        """Send reports until nothing is left."""
+        while await self._send_ended():
+            if self._outbox:
+                await self._clock.sleep(self._outbox.wait_sec)
 
     async def _within(self, deadline: float, doing: Coroutine[None, None, None]) -> bool:
         """Do something until it is done or the time is over. Returns whether it was done."""
@@ -821,13 +822,20 @@ class Worker:
             self._loop.call_soon_threadsafe(self._ended_wake.set)
 
     async def _report_ended(self) -> None:
-        async with self._reporting:
-            await self._report_all()
+        """Report what there is, and say so to the signals. If the bus is unavailable, it is tried once: the rest waits in the
+        outbox."""
+        while await self._send_ended():
+            await self._tell()
+            if self._outbox.unavailable_since is not None:
+                break
+            self._refused_since = None
         self._wake.set()
 
-    async def _report_all(self) -> None:
-        """Report what there is. If the bus is unavailable, it is tried once: the rest waits in the outbox."""
-        while self._ended or self._outbox:
+    async def _send_ended(self) -> bool:
+        """Send what there is to the log, once. Returns whether there was anything."""
+        async with self._reporting:
+            if not (self._ended or self._outbox):
+                return False
             runs = [self._ended.popleft() for _ in range(min(len(self._ended), 5_000))]
             if self._abandoned:
                 runs = [run for run in runs if not self._came_back(run)]
@@ -835,16 +843,17 @@ class Worker:
             self._outbox.add(
                 [Item(run.identity.partition, run.report(run.identity.id, self._keyring), run) for run in runs]
             )
-            acked = await self._outbox.send()
-            await self._throttle.tell()
-            for run in (item.run for item in acked):
+            for run in (item.run for item in await self._outbox.send()):
                 if run is not None:
                     run.is_known = True
                     self._untold.append(run.dispatch)
+        return True
+
+    async def _tell(self) -> None:
+        """Give back places at endpoints, and let whoever gets a dispatch again know what the log has of it."""
+        async with self._telling:
+            await self._throttle.tell()
             await self._note_told()
-            if self._outbox.unavailable_since is not None:
-                return
-            self._refused_since = None
 
     def _item(self, run: Run, entry: LogEntry) -> Item:
         """An entry about a run, for the partition of the identity under which it was taken."""
@@ -904,8 +913,8 @@ class Worker:
         self._tell_starts(runs, now)
         self._beat(runs, now)
         self._part_with_former()
-        if self._untold and not self._reporting.locked():
-            async with self._reporting:
+        if self._untold and not self._telling.locked():
+            async with self._telling:
                 await self._note_told()
         self._last_round = self._clock.monotonic()
 
@@ -1141,6 +1150,10 @@ class Worker:
             progress_limit=self._options.progress_limit,
             on_ended=self._on_ended,
         )
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    await asyncio.wait({task})
 
 
 def _limit_of(mode: Mode, options: WorkerOptions) -> int | None:
