@@ -28,7 +28,7 @@ async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
     _begin(ctx, payload)
     try:
         for step in range(ctx.progress.get("step", 0), round(payload.get("sec", 0) * 10)):
-            ctx.heartbeat({"step": step})
+            ctx.heartbeat({"step": step, "ballast": "z" * payload.get("progress_bytes", 0)})
             await asyncio.sleep(0.1)
         return _conclude(ctx, payload)
     finally:

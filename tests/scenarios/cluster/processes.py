@@ -1,5 +1,6 @@
 """A process of a cluster, which a scenario starts, stops, kills, freezes and wakes."""
 
+import contextlib
 import os
 import re
 import signal
@@ -108,12 +109,11 @@ class Process:
                 time.sleep(0.002)
 
     def freeze(self) -> None:
-        for pid in (self._process.pid, *children_of(self._process.pid)):
-            os.kill(pid, signal.SIGSTOP)
+        self._signal_all(signal.SIGSTOP)
 
     def wake(self) -> None:
-        for pid in (self._process.pid, *children_of(self._process.pid)):
-            os.kill(pid, signal.SIGCONT)
+        """Let it go on, unless it was killed while it was frozen."""
+        self._signal_all(signal.SIGCONT)
 
     def stop(self) -> None:
         """Ask it to end in good order, without waiting for it."""
@@ -123,6 +123,12 @@ class Process:
         """Wait until it has ended by itself."""
         await until(lambda: not self.is_alive)
         return self._process.returncode
+
+    def _signal_all(self, number: int) -> None:
+        if self.is_alive:
+            for pid in (self._process.pid, *children_of(self._process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
 
 def children_of(pid: int) -> list[int]:

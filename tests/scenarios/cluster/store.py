@@ -11,7 +11,7 @@ from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
 
-COPIED = ("jobs", "timeline", "executions", "decisions", "slots", "usage", "unreported")
+COPIED = ("jobs", "timeline", "executions", "decisions", "slots", "usage", "unreported", "workers")
 _OPEN = "SELECT id FROM executions WHERE state < 2 UNION SELECT key FROM timeline WHERE kind = 1"
 UNFINISHED = {
     "jobs": f"watch & 2 > 0 OR id IN (SELECT job_id FROM executions WHERE id IN ({_OPEN}))",

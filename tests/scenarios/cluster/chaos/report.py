@@ -8,8 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from noonday.model.execution import State
+from tests.scenarios.cluster.chaos.attempts import (
+    Deploy,
+    DispatchRecord,
+    check_attempts,
+    losses_in,
+    under_way_at_deploys,
+)
 from tests.scenarios.cluster.chaos.faults import Done
 from tests.scenarios.cluster.chaos.seats import Ended
+from tests.scenarios.cluster.chaos.users import BALLAST_MARGIN, PAYLOAD_BYTES, RESULT_BYTES
 from tests.scenarios.cluster.history import EVERYONE, Duplicate, Fault, duplicates_in
 from tests.scenarios.life import effects_of
 from tests.simulation.history import Answer, Effect
@@ -45,16 +53,22 @@ class Life:
     """Of what nothing but a fault could hold up."""
     states: Mapping[str, int]
     """How many executions rest in which state."""
+    load: Mapping[str, int]
+    """How many executions there were of each kind that the load must contain."""
+    deploys: Sequence[Deploy]
+    dispatches: Sequence[DispatchRecord]
 
 
 class Report:
     def __init__(self, life: Life, problems: Sequence[str]) -> None:
         self._life = life
-        self.broken = [*problems, *self._deaths()]
+        attempts = check_attempts(life.dispatches, life.lines, life.harm, life.deploys)
+        self.broken = [*problems, *attempts, *self._deaths()]
 
     @cached_property
     def text(self) -> str:
-        return "\n".join([*self._head(), *self._faults(), *self._work(), *self._second_runs(), *self._promises()])
+        parts = (self._head, self._faults, self._work, self._deploys, self._second_runs, self._promises)
+        return "\n".join(line for part in parts for line in part())
 
     def _head(self) -> Iterator[str]:
         life = self._life
@@ -81,6 +95,7 @@ class Report:
         yield f"{sum(life.states.values())} executions: " + ", ".join(
             f"{count} {state}" for state, count in life.states.items()
         )
+        yield "  among them: " + ", ".join(f"{count} {kind}" for kind, count in life.load.items())
         yield f"{len(self._effects)} runs of handlers, {len(self._duplicates)} of them duplicates"
         late = sorted(life.lateness_ms)
         yield (
@@ -88,6 +103,21 @@ class Report:
             f"p99 {_share(late, 0.99):.3f} s, max {_share(late, 1):.3f} s (of {len(late)} that no limit, wish or turn held up)"
         )
         yield f"quiet {life.quiet_sec:.1f} s after the last fault was healed"
+
+    def _deploys(self) -> Iterator[str]:
+        """What ran on workers that were told to end, and which attempts ended with their workers."""
+        life = self._life
+        workers = [deploy for deploy in life.deploys if self._name(deploy.process).startswith("worker")]
+        found = under_way_at_deploys(life.dispatches, workers)
+        yield (
+            f"\n{len(life.deploys)} processes were told to end and replaced, {len(workers)} of them workers; "
+            f"{sum(found.values())} executions were under way on these"
+        )
+        yield from (f"  {count:5}  {outcome}" for outcome, count in found.most_common())
+        losses = list(losses_in(life.dispatches, life.harm, life.deploys))
+        yield f"{len(losses)} attempts ended with a lost worker" + (", explained by" if losses else "")
+        why = Counter(self._reason(loss.fault).split(" at ")[0] for loss in losses)
+        yield from (f"  {count:5}  {reason}" for reason, count in why.most_common())
 
     def _second_runs(self) -> Iterator[str]:
         why = Counter(
@@ -166,6 +196,20 @@ def read_states(copy: sqlite3.Connection) -> dict[str, int]:
     """How many executions rest in which state."""
     rows = copy.execute("SELECT state, count(*) FROM executions GROUP BY 1 ORDER BY 1")
     return {State(state).name: count for state, count in rows}
+
+
+def read_load(copy: sqlite3.Connection) -> dict[str, int]:
+    """How many executions there were of each handler, in order under a key, and with values near the largest allowed size."""
+    found = dict(copy.execute("SELECT handler, count(*) FROM executions GROUP BY 1 ORDER BY 1").fetchall())
+    of_job = "SELECT count(*) FROM executions x JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id WHERE"
+    (found["in order"],) = copy.execute(f"{of_job} j.spec ->> '$.concurrency.ordered'").fetchone()
+    (found["with a large payload"],) = copy.execute(
+        f"{of_job} length(j.payload) >= ?", (PAYLOAD_BYTES - BALLAST_MARGIN,)
+    ).fetchone()
+    (found["with a large result"],) = copy.execute(
+        "SELECT count(*) FROM executions WHERE length(result) >= ?", (RESULT_BYTES - BALLAST_MARGIN,)
+    ).fetchone()
+    return found
 
 
 def _share(ordered: Sequence[int], share: float) -> float:

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.scenarios.cluster.chaos.attempts import read_dispatches
 from tests.scenarios.cluster.chaos.faults import Faults
-from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_states
+from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_load, read_states
 from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
 from tests.scenarios.cluster.chaos.seats import Seat
 from tests.scenarios.cluster.chaos.site import Site
@@ -111,6 +112,7 @@ class _Run:
 
     def life(self, copy: sqlite3.Connection) -> Life:
         """All that was noted of it, with what is left in the store."""
+        self._name_workers()
         lines = self.cluster.lines()
         surprises = [surprise for user in self.users for surprise in user.surprises]
         return Life(
@@ -131,7 +133,18 @@ class _Run:
             problems=[*surprises, *self.watcher.problems.values(), *self.problems],
             lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
             states=read_states(copy),
+            load=read_load(copy),
+            deploys=[deploy for seat in self.seats.values() for deploy in seat.deploys],
+            dispatches=read_dispatches(copy),
         )
+
+    def _name_workers(self) -> None:
+        """A fault or a deploy that met a worker before its own process was seen was noted under the pid of its parent."""
+        own = {str(process.parent_pid): str(process.pid) for process in self.cluster.processes}
+        for fault in self.cluster.faults:
+            fault.victim = own.get(fault.victim, fault.victim)
+        for deploy in (deploy for seat in self.seats.values() for deploy in seat.deploys):
+            deploy.process = own.get(deploy.process, deploy.process)
 
     async def _load(self) -> None:
         """Until the last fault is healed, users go on."""
@@ -200,6 +213,7 @@ def _keep(folder: Path, life: Life, copy: sqlite3.Connection) -> None:
     _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in life.answers])
     _write_lines(folder / "faults.jsonl", [asdict(done) for done in life.faults])
     _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in life.harm])
+    _write_lines(folder / "deploys.jsonl", [asdict(deploy) for deploy in life.deploys])
 
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -76,14 +76,22 @@ def write_script(seed: int, seconds: float, every_sec: float, seats: Sequence[st
 
 def _deploys(seed: int, seconds: float, seats: Sequence[str]) -> Iterator[Step]:
     random = Random(f"deploys/{seed}")
-    for number in range(1, int(seconds // DEPLOY_EVERY_SEC) + 1):
-        yield Step(number * DEPLOY_EVERY_SEC, "stop", random.choice(seats), 0.0)
+    for at_sec in _middles(DEPLOY_EVERY_SEC, seconds):
+        yield Step(at_sec, "stop", random.choice(seats), 0.0)
 
 
 def _pauses(seed: int, seconds: float) -> Iterator[Step]:
     random = Random(f"pauses/{seed}")
-    for number in range(1, int(seconds // PAUSE_EVERY_SEC) + 1):
-        yield Step(number * PAUSE_EVERY_SEC - 5.0, "freeze", "postgres", round(random.uniform(*PAUSE_SEC), 2))
+    for at_sec in _middles(PAUSE_EVERY_SEC, seconds):
+        yield Step(at_sec, "freeze", "postgres", round(random.uniform(*PAUSE_SEC), 2))
+
+
+def _middles(every_sec: float, seconds: float) -> Iterator[float]:
+    """The middle of each interval that begins within a run, so that a short run has one too."""
+    at_sec = every_sec / 2
+    while at_sec < seconds:
+        yield at_sec
+        at_sec += every_sec
 
 
 def _at_random(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
+from tests.scenarios.cluster.chaos.attempts import Deploy
 from tests.scenarios.cluster.chaos.site import Wires
 from tests.scenarios.cluster.cluster import Cluster, Servers
 from tests.scenarios.cluster.history import FROZEN, Fault
@@ -40,6 +41,7 @@ class Seat:
         self.kind = name.split()[0]
         self.wires = wires
         self.ended: list[Ended] = []
+        self.deploys: list[Deploy] = []
         self._cluster = cluster
         self._servers = servers
         self._cuts: dict[str, list[Fault]] = {}
@@ -64,6 +66,7 @@ class Seat:
             await asyncio.sleep(LOOK_SEC)
             code = self.process.ended_with
             if code is None:
+                _ = self.process.pid  # a worker's own process is known only once it was looked for
                 continue
             if self._empty_until == 0.0:
                 self._note_end(code)
@@ -106,14 +109,18 @@ class Seat:
         return True
 
     async def stop(self) -> bool:
-        """Tell it to end, and wait until it has, or until somebody kills it."""
-        process = self._told_to_end = self.process
-        if not process.is_alive:
+        """Tell it to end, once, and wait until it has, or until another fault kills it. A second SIGTERM would kill a worker."""
+        process = self.process
+        if not process.is_alive or process is self._told_to_end:
             return False
+        self._told_to_end = process
+        deploy = Deploy(str(process.pid), now_ms())
+        self.deploys.append(deploy)
         process.stop()
         deadline = time.monotonic() + END_SEC
         while process.is_alive and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_SEC)
+        deploy.ended_ms = now_ms()
         if process.is_alive:
             self.ended.append(
                 Ended(process.name, now_ms(), -1, True, f"told to end, and still there after {END_SEC:g} s")

@@ -17,12 +17,18 @@ from tests.scenarios.life import any_task, now_ms
 from tests.scenarios.process import job_body
 from tests.simulation.history import Answer
 
-PAYLOAD_BYTES, RESULT_BYTES = Sizes().payload_bytes, Sizes().result_bytes
+PAYLOAD_BYTES, RESULT_BYTES, PROGRESS_BYTES = Sizes().payload_bytes, Sizes().result_bytes, Sizes().progress_bytes
+BALLAST_MARGIN = 1_000
+"""By how many bytes large payloads, results and progress stay below the limit."""
 ANSWER_SEC = 12.0
 """After this nobody waits for an answer any more."""
 RECENT = 60
 """Of so many of its jobs a user still thinks."""
 MANY = (10, 25, 60)
+LARGE_JOBS, LARGE_BATCHES = 0.01, 0.3
+"""Share of the jobs, and of the batches, that have values near the largest allowed size."""
+LARGE_BATCH = 4
+"""How many jobs such a batch has: as many as fill one message of the bus, and one request."""
 REFUSED = (404, 409)
 UNAVAILABLE = 503
 _PAYLOADS: tuple[Job, ...] = (
@@ -35,6 +41,12 @@ _PAYLOADS: tuple[Job, ...] = (
 )
 _LONG: tuple[Job, ...] = ({"sec": 2.5}, {"sec": 2.5}, {"sec": 12})
 """Of one-shots only: what a recurring job buffers would take many minutes, one after the other."""
+_BALLAST: Job = {
+    "ballast": "x" * (PAYLOAD_BYTES - BALLAST_MARGIN),
+    "result_bytes": RESULT_BYTES - BALLAST_MARGIN,
+    "progress_bytes": PROGRESS_BYTES - BALLAST_MARGIN,
+}
+"""Makes payload, progress and result nearly as large as is allowed. Sealed, they do not compress."""
 _OVERLAPS = ("ALLOW", "ALLOW", "SKIP", "BUFFER_ONE", "BUFFER_ALL", "CANCEL_OTHER")
 _WISHES = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
 
@@ -95,7 +107,9 @@ class User:
             await self._ask(wish, task, "PATCH", path, {"status": "PAUSED" if wish == "pause" else "SCHEDULED"})
 
     async def _create_many(self) -> None:
-        bodies = [_any_job(self._random) for _ in range(self._random.choice(MANY))]
+        large = self._random.random() < LARGE_BATCHES
+        count = LARGE_BATCH if large else self._random.choice(MANY)
+        bodies = [_any_job(self._random, large=large) for _ in range(count)]
         answer = await self._ask("create", "", "POST", "/v1/jobs/batch?atomic=true", {"jobs": bodies})
         for job in answer["jobs"] if answer else ():
             self._note("create", job["jobId"])
@@ -160,7 +174,7 @@ def _came_too_late(status: int, answer: Any) -> bool:
     )
 
 
-def _any_job(random: Random) -> Job:
+def _any_job(random: Random, *, large: bool = False) -> Job:
     """A job of any kind. Each comes to an end."""
     fields: Job = {"priority": random.choice(["HIGH", "NORMAL", "LOW"]), "overlap": random.choice(_OVERLAPS)}
     if random.random() < 0.1:
@@ -175,16 +189,10 @@ def _any_job(random: Random) -> Job:
             fields["startDeadlineSec"] = 3
     else:
         fields |= _rhythm(random)
-    return job_body(
-        random.choice(["act", "act", "plod", "haul"]), _with_ballast(random, random.choice(payloads)), **fields
-    )
-
-
-def _with_ballast(random: Random, payload: Job) -> Job:
-    """Some jobs have payloads, progress and results near the largest that are allowed."""
-    if random.random() > 0.01:
-        return payload
-    return payload | {"ballast": "x" * (PAYLOAD_BYTES - 1_000), "result_bytes": RESULT_BYTES - 1_000}
+    payload = random.choice(payloads)
+    if large or random.random() < LARGE_JOBS:
+        payload = payload | _BALLAST
+    return job_body(random.choice(["act", "act", "plod", "haul"]), payload, **fields)
 
 
 def _rhythm(random: Random) -> Job:
