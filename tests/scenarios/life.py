@@ -114,6 +114,7 @@ def checks_of(effects: Sequence[Effect]) -> dict[tuple[str, int], int]:
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
+    """Runs from their lines. A run without an end that said that it was alive has ended when it last said so."""
     effects: list[Effect] = []
     under_way: dict[tuple[str, int, int], Effect] = {}
     for line in lines:
@@ -123,6 +124,8 @@ def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
             effects.append(under_way[name])
         elif "end_ms" in line and name in under_way:
             under_way.pop(name).end_ms = line["end_ms"]
+        elif line["what"] == "alive" and name in under_way:
+            under_way[name].end_ms = line["at_ms"]
     return effects
 
 

@@ -50,10 +50,14 @@ def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
 
 @app.handler("haul", pool="p", process=True)
 def haul(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Does what its payload says, in a process of its own."""
+    """Does what its payload says, in a process of its own. One that is killed writes no end: it was there until it was last seen
+    alive."""
     _begin(ctx, payload)
     try:
-        time.sleep(payload.get("sec", 0))
+        until = time.monotonic() + payload.get("sec", 0)
+        while (left_sec := until - time.monotonic()) > 0:
+            _write("alive", ctx, at_ms=_now_ms())
+            time.sleep(min(0.1, left_sec))
         return _conclude(ctx, payload)
     finally:
         _end(ctx)

@@ -1,6 +1,7 @@
 """What explains a second run, and what does not."""
 
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
+from tests.scenarios.life import effects_of
 from tests.simulation.history import Effect
 
 
@@ -81,3 +82,15 @@ def test_what_was_left_behind_is_explained_also_where_it_runs_beside_what_came_a
 
     assert [each.fault for each in found(first, next_, stale, faults=[flush])] == [flush, flush]
     assert [each.fault for each in found(first, next_, run(dispatch=3, start_ms=20_050), faults=[flush])] == [None]
+
+
+def test_a_handler_whose_process_was_killed_ended_when_it_was_last_alive() -> None:
+    def line(what: str, dispatch: int = 1, **times: int) -> dict[str, object]:
+        begun = {"token": dispatch, "due_ms": 0, "payload": {}} if what == "start" else {}
+        return {"what": what, "execution": "x", "dispatch": dispatch, "pid": 1, **begun, **times}
+
+    first = [line("start", start_ms=10_000), line("alive", at_ms=10_100), line("alive", at_ms=12_900)]
+
+    assert not found(*effects_of([*first, line("start", 2, start_ms=13_000)]))
+    assert len(found(*effects_of([*first, line("start", 2, start_ms=12_800)]))) == 1
+    assert [run.end_ms for run in effects_of([*first, line("end", end_ms=13_000)])] == [13_000]
