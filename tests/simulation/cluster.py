@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, cast
@@ -26,7 +26,7 @@ from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surrounding
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
 from tests.simulation.embedded import CLOCK_ERROR_MS, Simulation
-from tests.simulation.history import Effect, Span
+from tests.simulation.history import Effect, OldCopy, Span
 from tests.simulation.kernel import FaultPlan, KeptClock, Process, SimClock
 from tests.simulation.lateness import Scene, spans_of
 from tests.simulation.load import Load
@@ -348,6 +348,22 @@ class ClusterSimulation(Simulation):
     def flush(self) -> None:
         self.redis.flush()
         self.history.flushes.append(self.world.now_ms())
+
+    def restore(self, copy: Redis) -> None:
+        """Redis is replaced by an older copy of itself."""
+        self.redis.restore(copy)
+        self.history.old_copies.append(OldCopy(copy.copied_ms, self.world.now_ms()))
+
+    def disturbances(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super().disturbances(), self.restore_redis()]
+
+    async def restore_redis(self) -> None:
+        """Now and then Redis is restored from a copy that is some seconds old, in runs that say so."""
+        while self.load.old_redis:
+            await asyncio.sleep(self.load.random.random() * 12)
+            copy = self.redis.copy()
+            await asyncio.sleep(0.5 + self.load.random.random() * 10)
+            self.restore(copy)
 
     async def away(self, server: str, seconds: float) -> None:
         """Nobody reaches a server for a while."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -291,6 +291,10 @@ class Simulation:
         """How far a clock is set that is ahead by so much."""
         step_ms = self.load.random.randint(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
         return max(-CLOCK_ERROR_MS, min(CLOCK_ERROR_MS, ahead_ms + step_ms)) - ahead_ms
+
+    def disturbances(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on beside the director, if the load says so."""
+        return [self.set_clocks()]
 
     async def set_clocks(self) -> None:
         """Now and then somebody sets the clock of the machine, in runs that say so."""
@@ -602,9 +606,10 @@ class Simulation:
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
         """Let a director direct, then wait for quiet, and answer the promises that were broken."""
         self.direct(director)
+        calm = not (self.history.deaths or self.history.spans or self.world.fault_log)
         return [
             *self.disk.problems,
-            *check_end(self.disk.conn, self.history, self.world.now_ms(), calm=not self.history.deaths),
+            *check_end(self.disk.conn, self.history, self.world.now_ms(), calm=calm),
             *self.check_times(),
         ]
 
@@ -644,10 +649,11 @@ class Simulation:
         async def direct() -> None:
             await self.boot()
             keeper = asyncio.create_task(self.restart_forever())
-            clocks = asyncio.create_task(self.set_clocks())
+            disturbances = [asyncio.create_task(each) for each in self.disturbances()]
             self.world.faults = self.faults
             await director()
-            clocks.cancel()
+            for disturbance in disturbances:
+                disturbance.cancel()
             self.world.faults = None
             self.disk.full = False
             await self.quiet()

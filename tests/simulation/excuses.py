@@ -14,6 +14,8 @@ from tests.simulation.kernel import Fault, FaultKind, World
 
 OF_WORKERS = ("redis", "kafka")
 """The servers that a worker speaks with. To be cut off from another one explains nothing."""
+SET_AGAIN_MS = 12_000
+"""Flag keepers set all revocations again every ten seconds, also in a copy that they do not know to be old."""
 
 
 def harm(world: World) -> Iterator[Fault]:
@@ -60,4 +62,18 @@ def _lost_memory(before: Effect, after: Effect, history: History) -> str | None:
     for at_ms in history.flushes:
         if before.start_ms <= at_ms <= after.start_ms:
             return f"Redis lost its memory at {at_ms}"
+    acked_ms = history.acks.get((before.execution, before.dispatch, before.process), sys.maxsize)
+    for copy in history.old_copies:
+        # A claim that is acknowledged before the copy is made is in it.
+        if before.start_ms <= copy.at_ms <= after.start_ms and acked_ms > copy.copied_ms - 1_000:
+            return f"Redis was at {copy.at_ms} what it had been at {copy.copied_ms}"
+    return None
+
+
+def forgotten(history: History, acked_ms: int, checked_ms: int) -> str | None:
+    """Why a pre-start check did not find what was acknowledged before it: Redis was an older copy, which nobody knew yet."""
+    for copy in history.old_copies:
+        until_ms = copy.at_ms + SET_AGAIN_MS if copy.found_ms is None else copy.found_ms
+        if copy.copied_ms <= acked_ms <= copy.at_ms <= checked_ms <= until_ms:
+            return f"Redis was at {copy.at_ms} what it had been at {copy.copied_ms}, and lacked what came at {acked_ms}"
     return None

@@ -66,6 +66,16 @@ class Logged(NamedTuple):
 
 
 @dataclass
+class OldCopy:
+    """Redis became what it was some seconds before. It lacks what was noted in between."""
+
+    copied_ms: int
+    at_ms: int
+    found_ms: int | None = None
+    """When a flag keeper saw that it is an older copy, and ended its generation."""
+
+
+@dataclass
 class History:
     answers: list[Answer] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
@@ -79,6 +89,8 @@ class History:
     """(execution, dispatch, process) -> when the first report of it was acknowledged to its worker."""
     flushes: list[int] = field(default_factory=list)
     """When Redis forgot everything."""
+    old_copies: list[OldCopy] = field(default_factory=list)
+    """When Redis was replaced by an older copy of itself."""
     boots: list[tuple[str, int]] = field(default_factory=list)
     """(process, when it was up)."""
     spans: list[Span] = field(default_factory=list)

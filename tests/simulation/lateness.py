@@ -325,6 +325,7 @@ def spans_of(history: History, world: World) -> list[Span]:
             found.append(Span(f"frozen {fault.process}", fault.now_ms, next(later, now_ms)))
     found += [Span(f"cut {who} {server}", from_ms, until_ms) for who, server, from_ms, until_ms in history.cuts]
     found += [Span("flush", at_ms, at_ms) for at_ms in history.flushes]
+    found += [Span("flush", copy.at_ms, copy.found_ms or copy.at_ms) for copy in history.old_copies]
     return found
 
 

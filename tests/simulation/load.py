@@ -21,6 +21,8 @@ class Load:
     """The clocks of processes are off by up to two seconds."""
     clock_steps: bool = False
     """Clocks are set, by up to two seconds."""
+    old_redis: bool = False
+    """Redis is restored from copies that are some seconds old."""
     other_keeps_days: int | None = None
     """How long the other tenant keeps what is over, if it has a time of its own."""
 
@@ -33,5 +35,6 @@ def load_of(seed: int) -> Load:
         retention=SHORT if seed % 13 < 3 else None,
         skew=seed % 17 < 4,
         clock_steps=seed % 17 in (2, 3, 4),
+        old_redis=seed % 19 < 5,
         other_keeps_days=1 if seed % 26 < 3 else None,
     )

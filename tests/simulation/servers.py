@@ -343,6 +343,8 @@ class Redis:
     loses_hints: float = 0.1
     """The share of hints that do not reach an owner."""
     listeners: list["SimIndex"] = field(default_factory=list)
+    copied_ms: int = 0
+    """Of a copy, when it was made."""
 
     def flush(self) -> None:
         self.claims.clear()
@@ -358,6 +360,7 @@ class Redis:
         flags = {pool: dict(flags) for pool, flags in self.flags.items()}
         return replace(
             self,
+            copied_ms=self.world.now_ms(),
             claims=dict(self.claims),
             flags=flags,
             bars=dict(self.bars),
@@ -464,6 +467,8 @@ class SimSignals(Signals):
                 return None
             if self._redis.beats.get(pool, 0) < seen_ms:
                 del self._redis.eras[pool]
+                for copy in self._history.old_copies:
+                    copy.found_ms = copy.found_ms or self._redis.world.now_ms()
                 return None
             self._redis.beats[pool] = max(self._redis.beats.get(pool, 0), now_ms)
             return self._redis.beats[pool]

@@ -879,8 +879,7 @@ def test_old_copy_of_redis() -> None:
         await asyncio.sleep(2)
         (execution,) = one(simulation, "SELECT id FROM executions")
         await simulation.ask("cancel", execution, lambda e: e.desk.cancel_execution(USER, execution))
-        simulation.redis.restore(copy)
-        simulation.history.flushes.append(simulation.world.now_ms())
+        simulation.restore(copy)
         await asyncio.sleep(2)
         assert simulation.redis.eras["p"] > 0, "an older copy is another generation"
         for worker in workers:
