@@ -7,7 +7,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from noonday.api.auth import proof_of
-from noonday.api.hosts import GUARDED, HostCheck, KnownHosts
+from noonday.api.hosts import CHECKED_PATHS, HostCheck, KnownHosts
 from tests.api.asgi import Client
 
 SECRET = "a secret of more than thirty-two bytes"
@@ -19,7 +19,7 @@ def nobody(app: ASGIApp) -> Client:
     return Client(app)
 
 
-@pytest.mark.parametrize("path", sorted(GUARDED))
+@pytest.mark.parametrize("path", sorted(CHECKED_PATHS))
 async def test_what_needs_no_token_is_not_shown_under_a_name_that_is_not_ours(nobody: Client, path: str) -> None:
     response = await nobody.get(path, host="evil.example:8080")
     assert (response.status, response.code) == (421, "unknown-host")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noonday.api.endpoint import MOST_SUGGESTIONS
+from noonday.api.operations import MOST_SUGGESTIONS
 from noonday.model.errors import MOST_COMPARED, few_suggestions, nearest
 from noonday.model.ids import WorkerId
 from noonday.model.message import HandlerInfo, Hello

@@ -3,12 +3,12 @@ from datetime import UTC, datetime
 import pytest
 
 from noonday.api.dead_letters import DeadLetterQuery
-from noonday.api.jobs import JobFilter
+from noonday.api.jobs import JobQuery
 from noonday.api.query import QueryReader
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.job import JobType
 
-JOBS = QueryReader(JobFilter)
+JOBS = QueryReader(JobQuery)
 DEAD = QueryReader(DeadLetterQuery)
 
 
@@ -19,11 +19,11 @@ def flaws_in(reader: QueryReader, query: bytes) -> list[Flaw]:
 
 
 def test_parameters_are_read_by_their_wire_names_and_types():
-    assert JOBS.read(b"uniqueKey=a%20b&type=CRON&limit=7") == JobFilter(unique_key="a b", type=JobType.CRON, limit=7)
+    assert JOBS.read(b"uniqueKey=a%20b&type=CRON&limit=7") == JobQuery(unique_key="a b", type=JobType.CRON, limit=7)
 
 
 def test_no_query_means_the_defaults():
-    assert JOBS.read(b"") == JobFilter()
+    assert JOBS.read(b"") == JobQuery()
 
 
 def test_an_instant_needs_an_offset():
@@ -39,7 +39,7 @@ def test_an_unknown_parameter_is_named_with_the_nearest():
 
 def test_a_parameter_given_twice_is_refused():
     (flaw,) = flaws_in(JOBS, b"limit=7&limit=8")
-    assert flaw.detail == "query parameter limit is given more than once"
+    assert flaw.detail == "query parameter limit is repeated; send it once"
 
 
 def test_a_wrong_choice_is_answered_with_the_right_ones():

@@ -1,8 +1,8 @@
 from starlette.applications import Starlette
 
-from noonday.api.call import Call, Engine
-from noonday.api.endpoint import resources
+from noonday.api.context import ApiServices, RequestContext
 from noonday.api.limits import ApiLimits
+from noonday.api.operations import resources
 from noonday.api.routing import Route
 from noonday.intake.idempotency import Answered
 from noonday.model.view import JobView
@@ -10,12 +10,12 @@ from tests.api.asgi import Client
 from tests.api.engine import NOON_MS, Backstage
 
 
-async def fail_as_before(_call: Call) -> JobView:
+async def fail_as_before(_context: RequestContext) -> JobView:
     raise Answered(409, b'{"type": "https://noonday.dev/problems/conflict"}')
 
 
 async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage: Backstage):
-    engine = Engine(
+    engine = ApiServices(
         backstage.desk,
         backstage.reading,
         backstage.tasks,

@@ -8,7 +8,7 @@ import pytest
 from msgspec import inspect
 
 from noonday.api.app import ROUTES
-from noonday.api.redaction import WITHHELD
+from noonday.api.redaction import REDACTED_FIELDS
 from noonday.api.routing import Route
 from noonday.intake.visits import OPERATOR_READ
 from noonday.model.caller import SCOPES
@@ -208,7 +208,7 @@ def test_every_answer_that_carries_something_of_the_tenants_can_be_withheld() ->
     answers = [route.returns for route in PROTECTED if not route.is_change and route.status != 204]
     for struct in _structs(answers):
         names = {field.name for field in struct.fields}
-        hidden = set(WITHHELD.get(struct.cls, ()))
+        hidden = set(REDACTED_FIELDS.get(struct.cls, ()))
         assert names & CARRIED <= hidden, struct.cls.__name__
         assert not hidden or "redacted" in names, struct.cls.__name__
 
@@ -229,5 +229,5 @@ def _structs(types: list[Any]) -> Iterator[inspect.StructType]:
 
 
 def test_what_is_withheld_exists() -> None:
-    for struct, names in WITHHELD.items():
+    for struct, names in REDACTED_FIELDS.items():
         assert {*names, "redacted"} <= {field.name for field in msgspec.structs.fields(struct)}

@@ -1,11 +1,11 @@
-"""/v1/alert-preferences: who is told of alerts, and how. Names are snake_case here."""
+"""/v1/alert-preferences: recipients and channels of alerts. Names are snake_case."""
 
 from typing import Annotated
 
 import msgspec
 
 from noonday.alerts.preferences import PreferenceSpec, PreferenceView, SentNotice
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import Route
 
 PreferenceId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?$")]
@@ -15,35 +15,35 @@ class PreferenceList(msgspec.Struct, frozen=True):
     preferences: list[PreferenceView]
 
 
-async def list_preferences(call: Call) -> PreferenceList:
-    """List who is told of what, by id."""
-    return PreferenceList(await call.preferences.list_preferences(call.caller))
+async def list_preferences(context: RequestContext) -> PreferenceList:
+    """List alert preferences, ordered by id."""
+    return PreferenceList(await context.preferences.list_preferences(context.caller))
 
 
-async def get_preference(call: Call, preference_id: PreferenceId) -> PreferenceView:
-    """Show who is told of what under this id."""
-    return await call.preferences.get(call.caller, preference_id)
+async def get_preference(context: RequestContext, preference_id: PreferenceId) -> PreferenceView:
+    """Get an alert preference."""
+    return await context.preferences.get(context.caller, preference_id)
 
 
-async def put_preference(call: Call, preference_id: PreferenceId, body: PreferenceSpec) -> PreferenceView:
-    """Say what somebody wants to be told of, and how; the id is yours to choose.
+async def put_preference(context: RequestContext, preference_id: PreferenceId, body: PreferenceSpec) -> PreferenceView:
+    """Create or replace an alert preference. The client chooses the id.
 
-    What there was under this id is replaced whole. 409 if the channel is not set up at this server.
+    Replaces all fields. 409 if the server has no such channel configured.
     """
-    return await call.preferences.put(call.caller, preference_id, body, call.idem)
+    return await context.preferences.put(context.caller, preference_id, body, context.idem)
 
 
-async def delete_preference(call: Call, preference_id: PreferenceId) -> None:
-    """Tell nobody any more under this id, not even of what was gathered."""
-    await call.preferences.delete(call.caller, preference_id, call.idem)
+async def delete_preference(context: RequestContext, preference_id: PreferenceId) -> None:
+    """Delete an alert preference and its unsent notices."""
+    await context.preferences.delete(context.caller, preference_id, context.idem)
 
 
-async def test_preference(call: Call, preference_id: PreferenceId) -> SentNotice:
-    """Send a test notice now, on the way that all notices go.
+async def test_preference(context: RequestContext, preference_id: PreferenceId) -> SentNotice:
+    """Send a test notice.
 
-    The answer says that it is on its way; whether it arrived, the job tells.
+    The notice is sent like any other. The response names the job that sends it; that job has the result.
     """
-    return await call.preferences.test(call.caller, preference_id, call.idem)
+    return await context.preferences.test(context.caller, preference_id, context.idem)
 
 
 ROUTES = (

@@ -1,11 +1,11 @@
-"""/v1/alerts: the inbox of what went wrong. Names are snake_case here."""
+"""/v1/alerts: alerts and their acknowledgement. Names are snake_case."""
 
 from typing import Annotated
 
 import msgspec
 
 from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.instants import bounded_ms
 from noonday.api.query import Query
 from noonday.api.routing import PageSize, Route, TaskIdInPath
@@ -29,14 +29,14 @@ class AlertQuery(Query, frozen=True):
     limit: PageSize = 50
 
 
-async def list_alerts(call: Call, query: AlertQuery) -> AlertList:
+async def list_alerts(context: RequestContext, query: AlertQuery) -> AlertList:
     """List alerts, newest first, in pages.
 
-    `unread` asks for those that nobody has acknowledged, or else for those that somebody has. `task_id` is that of a task, or of
-    any job. Pass `next_cursor` as `cursor`.
+    `unread` selects unacknowledged (true) or acknowledged (false) alerts. `task_id` is the id of a task or of any job. Pass
+    `next_cursor` as `cursor`.
     """
-    return await call.alerts.list_alerts(
-        call.caller,
+    return await context.alerts.list_alerts(
+        context.caller,
         unread=query.unread,
         kind=query.kind,
         job_id=_lower(query.task_id),
@@ -45,21 +45,21 @@ async def list_alerts(call: Call, query: AlertQuery) -> AlertList:
     )
 
 
-async def get_alert(call: Call, alert_id: AlertId) -> AlertView:
-    """Show an alert."""
-    return await call.alerts.get(call.caller, alert_id)
+async def get_alert(context: RequestContext, alert_id: AlertId) -> AlertView:
+    """Get an alert."""
+    return await context.alerts.get(context.caller, alert_id)
 
 
-async def acknowledge_alert(call: Call, alert_id: AlertId) -> AlertView:
-    """Acknowledge an alert: it is read. If it happens again, another one is opened."""
-    return await call.alerts.acknowledge(call.caller, alert_id, call.idem)
+async def acknowledge_alert(context: RequestContext, alert_id: AlertId) -> AlertView:
+    """Acknowledge an alert. If its cause recurs, a new alert opens."""
+    return await context.alerts.acknowledge(context.caller, alert_id, context.idem)
 
 
-async def acknowledge_alerts(call: Call, body: AcknowledgeRequest) -> Acknowledged:
-    """Acknowledge all alerts that meet the conditions, or all there are."""
+async def acknowledge_alerts(context: RequestContext, body: AcknowledgeRequest) -> Acknowledged:
+    """Acknowledge all alerts that match the filter; an empty filter matches all."""
     if body.until is not None:
         bounded_ms(body.until, "/until")
-    return await call.alerts.acknowledge_all(call.caller, body, call.idem)
+    return await context.alerts.acknowledge_all(context.caller, body, context.idem)
 
 
 def _lower(name: str | None) -> str | None:

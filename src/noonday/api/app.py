@@ -33,12 +33,12 @@ from noonday.api import (
 from noonday.api import alerts as alert_routes
 from noonday.api import tasks as task_routes
 from noonday.api.auth import Authenticator
-from noonday.api.call import Call, Engine, Health
-from noonday.api.endpoint import resources
+from noonday.api.context import ApiServices, Health, RequestContext
 from noonday.api.errors import UnknownRoute, instance_of, reply_of
 from noonday.api.hosts import HostCheck, KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.api.openapi import document
+from noonday.api.operations import resources
 from noonday.api.reply import Reply
 from noonday.api.routing import Route, encode
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from noonday.tasks.desk import TaskDesk
     from noonday.tasks.secrets import SecretDesk
 
-# Paths are tried in this order: fixed ones before those with parameters, busy ones first.
+# Paths are matched in this order: fixed paths before those with parameters, busy ones first.
 ROUTES = (
     *batch.ROUTES,
     *jobs.ROUTES,
@@ -92,11 +92,11 @@ def create_app(
     prove: Callable[[str], str | None] = lambda nonce: None,
     on_answer: Callable[[int], None] = lambda status: None,
 ) -> ASGIApp:
-    """The API over desks and a reading. Every path under `/v1` asks the authenticator who calls.
+    """Return the ASGI application of the API. Every path under `/v1` requires a token.
 
-    `on_answer` is told the HTTP status of each answer under `/v1`: probes are not what the API is there for.
+    `on_answer` is called with the HTTP status of each response under `/v1`; probes are not counted.
     """
-    engine = Engine(
+    services = ApiServices(
         desk,
         reading,
         tasks,
@@ -110,22 +110,22 @@ def create_app(
         prove,
         on_answer=on_answer,
     )
-    app = Starlette(routes=resources([*ROUTES, _SELF_DESCRIPTION], engine))
+    app = Starlette(routes=resources([*ROUTES, _OPENAPI_ROUTE], services))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
     return HostCheck(app, hosts)
 
 
 def create_ops_app(health_: Health, hosts: KnownHosts) -> ASGIApp:
-    """Health and metrics alone, for processes that serve no API."""
+    """Return an ASGI application with health and metrics only, for processes that serve no API."""
     app = Starlette(routes=[StarletteRoute(path, answer) for path, answer in health.alone(health_).items()])
     app.router.redirect_slashes = False
     app.router.default = _unknown_route
     return HostCheck(app, hosts)
 
 
-async def show_openapi(_call: Call) -> Reply:
-    """This API, for programs."""
+async def show_openapi(_context: RequestContext) -> Reply:
+    """Return the OpenAPI document."""
     return Reply(_document())
 
 
@@ -134,7 +134,7 @@ def _document() -> bytes:
     return encode(document(ROUTES))
 
 
-_SELF_DESCRIPTION = Route("GET", "/openapi.json", show_openapi, scope=None, documented=False)
+_OPENAPI_ROUTE = Route("GET", "/openapi.json", show_openapi, scope=None, documented=False)
 
 
 async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,5 +142,5 @@ async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
         await WebSocketClose()(scope, receive, send)
         return
     path = scope["path"]
-    error = UnknownRoute(f"there is nothing at {instance_of(path)}; /docs shows what there is")
+    error = UnknownRoute(f"unknown path {instance_of(path)}; /docs lists the paths")
     await reply_of(error, path).send(send, without_body=scope["method"] == "HEAD")

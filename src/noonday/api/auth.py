@@ -1,6 +1,6 @@
-"""Who calls: bearer tokens, checked and turned into a Caller.
+"""Authentication: from a bearer token (JWT) to a Caller.
 
-The algorithm is the server's choice, never the token's, so that a public key is never taken for a shared secret.
+The settings choose the algorithm, never the token, so that a public key is never used as a shared secret.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ _LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 class Authenticator(Protocol):
     async def authenticate(self, header: str | None) -> Caller:
-        """The caller that an `Authorization` header stands for. Raises Unauthorized, which says what is wrong."""
+        """Return the caller that the `Authorization` header identifies. Raises Unauthorized with the reason."""
         ...
 
 
 class TokenRules(Protocol):
-    """What the server demands of a token: the `[auth]` settings."""
+    """Requirements for tokens: the `[auth]` settings."""
 
     @property
     def algorithm(self) -> str: ...
@@ -57,10 +57,10 @@ class TokenRules(Protocol):
 
 
 class TokenAuthenticator:
-    """Checks JWTs: signature, `exp` and `nbf` with 30 seconds of leeway, `aud` and `iss` if the rules name them.
+    """Validates JWTs: signature, `exp` and `nbf` with 30 seconds of leeway, `aud` and `iss` if the rules name them.
 
-    A token that passed is remembered until it expires, ten minutes at most: a signing key that is taken out of the
-    key set stops working. Raises BadSettings at once if the rules cannot work.
+    A valid token is remembered until it expires, for at most 10 minutes; so a signing key that is removed from the key set
+    is rejected after at most 10 minutes. The constructor raises BadSettings if the rules are invalid.
     """
 
     def __init__(self, rules: TokenRules, now: Callable[[], float], remember: int = 4096) -> None:
@@ -88,7 +88,7 @@ class TokenAuthenticator:
         try:
             return jwt.decode(token, key, algorithms=[self._rules.algorithm], options=_SIGNATURE_ONLY)
         except jwt.InvalidSignatureError as error:
-            raise Unauthorized("the token's signature is wrong: it was altered, or signed with another key") from error
+            raise Unauthorized("invalid token signature: the token was altered or signed with another key") from error
         except jwt.PyJWTError as error:
             raise _malformed() from error
 
@@ -104,9 +104,9 @@ def mint(
     audience: str | None = None,
     issuer: str | None = None,
 ) -> str:
-    """A token signed with the shared secret (HS256), valid from `now` on. Raises InvalidInput."""
+    """Return a token signed with the shared secret (HS256), valid from `now`. Raises InvalidInput."""
     _check_secret(secret)
-    _check_wish(tenant, subject, scopes, ttl_seconds)
+    _check_claims(tenant, subject, scopes, ttl_seconds)
     claims: dict[str, Any] = {
         "sub": subject,
         "tenant": tenant,
@@ -119,23 +119,23 @@ def mint(
 
 
 def proof_of(secret: str, nonce: str, port: int) -> str:
-    """An answer to a challenge that only a server with this secret, on this port, can give.
+    """Return the proof for a nonce, which only a server with this secret on this port can compute.
 
-    The key is another one than that of tokens, so that no challenge makes the server sign one. The port is part of it, so
-    that a program on another port cannot pass the challenge on.
+    Its key differs from the key of tokens, so that no nonce makes the server sign a token. The proof covers the port, so that
+    a program on another port cannot relay the challenge.
     """
     key = hmac.digest(secret.encode(), b"noonday: proof of the server", "sha256")
     return hmac.digest(key, f"{port}:{nonce}".encode(), "sha256").hex()
 
 
 def load_or_create_secret(path: Path) -> str:
-    """The secret in the file; a new random one, if there is no file yet. Raises BadSettings."""
+    """Return the secret in the file; create the file with a random secret if it is missing. Raises BadSettings."""
     secret = read_or_create_private(path, lambda: token_urlsafe(SECRET_BYTES) + "\n").strip()
     _check_secret(secret, f"the secret in {path}")
     return secret
 
 
-# Times and parties are checked here instead: by the clock that was passed in, and with messages that help.
+# This module validates times and parties itself: with the clock passed in, and with precise messages.
 _SIGNATURE_ONLY: "Options" = {
     "verify_signature": True,
     "verify_exp": False,
@@ -162,7 +162,7 @@ def _key_finder(rules: TokenRules, now: Callable[[], float]) -> _KeyFinder:
         return KeySet(partial(read_url, rules.jwks_url), rules.algorithm, now).find
     if rules.jwks_file is not None:
         path = Path(rules.jwks_file)
-        # Read once now, so that a wrong file is told at the start and not to the first caller.
+        # Read the file now, so that an invalid one fails startup and not the first request.
         parse_key_set(read_file(path), rules.algorithm)
         return KeySet(partial(asyncio.to_thread, read_file, path), rules.algorithm, now).find
     raise BadSettings(f"auth.algorithm {rules.algorithm} needs auth.jwks_url or auth.jwks_file")
@@ -183,7 +183,7 @@ def _check_secret(secret: str, name: str = "auth.secret") -> None:
     size = len(secret.encode())
     if size < SECRET_BYTES:
         raise BadSettings(
-            f"{name} has {size} bytes, HS256 needs at least {SECRET_BYTES}; make one with: openssl rand -base64 32"
+            f"{name} has {size} bytes; HS256 needs at least {SECRET_BYTES}. Generate one with: openssl rand -base64 32"
         )
     try:
         jwt.get_algorithm_by_name("HS256").prepare_key(secret)
@@ -193,18 +193,18 @@ def _check_secret(secret: str, name: str = "auth.secret") -> None:
 
 def _bearer_token(header: str | None) -> str:
     if not header:
-        raise Unauthorized("no Authorization header; send: Authorization: Bearer TOKEN")
+        raise Unauthorized("missing Authorization header; send: Authorization: Bearer TOKEN")
     scheme, _, token = header.strip().partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise Unauthorized("the Authorization header is not of the form: Bearer TOKEN")
+        raise Unauthorized("malformed Authorization header; send: Authorization: Bearer TOKEN")
     if not token.isascii():
         raise _malformed()
     return token
 
 
 def _malformed() -> Unauthorized:
-    return Unauthorized("the token is malformed: a JWT has three base64url parts, header.claims.signature")
+    return Unauthorized("malformed token: a JWT has three base64url parts, header.claims.signature")
 
 
 def _key_id_in(token: str, algorithm: str) -> str | None:
@@ -213,23 +213,23 @@ def _key_id_in(token: str, algorithm: str) -> str | None:
     except jwt.PyJWTError as error:
         raise _malformed() from error
     if header.get("alg") != algorithm:
-        raise Unauthorized(f"the token is signed with another algorithm; this server takes {algorithm} only")
+        raise Unauthorized(f"unsupported token algorithm; this server accepts {algorithm} only")
     return header.get("kid")
 
 
 def _check_times(claims: Mapping[str, Any], now: float) -> float:
     expires_at = _instant(claims, "exp")
     if now >= expires_at + LEEWAY_SEC:
-        raise Unauthorized(f"the token expired at {_utc(expires_at)}; it is {_utc(now)} here")
+        raise Unauthorized(f"the token expired at {_utc(expires_at)}; the server's time is {_utc(now)}")
     if "nbf" in claims and now + LEEWAY_SEC < (begins_at := _instant(claims, "nbf")):
-        raise Unauthorized(f"the token is not valid before {_utc(begins_at)}; it is {_utc(now)} here")
+        raise Unauthorized(f"the token is not valid before {_utc(begins_at)}; the server's time is {_utc(now)}")
     return expires_at
 
 
 def _instant(claims: Mapping[str, Any], name: str) -> float:
     value = _claim(claims, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LAST_INSTANT:
-        raise Unauthorized(f"the token's claim {name} is not a time in seconds since 1970")
+        raise Unauthorized(f"invalid token claim {name}: must be seconds since 1970")
     return value
 
 
@@ -239,25 +239,25 @@ def _utc(instant: float) -> str:
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
     if name not in claims:
-        raise Unauthorized(f"the token lacks the claim {name}; needed are sub, tenant, scope and exp")
+        raise Unauthorized(f"missing token claim {name}; required claims are sub, tenant, scope and exp")
     return claims[name]
 
 
 def _check_parties(claims: Mapping[str, Any], rules: TokenRules) -> None:
     if rules.issuer is not None and _claim(claims, "iss") != rules.issuer:
-        raise Unauthorized(f"the token's issuer (iss) is not {rules.issuer}")
+        raise Unauthorized(f"invalid token issuer (iss); must be {rules.issuer}")
     if rules.audience is None:
         return
-    meant_for = _claim(claims, "aud")
-    if rules.audience not in (meant_for if isinstance(meant_for, list) else [meant_for]):
-        raise Unauthorized(f"the token is not meant for this server: its audience (aud) is not {rules.audience}")
+    audience = _claim(claims, "aud")
+    if rules.audience not in (audience if isinstance(audience, list) else [audience]):
+        raise Unauthorized(f"invalid token audience (aud); must be {rules.audience}")
 
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
     names = {name: _claim(claims, name) for name in _NAMES}
     for name, (is_valid, rule) in _NAMES.items():
         if not isinstance(names[name], str) or not is_valid(names[name]):
-            raise Unauthorized(f"the token's claim {name} is not {rule}")
+            raise Unauthorized(f"invalid token claim {name}: must be {rule}")
     return Caller(TenantId(names["tenant"]), names["sub"], _scopes(_claim(claims, "scope")))
 
 
@@ -272,29 +272,29 @@ _NAMES: Mapping[str, tuple[Callable[[str], bool], str]] = {
 
 
 def _scopes(value: Any) -> frozenset[str]:
-    """Those we know: an identity provider may add its own, such as `openid`."""
+    """Return the known scopes. Others are ignored: an identity provider may add its own, such as `openid`."""
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise Unauthorized("the token's claim scope is neither words with spaces between nor a list of words")
+        raise Unauthorized("invalid token claim scope: must be words separated by spaces, or a list of words")
     return frozenset(SCOPES).intersection(words)
 
 
-def _check_wish(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds: int) -> None:
+def _check_claims(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds: int) -> None:
     for pointer, claim, name in (("/tenant", "tenant", tenant), ("/subject", "sub", subject)):
         is_valid, rule = _NAMES[claim]
         if not is_valid(name):
             raise InvalidInput.of(pointer, f"must be {rule}", name)
-    for place, scope in enumerate(scopes):
+    for index, scope in enumerate(scopes):
         if scope not in SCOPES:
             raise InvalidInput.of(
-                f"/scopes/{place}", "unknown scope", scope, allowed=list(SCOPES), nearest=nearest(scope, SCOPES)
+                f"/scopes/{index}", "unknown scope", scope, allowed=list(SCOPES), nearest=nearest(scope, SCOPES)
             )
     if not 0 < ttl_seconds <= LONGEST_TTL_SEC:
         raise InvalidInput.of("/ttlSeconds", f"must be from 1 to {LONGEST_TTL_SEC}", ttl_seconds)
 
 
 class _RememberedTokens:
-    """Callers by the hash of their token; the least used are forgotten first."""
+    """Callers by the hash of their token. The least recently used are evicted first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""/v1/jobs/batch: many jobs in one transaction, each judged by itself."""
+"""/v1/jobs/batch: create many jobs in one transaction."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import MalformedBody, problem_of, public_error
 from noonday.api.query import Query
@@ -17,13 +17,13 @@ from noonday.model.view import JobView
 
 PATH = "/v1/jobs/batch"
 DECODED_A_TURN = 100
-"""How many jobs are read before the event loop serves others."""
+"""Number of jobs to decode before yielding to the event loop."""
 
 
 class JobBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Up to 10,000 jobs."""
 
-    # Raw, so that one element that cannot be read spoils nobody else's.
+    # Raw, so that one malformed element does not invalidate the others.
     jobs: list[msgspec.Raw]
 
 
@@ -32,30 +32,30 @@ class BatchQuery(Query, frozen=True):
 
 
 class BatchView(msgspec.Struct, frozen=True):
-    """The jobs created, and problem details for those that were not, in the order of the request."""
+    """Created jobs, or problem details of rejected ones, in the order of the request."""
 
     jobs: list[Any]
 
 
-async def create_jobs(call: Call, query: BatchQuery, body: JobBatch) -> list[JobView | NoondayError]:
-    """Create up to 10,000 jobs at once.
+async def create_jobs(context: RequestContext, query: BatchQuery, body: JobBatch) -> list[JobView | NoondayError]:
+    """Create up to 10,000 jobs in one transaction.
 
-    The valid ones are stored in one transaction, and the others answered as problems in their places; so are those that
-    the tenant's `maxJobs` has no room for. With `atomic=true` all are stored or none: 422 names everything that is
-    wrong, 429 says that there is no room for all.
+    Valid jobs are stored. Invalid jobs, and jobs beyond the tenant's `maxJobs`, have problem details at their position in the
+    response. With `atomic=true`, all jobs are stored or none: 422 lists every flaw, and 429 means that `maxJobs` is too low for
+    the batch.
     """
-    _require_count_within(call.engine.limits.batch_jobs, len(body.jobs))
+    _require_count_within(context.services.limits.batch_jobs, len(body.jobs))
     specs = await _decoded(body.jobs)
-    return await call.desk.create_many(
-        call.caller, specs, atomic=query.atomic, idem=call.idem, traceparent=call.traceparent
+    return await context.desk.create_many(
+        context.caller, specs, atomic=query.atomic, idem=context.idem, traceparent=context.traceparent
     )
 
 
 def encode_batch(results: Sequence[JobView | NoondayError]) -> bytes:
     left, elements = FLAWS_OF_BATCH, list[Any]()
-    for place, result in enumerate(results):
+    for index, result in enumerate(results):
         if isinstance(result, NoondayError):
-            problem = problem_of(public_error(result, PATH), f"{PATH}#/jobs/{place}", left)
+            problem = problem_of(public_error(result, PATH), f"{PATH}#/jobs/{index}", left)
             left -= len(problem.get("errors", ()))
             elements.append(problem)
         else:
@@ -81,7 +81,7 @@ _SPEC = BodyDecoder(JobSpec)
 
 def _require_count_within(limit: int, count: int) -> None:
     if count > limit:
-        detail = f"a batch has at most {limit} jobs, this one has {count}; send several"
+        detail = f"the batch has {count} jobs, the limit is {limit}; send several batches"
         raise PayloadTooLarge(detail, limitJobs=limit, jobs=count)
 
 

@@ -1,8 +1,8 @@
-"""What JSON Schema can say of the rules that `model.job` checks.
+"""JSON Schema constraints for the rules that `model.job` validates.
 
-The types alone would promise too much: any number as `timeoutSec`, a `schedule` for a job that is to run once. Here the
-generated schemas are narrowed until what they allow is what is accepted, except what no schema can know: which pools
-exist, what time it is, and which of two instants is the earlier one. A test holds this file against `model.job.check`.
+Schemas generated from the types allow too much: any number as `timeoutSec`, a `schedule` for a one-time job. This module
+narrows them to what the server accepts, except for rules that no schema can express: which pools exist, the current time, and
+the order of two instants. A test compares the constraints with `model.job.check`.
 """
 
 from importlib.resources import files
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 TARGET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
 NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
-# A little inside the years 1971 to 9000, so that an offset cannot lead out of them.
+# A margin inside the years 1971 to 9000, so that an offset cannot leave them.
 INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
 
 _CENTURY = 100 * YEAR_SEC
@@ -47,7 +47,7 @@ _BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "TenantInPool": IN_POOL_BOUNDS,
 }
 _SCHEDULE: Schema = {"format": "cron", "pattern": CRON, "examples": ["0 3 * * *"]}
-_WORDS: dict[str, dict[str, Schema]] = {
+_PATTERNS: dict[str, dict[str, Schema]] = {
     "JobSpec": {
         "name": {"pattern": NAME},
         "uniqueKey": {"pattern": NAME},
@@ -63,13 +63,13 @@ _WORDS: dict[str, dict[str, Schema]] = {
     "AcknowledgeRequest": {"until": {"pattern": INSTANT}},
 }
 _RECURRING = {"startAt", "endAt", "maxRuns", "catchUp"}
-_TIMES_OF_TYPE: dict[JobType, set[str]] = {
+_TIMING_FIELDS_OF_TYPE: dict[JobType, set[str]] = {
     JobType.ONE_TIME: {"runAt"},
     JobType.DELAYED: {"delaySec"},
     JobType.CRON: {"schedule", "timezone", "dst", *_RECURRING},
     JobType.INTERVAL: {"everySec", "phaseSec", *_RECURRING},
 }
-_TIMES = set[str]().union(*_TIMES_OF_TYPE.values())
+_TIMING_FIELDS = set[str]().union(*_TIMING_FIELDS_OF_TYPE.values())
 _REQUIRED: dict[JobType, tuple[str, ...]] = {
     JobType.DELAYED: ("delaySec",),
     JobType.CRON: ("schedule",),
@@ -79,11 +79,11 @@ _VARIANTS = {
     "JobSpec": {type_: f"{''.join(word.capitalize() for word in type_.split('_'))}Job" for type_ in JobType},
     "PreviewRequest": {JobType.CRON: "CronPreview", JobType.INTERVAL: "IntervalPreview"},
 }
-_SAYS = {
-    JobType.ONE_TIME: "Once, at `runAt`; without it, now.",
-    JobType.DELAYED: "Once, `delaySec` seconds after it was accepted.",
-    JobType.CRON: "On a cron schedule: 5 fields, or 6 with seconds first, in a time zone.",
-    JobType.INTERVAL: "Every `everySec` seconds, counted from the Unix epoch plus `phaseSec`.",
+_DESCRIPTIONS = {
+    JobType.ONE_TIME: "Runs once, at `runAt`, or immediately without it.",
+    JobType.DELAYED: "Runs once, `delaySec` seconds after it is accepted.",
+    JobType.CRON: "Runs on a cron schedule (5 fields, or 6 with seconds first) in a time zone.",
+    JobType.INTERVAL: "Runs every `everySec` seconds, counted from the Unix epoch plus `phaseSec`.",
 }
 _TARGET = {"pool": "demo", "handler": "demo.echo"}
 _EXAMPLES: dict[str, list[Any]] = {
@@ -107,13 +107,13 @@ _EXAMPLES: dict[str, list[Any]] = {
 
 
 def narrow(components: dict[str, Schema], ref: str) -> None:
-    """Add to generated component schemas what their types do not say. `ref` is the template of a reference."""
+    """Add constraints to generated component schemas. `ref` is the template of a reference."""
     for name, bounds in _BOUNDS.items():
         for field, (low, high) in bounds.items():
             _constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
-    for name, words in _WORDS.items():
-        for field, more in words.items():
-            _constrain(components[name]["properties"][field], ("string",), **more)
+    for name, patterns in _PATTERNS.items():
+        for field, constraints in patterns.items():
+            _constrain(components[name]["properties"][field], ("string",), **constraints)
     _narrow_lists(components)
     _narrow_batch(components, ref)
     _name_zones(components, ref)
@@ -123,10 +123,10 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     contract_of_preferences.narrow(components, ref, name=NAME, pool=TARGET_NAME)
 
 
-def _constrain(schema: Schema, types: tuple[str, ...], **more: Any) -> None:
+def _constrain(schema: Schema, types: tuple[str, ...], **constraints: Any) -> None:
     for option in schema.get("anyOf", [schema]):
         if option.get("type") in types:
-            option |= more
+            option |= constraints
 
 
 def _narrow_lists(components: dict[str, Schema]) -> None:
@@ -153,7 +153,7 @@ def _name_zones(components: dict[str, Schema], ref: str) -> None:
 
 
 def _split(components: dict[str, Schema], name: str, variants: dict[JobType, str], ref: str) -> None:
-    """Replace one schema by a choice of several, one for each type of job."""
+    """Replace a schema by a choice of variants, one for each type of job."""
     whole = components[name]
     for type_, variant in variants.items():
         components[variant] = _variant(whole, variant, type_)
@@ -168,14 +168,14 @@ def _split(components: dict[str, Schema], name: str, variants: dict[JobType, str
 
 
 def _variant(whole: Schema, title: str, type_: JobType) -> Schema:
-    foreign = _TIMES - _TIMES_OF_TYPE[type_]
+    foreign = _TIMING_FIELDS - _TIMING_FIELDS_OF_TYPE[type_]
     fields = {field: schema for field, schema in whole["properties"].items() if field not in foreign}
-    needed = {*whole["required"], *_REQUIRED.get(type_, ())}
+    required_names = {*whole["required"], *_REQUIRED.get(type_, ())}
     if fields["type"].get("default") != type_:
-        needed.add("type")
+        required_names.add("type")
     fields["type"] = {"const": type_.value}
     for field in _REQUIRED.get(type_, ()):
         fields[field] = next(option for option in fields[field]["anyOf"] if option["type"] != "null")
-    required = [field for field in fields if field in needed]
-    narrowed = {"title": title, "description": _SAYS[type_], "properties": fields, "required": required}
+    required = [field for field in fields if field in required_names]
+    narrowed = {"title": title, "description": _DESCRIPTIONS[type_], "properties": fields, "required": required}
     return whole | narrowed | {"examples": _EXAMPLES[title]}

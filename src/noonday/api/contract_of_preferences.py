@@ -1,4 +1,4 @@
-"""What JSON Schema can say of the rules for alert preferences, as `contract` does for jobs."""
+"""JSON Schema constraints for alert preferences; `contract` has those for jobs."""
 
 from typing import Any
 
@@ -10,16 +10,21 @@ Schema = dict[str, Any]
 
 _ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _CHANNELS: dict[str, tuple[str, str, Schema, str]] = {
-    "Email": ("EMAIL", "address", {"pattern": ADDRESS, "maxLength": LONGEST}, "Mail to an address."),
+    "Email": ("EMAIL", "address", {"pattern": ADDRESS, "maxLength": LONGEST}, "Email to an address."),
     "OperationalWebhook": (
         "WEBHOOK",
         "url",
         {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH},
-        "A signed call of a URL.",
+        "Signed HTTP request to a URL.",
     ),
-    "Push": ("PUSH", "address", {"minLength": 1, "maxLength": 1000}, "What a push channel that is set up knows."),
+    "Push": (
+        "PUSH",
+        "address",
+        {"minLength": 1, "maxLength": 1000},
+        "Address that a configured push channel understands.",
+    ),
 }
-"""Its type, the field it needs, what that looks like, and what it is."""
+"""Type, required field, schema of that field and description, by title."""
 _EXAMPLE = {
     "channel": {"type": "EMAIL", "address": "ops@example.com"},
     "kinds": ["EXHAUSTED", "RECOVERED"],
@@ -28,7 +33,7 @@ _EXAMPLE = {
 
 
 def narrow(components: dict[str, Schema], ref: str, *, name: str, pool: str) -> None:
-    """Add to the generated schemas of preferences what their types do not say. `name` and `pool` are patterns."""
+    """Add constraints to the generated schemas of preferences. `name` and `pool` are patterns."""
     whole = components["PreferenceSpec"]
     fields = whole["properties"]
     fields["user"]["anyOf"][0] |= {"pattern": name}
@@ -43,7 +48,7 @@ def _split_channel(components: dict[str, Schema], ref: str) -> None:
     whole = components["Recipient"]
     for title, (type_, needed, form, about) in _CHANNELS.items():
         properties = {"type": {"const": type_}, needed: {"type": "string", **form}}
-        said = {"title": title, "description": about, "properties": properties, "required": ["type", needed]}
-        components[title] = whole | said
+        variant = {"title": title, "description": about, "properties": properties, "required": ["type", needed]}
+        components[title] = whole | variant
     options = [{"$ref": ref.format(name=title)} for title in _CHANNELS]
     components["Recipient"] = {"title": "Recipient", "description": whole["description"], "oneOf": options}

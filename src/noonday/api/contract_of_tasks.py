@@ -1,4 +1,4 @@
-"""What JSON Schema can say of the rules for tasks, as `contract` does for jobs."""
+"""JSON Schema constraints for tasks; `contract` has those for jobs."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ Schema = dict[str, Any]
 URL = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\]+$"
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]*$"
-_BEGINNINGS = ("every", "hourly", "daily", "weekly", "monthly")
-INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word in _BEGINNINGS)})"
+_FIRST_WORDS = ("every", "hourly", "daily", "weekly", "monthly")
+INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word in _FIRST_WORDS)})"
 
 _DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
 _ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
@@ -31,10 +31,10 @@ _VARIANTS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         "RECURRING",
         "interval",
         ("end_date", "ordered"),
-        "Called at an interval, said in words. A distance in time counts from the moment the task is made.",
+        'Called at an interval in words. "every 15 minutes" counts from the creation of the task.',
     ),
 }
-"""Its type, the field it needs, those it may have besides, and what it is."""
+"""Type, required field, further fields and description, by title."""
 _CALL = {"webhook_url": "https://api.example.com/reports", "method": "POST", "body": {"report_type": "daily"}}
 _EXAMPLES: dict[str, Schema] = {
     "OneTimeTask": {"type": "ONE_TIME", "payload": _CALL, "scheduled_at": "2040-01-31T09:00:00Z"},
@@ -55,7 +55,7 @@ _EXAMPLES: dict[str, Schema] = {
 
 
 def narrow(components: dict[str, Schema], ref: str, *, name: str, instant: str) -> None:
-    """Add to the generated schemas of tasks what their types do not say. `name` and `instant` are patterns."""
+    """Add constraints to the generated schemas of tasks. `name` and `instant` are patterns."""
     _narrow_call(components["TaskPayload"]["properties"])
     for option in components["NewSecret"]["properties"]["endpoint"]["anyOf"]:
         if option.get("type") == "string":
@@ -77,7 +77,7 @@ def _narrow_call(call: Schema) -> None:
 
 
 def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
-    """Either a list of waits, or one that they grow from; `{}` is both."""
+    """Split TaskRetry: either a list of delays, or an initial delay. `{}` matches both."""
     whole = components["TaskRetry"]
     delays = {"type": "array", "items": _DELAY, "minItems": 1, "maxItems": 100}
     variants: dict[str, Schema] = {
@@ -97,7 +97,7 @@ def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
 
 
 def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
-    words: dict[str, Schema] = {
+    patterns: dict[str, Schema] = {
         "name": {"pattern": name},
         "ordering_key": {"pattern": name},
         "scheduled_at": {"pattern": instant},
@@ -105,10 +105,10 @@ def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
         "cron_expression": {"format": "cron", "pattern": CRON, "examples": ["0 8 * * *"]},
         "interval": {"format": "interval", "pattern": INTERVAL, "maxLength": LONGEST, "examples": list(ALLOWED)},
     }
-    for field, more in words.items():
+    for field, pattern in patterns.items():
         for option in fields[field].get("anyOf", [fields[field]]):
             if option.get("type") == "string":
-                option |= more
+                option |= pattern
     fields["timezone"]["anyOf"][0] = {"$ref": ref.format(name="TimeZone")}
     fields["timeout_seconds"] |= {"minimum": 0.001, "maximum": MAX_TIMEOUT_SEC}
 
@@ -119,11 +119,11 @@ def _split_spec(components: dict[str, Schema], ref: str) -> None:
         fields = {field: whole["properties"][field] for field in (*_COMMON, *others)}
         if type_ == "ONE_TIME":
             fields["ordered"] = {"const": False}
-        said = next(option for option in whole["properties"][needed]["anyOf"] if option["type"] != "null")
+        field_schema = next(option for option in whole["properties"][needed]["anyOf"] if option["type"] != "null")
         components[title] = whole | {
             "title": title,
             "description": about,
-            "properties": {"type": {"const": type_}, needed: said, **fields},
+            "properties": {"type": {"const": type_}, needed: field_schema, **fields},
             "required": ["type", needed, "payload"],
             "examples": [_EXAMPLES[title]],
         }
@@ -134,10 +134,15 @@ def _split_patch(components: dict[str, Schema], ref: str) -> None:
     whole = components["TaskPatch"]
     fields = dict(whole["properties"])
     status = {"status": fields.pop("status")}
-    wish = {"title": "TaskWish", "description": "To pause or to go on.", "properties": status, "required": ["status"]}
-    change = {"title": "TaskChange", "description": "What is to change.", "properties": fields, "minProperties": 1}
-    components |= {"TaskWish": whole | wish, "TaskChange": whole | change}
-    components["TaskPatch"] = _choice(whole, ["TaskWish", "TaskChange"], ref)
+    pause = {
+        "title": "TaskStatusChange",
+        "description": "Pauses or resumes the task.",
+        "properties": status,
+        "required": ["status"],
+    }
+    change = {"title": "TaskChange", "description": "Fields to change.", "properties": fields, "minProperties": 1}
+    components |= {"TaskStatusChange": whole | pause, "TaskChange": whole | change}
+    components["TaskPatch"] = _choice(whole, ["TaskStatusChange", "TaskChange"], ref)
 
 
 def _choice(whole: Schema, titles: list[str], ref: str) -> Schema:

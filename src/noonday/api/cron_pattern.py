@@ -1,7 +1,7 @@
-"""Cron expressions as a regular expression, for clients that check before they send.
+"""Regular expression of cron expressions, for clients that validate before they send.
 
-It allows what `model.cron.parse` accepts, and besides it ranges that run backwards and days that never come, such as 31
-February, which no regular expression can tell.
+It matches all that `model.cron.parse` accepts. It also matches reversed ranges and dates that never occur, such as 31
+February, which a regular expression cannot exclude.
 """
 
 from noonday.model.cron import ALIASES

@@ -1,6 +1,6 @@
-"""/v1/dead-letters: executions that used up their attempts."""
+"""/v1/dead-letters: executions that failed for good."""
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route
 from noonday.intake.filters import DeadFilter
 from noonday.model.view import BulkView, DeadLetterPage, DeadLetterView, ExecutionView
@@ -11,29 +11,29 @@ class DeadLetterQuery(DeadFilter, frozen=True, kw_only=True):
     limit: PageSize = 50
 
 
-async def list_dead_letters(call: Call, query: DeadLetterQuery) -> DeadLetterPage:
+async def list_dead_letters(context: RequestContext, query: DeadLetterQuery) -> DeadLetterPage:
     """List dead letters, newest first, in pages."""
-    return await call.reading.dead_letters(call.caller, query, cursor=query.cursor, limit=query.limit)
+    return await context.reading.dead_letters(context.caller, query, cursor=query.cursor, limit=query.limit)
 
 
-async def retry_dead_letter(call: Call, execution_id: ExecutionIdInPath) -> ExecutionView:
-    """Run a dead letter again, as a new execution with all its attempts."""
-    return await call.desk.retry_dead(call.caller, execution_id, call.idem)
+async def retry_dead_letter(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionView:
+    """Retry a dead letter as a new execution, with a full number of attempts."""
+    return await context.desk.retry_dead(context.caller, execution_id, context.idem)
 
 
-async def archive_dead_letter(call: Call, execution_id: ExecutionIdInPath) -> DeadLetterView:
-    """Archive a dead letter: it is listed only when archived ones are asked for."""
-    return await call.desk.archive_dead(call.caller, execution_id, call.idem)
+async def archive_dead_letter(context: RequestContext, execution_id: ExecutionIdInPath) -> DeadLetterView:
+    """Archive a dead letter. Lists show it only with `archived=true`."""
+    return await context.desk.archive_dead(context.caller, execution_id, context.idem)
 
 
-async def retry_dead_letters(call: Call, body: DeadFilter) -> BulkView:
-    """Retry the dead letters that a filter names, up to 1,000 a call. `more` says that some are left."""
-    return await call.desk.retry_dead_where(call.caller, body, call.idem)
+async def retry_dead_letters(context: RequestContext, body: DeadFilter) -> BulkView:
+    """Retry up to 1,000 dead letters that match a filter. `more` is true if some are left."""
+    return await context.desk.retry_dead_where(context.caller, body, context.idem)
 
 
-async def archive_dead_letters(call: Call, body: DeadFilter) -> BulkView:
-    """Archive the dead letters that a filter names, up to 1,000 a call. `more` says that some are left."""
-    return await call.desk.archive_dead_where(call.caller, body, call.idem)
+async def archive_dead_letters(context: RequestContext, body: DeadFilter) -> BulkView:
+    """Archive up to 1,000 dead letters that match a filter. `more` is true if some are left."""
+    return await context.desk.archive_dead_where(context.caller, body, context.idem)
 
 
 ROUTES = (

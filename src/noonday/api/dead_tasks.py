@@ -1,6 +1,6 @@
-"""/v1/task-dlq: calls of tasks that used up their attempts. A view of the dead letters of all jobs, in the words of tasks."""
+"""/v1/task-dlq: dead letters of tasks. Names are snake_case."""
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, DeadLetterIdInPath, PageSize, Route
 from noonday.model.view import BulkView
 from noonday.tasks.wire import TaskDeadFilter, TaskDeadLetterPage, TaskDeadLetterView, TaskExecutionView
@@ -11,38 +11,38 @@ class DeadCallQuery(TaskDeadFilter, frozen=True, kw_only=True):
     limit: PageSize = 50
 
 
-async def list_dead_tasks(call: Call, query: DeadCallQuery) -> TaskDeadLetterPage:
-    """List calls that were given up, newest first, in pages.
+async def list_dead_tasks(context: RequestContext, query: DeadCallQuery) -> TaskDeadLetterPage:
+    """List dead letters of tasks, newest first, in pages.
 
-    Those that were retried or sent again are not listed, archived ones only with `archived=true`. `error` is part of the last
-    error, and `since` and `until` are about when it failed for the last time.
+    Retried and resent ones are omitted; archived ones are listed only with `archived=true`. `error` matches part of the last
+    error. `since` and `until` bound the time of the last failure.
     """
-    return await call.tasks.dead_letters.list_dead(call.caller, query, cursor=query.cursor, limit=query.limit)
+    return await context.tasks.dead_letters.list_dead(context.caller, query, cursor=query.cursor, limit=query.limit)
 
 
-async def get_dead_task(call: Call, id: DeadLetterIdInPath) -> TaskDeadLetterView:
-    """Show a call that was given up, also if somebody has dealt with it since."""
-    return await call.tasks.dead_letters.get(call.caller, id)
+async def get_dead_task(context: RequestContext, id: DeadLetterIdInPath) -> TaskDeadLetterView:
+    """Get a dead letter of a task, also after it was retried or archived."""
+    return await context.tasks.dead_letters.get(context.caller, id)
 
 
-async def retry_dead_task(call: Call, id: DeadLetterIdInPath) -> TaskExecutionView:
-    """Make a call that was given up again, as the task is now, with all its attempts."""
-    return await call.tasks.dead_letters.retry(call.caller, id, call.idem)
+async def retry_dead_task(context: RequestContext, id: DeadLetterIdInPath) -> TaskExecutionView:
+    """Retry a dead letter with the current task definition and a full number of attempts."""
+    return await context.tasks.dead_letters.retry(context.caller, id, context.idem)
 
 
-async def archive_dead_task(call: Call, id: DeadLetterIdInPath) -> TaskDeadLetterView:
-    """Archive a call that was given up: it is listed only when archived ones are asked for."""
-    return await call.tasks.dead_letters.archive(call.caller, id, call.idem)
+async def archive_dead_task(context: RequestContext, id: DeadLetterIdInPath) -> TaskDeadLetterView:
+    """Archive a dead letter of a task. Lists show it only with `archived=true`."""
+    return await context.tasks.dead_letters.archive(context.caller, id, context.idem)
 
 
-async def retry_dead_tasks(call: Call, body: TaskDeadFilter) -> BulkView:
-    """Retry the calls that a filter names, up to 1,000 a call. `more` says that some are left."""
-    return await call.tasks.dead_letters.retry_where(call.caller, body, call.idem)
+async def retry_dead_tasks(context: RequestContext, body: TaskDeadFilter) -> BulkView:
+    """Retry up to 1,000 dead letters of tasks that match a filter. `more` is true if some are left."""
+    return await context.tasks.dead_letters.retry_where(context.caller, body, context.idem)
 
 
-async def archive_dead_tasks(call: Call, body: TaskDeadFilter) -> BulkView:
-    """Archive the calls that a filter names, up to 1,000 a call. `more` says that some are left."""
-    return await call.tasks.dead_letters.archive_where(call.caller, body, call.idem)
+async def archive_dead_tasks(context: RequestContext, body: TaskDeadFilter) -> BulkView:
+    """Archive up to 1,000 dead letters of tasks that match a filter. `more` is true if some are left."""
+    return await context.tasks.dead_letters.archive_where(context.caller, body, context.idem)
 
 
 ROUTES = (

@@ -1,7 +1,7 @@
-"""From bytes to typed values, and from msgspec's complaints to flaws that help.
+"""JSON decoding, with msgspec's validation errors turned into flaws that name value, allowed values and nearest name.
 
-msgspec names the place of the first mistake, not the value found there nor what would fit. So on the way of an error, and
-only there, the input is read once more without types, and the type is walked along the same path.
+A msgspec error names the path of the first invalid value, but neither the value nor the allowed ones. So only after an error
+the input is decoded again without types, and both the data and the type are followed along that path.
 """
 
 import re
@@ -19,11 +19,11 @@ Step = str | int
 
 MOST_CORRECTIONS = 20
 LONGEST_NAME = 100
-"""How much of a name is compared and shown: what is longer was not meant to be one."""
+"""Maximum number of characters of an unknown name that are compared and repeated in a message."""
 
 
 class BodyDecoder:
-    """Reads one type from JSON, strictly. Raises MalformedBody (not JSON) or InvalidInput (not that type)."""
+    """Decodes JSON into one type, strictly. Raises MalformedBody (not JSON) or InvalidInput (not of that type)."""
 
     def __init__(self, expected: Any) -> None:
         self._expected = expected
@@ -32,71 +32,71 @@ class BodyDecoder:
     def decode(self, body: bytes | msgspec.Raw) -> Any:
         try:
             return self._decoder.decode(body)
-        except msgspec.ValidationError as complaint:
-            return self._read_again(read_json(body), complaint)
-        except _UNREADABLE as trouble:
-            raise _malformed(trouble, bytes(body)) from trouble
+        except msgspec.ValidationError as error:
+            return self._decode_leniently(read_json(body), error)
+        except _UNREADABLE as error:
+            raise _malformed(error, bytes(body)) from error
 
-    def _read_again(self, data: Any, complaint: msgspec.ValidationError) -> Any:
-        """To JSON, 3.0 is as whole a number as 3; to msgspec it is not. So where that is all, it is put right."""
+    def _decode_leniently(self, data: Any, error: msgspec.ValidationError) -> Any:
+        """Convert whole floats such as 3.0, which msgspec rejects where an integer is expected, and decode again."""
         for _ in range(MOST_CORRECTIONS):
-            if not _make_whole(data, complaint, self._expected):
+            if not _convert_whole_float(data, error, self._expected):
                 break
             try:
                 return msgspec.convert(data, self._expected)
             except msgspec.ValidationError as another:
-                complaint = another
-        raise invalid(complaint, data, self._expected) from complaint
+                error = another
+        raise invalid(error, data, self._expected) from error
 
 
 def read_json(body: bytes | msgspec.Raw) -> Any:
-    """JSON without types. Raises MalformedBody, which says where it ceases to be JSON."""
+    """Decode JSON without types. Raises MalformedBody with the position of the error."""
     try:
         return msgspec.json.decode(body)
-    except _UNREADABLE as trouble:
-        raise _malformed(trouble, bytes(body)) from trouble
+    except _UNREADABLE as error:
+        raise _malformed(error, bytes(body)) from error
 
 
-def invalid(complaint: msgspec.ValidationError, data: Any, expected: Any) -> InvalidInput:
-    """What msgspec said about `data`, with the value in question and what would be valid in its place."""
-    flaw = flaw_of(complaint, data, expected)
+def invalid(error: msgspec.ValidationError, data: Any, expected: Any) -> InvalidInput:
+    """Return an InvalidInput for a msgspec error about `data`."""
+    flaw = flaw_of(error, data, expected)
     return InvalidInput(f"{flaw.pointer}: {flaw.detail}" if flaw.pointer else flaw.detail, [flaw])
 
 
-def flaw_of(complaint: msgspec.ValidationError, data: Any, expected: Any) -> Flaw:
-    what, steps = _located(complaint, data, expected)
+def flaw_of(error: msgspec.ValidationError, data: Any, expected: Any) -> Flaw:
+    message, steps = _locate(error, data, expected)
     for pattern, explain in _EXPLAINED:
-        if found := pattern.fullmatch(what):
-            return explain(_Place(steps, _find(data, steps), _walk(expected, steps)), found[1])
-    return Flaw(_pointer(steps), what[:1].lower() + what[1:], _find(data, steps))
+        if found := pattern.fullmatch(message):
+            return explain(_Location(steps, _find(data, steps), _walk(expected, steps)), found[1])
+    return Flaw(_pointer(steps), message[:1].lower() + message[1:], _find(data, steps))
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     steps: tuple[Step, ...]
     value: Any
     type: inspect.Type | None
 
 
-def _unknown_field(place: _Place, name: str) -> Flaw:
-    known = [field.encode_name for field in place.type.fields] if isinstance(place.type, inspect.StructType) else []
-    value = place.value.get(name) if isinstance(place.value, dict) else None
+def _unknown_field(at: _Location, name: str) -> Flaw:
+    known = [field.encode_name for field in at.type.fields] if isinstance(at.type, inspect.StructType) else []
+    value = at.value.get(name) if isinstance(at.value, dict) else None
     name = name[:LONGEST_NAME]
-    return Flaw(_pointer((*place.steps, name)), f"there is no field {name!r} here", value, known, nearest(name, known))
+    return Flaw(_pointer((*at.steps, name)), f"unknown field {name!r}", value, known, nearest(name, known))
 
 
-def _missing_field(place: _Place, name: str) -> Flaw:
-    return Flaw(_pointer((*place.steps, name)), f"{name} is required")
+def _missing_field(at: _Location, name: str) -> Flaw:
+    return Flaw(_pointer((*at.steps, name)), f"{name} is required")
 
 
-def _bad_choice(place: _Place, _: str) -> Flaw:
-    choices = _choices(place.type)
-    likely = nearest(place.value[:LONGEST_NAME], map(str, choices)) if isinstance(place.value, str) else None
+def _bad_choice(at: _Location, _: str) -> Flaw:
+    choices = _choices(at.type)
+    likely = nearest(at.value[:LONGEST_NAME], map(str, choices)) if isinstance(at.value, str) else None
     detail = f"must be one of {', '.join(map(str, choices))}"
-    return Flaw(_pointer(place.steps), detail, place.value, choices, likely)
+    return Flaw(_pointer(at.steps), detail, at.value, choices, likely)
 
 
-def _bad_day(place: _Place, _: str) -> Flaw:
-    return Flaw(_pointer(place.steps), "must be a day, written YYYY-MM-DD", place.value, "a day such as 2030-01-31")
+def _bad_day(at: _Location, _: str) -> Flaw:
+    return Flaw(_pointer(at.steps), "must be a date (YYYY-MM-DD)", at.value, "a date such as 2030-01-31")
 
 
 _EXPLAINED = (
@@ -116,40 +116,40 @@ def _choices(kind: inspect.Type | None) -> list[Any]:
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def _malformed(trouble: Exception, body: bytes) -> MalformedBody:
+def _malformed(error: Exception, body: bytes) -> MalformedBody:
     if not body.strip():
-        return MalformedBody("the body is empty; JSON is expected", position=0)
-    if isinstance(trouble, RecursionError):
+        return MalformedBody("the body is empty; send JSON", position=0)
+    if isinstance(error, RecursionError):
         return MalformedBody("the body is nested too deeply")
-    position, what = _where(trouble, body)
+    position, message = _position(error, body)
     line, column = body.count(b"\n", 0, position) + 1, position - body.rfind(b"\n", 0, position)
-    return MalformedBody(f"{what}, at byte {position} (line {line}, column {column})", position=position)
+    return MalformedBody(f"{message}, at byte {position} (line {line}, column {column})", position=position)
 
 
-def _where(trouble: Exception, body: bytes) -> tuple[int, str]:
+def _position(error: Exception, body: bytes) -> tuple[int, str]:
     try:
         body.decode()
-    except UnicodeDecodeError as ill_formed:
-        return ill_formed.start, "the body is not UTF-8"
-    found = re.search(r"\(byte (\d+)\)", str(trouble))
-    return int(found[1]) if found else len(body), str(trouble).partition(" (byte")[0]
+    except UnicodeDecodeError as invalid_text:
+        return invalid_text.start, "the body is not UTF-8"
+    found = re.search(r"\(byte (\d+)\)", str(error))
+    return int(found[1]) if found else len(body), str(error).partition(" (byte")[0]
 
 
 SOME_KEY = "[...]"
 _STEP = re.compile(r"(\[\.\.\.\])|\.([^.\[]+)|\[(\d+)\]")
 
 
-def _located(complaint: msgspec.ValidationError, data: Any, expected: Any) -> tuple[str, tuple[Step, ...]]:
-    """What is wrong and where. Which key of an object it is, msgspec leaves out: the first whose value does not fit."""
-    what, steps = _parse(str(complaint))
+def _locate(error: msgspec.ValidationError, data: Any, expected: Any) -> tuple[str, tuple[Step, ...]]:
+    """Return the message and the path. msgspec omits keys of a dict: the first key with an invalid value is taken."""
+    message, steps = _parse(str(error))
     if SOME_KEY in steps:
-        at = steps.index(SOME_KEY)
-        key = _first_unfit(_find(data, steps[:at]), _walk(expected, steps[: at + 1]))
-        steps = (*steps[:at], key, *steps[at + 1 :])
-    return what, steps
+        depth = steps.index(SOME_KEY)
+        key = _first_invalid_key(_find(data, steps[:depth]), _walk(expected, steps[: depth + 1]))
+        steps = (*steps[:depth], key, *steps[depth + 1 :])
+    return message, steps
 
 
-def _first_unfit(values: dict[str, Any], kind: inspect.Type | None) -> str:
+def _first_invalid_key(values: dict[str, Any], kind: inspect.Type | None) -> str:
     for key, value in values.items():
         try:
             msgspec.convert(value, kind.cls if isinstance(kind, inspect.StructType) else Any)
@@ -159,12 +159,12 @@ def _first_unfit(values: dict[str, Any], kind: inspect.Type | None) -> str:
 
 
 def _parse(message: str) -> tuple[str, tuple[Step, ...]]:
-    """Split `Expected int - at $.tags[2]` into what is wrong and where."""
-    what, _, path = message.rpartition(" - at `$")
-    if not what:
+    """Split `Expected int - at $.tags[2]` into the error and the path."""
+    error, _, path = message.rpartition(" - at `$")
+    if not error:
         return message, ()
     found = _STEP.findall(path.removesuffix("`"))
-    return what, tuple(some or name or int(index) for some, name, index in found)
+    return error, tuple(some or name or int(index) for some, name, index in found)
 
 
 def _pointer(steps: Sequence[Step]) -> str:
@@ -180,11 +180,11 @@ def _find(data: Any, steps: Sequence[Step]) -> Any:
     return data
 
 
-def _make_whole(data: Any, complaint: msgspec.ValidationError, expected: Any) -> bool:
-    """Turn the float that was complained about into an int, with its neighbours if it stands in a list."""
-    what, steps = _located(complaint, data, expected)
+def _convert_whole_float(data: Any, error: msgspec.ValidationError, expected: Any) -> bool:
+    """Convert the whole float that the error is about to int; in a list, convert all whole floats. Returns whether it did."""
+    message, steps = _locate(error, data, expected)
     value = _find(data, steps)
-    if not steps or not what.startswith("Expected `int") or not isinstance(value, float) or not value.is_integer():
+    if not steps or not message.startswith("Expected `int") or not isinstance(value, float) or not value.is_integer():
         return False
     parent, last = _find(data, steps[:-1]), steps[-1]
     if isinstance(parent, list):
@@ -197,11 +197,11 @@ def _make_whole(data: Any, complaint: msgspec.ValidationError, expected: Any) ->
 def _walk(expected: Any, steps: Sequence[Step]) -> inspect.Type | None:
     kind: inspect.Type | None = _bare(_type_info(expected))
     for step in steps:
-        kind = _bare(next(_inside(kind, step), None))
+        kind = _bare(next(_child_types(kind, step), None))
     return kind
 
 
-def _inside(kind: inspect.Type | None, step: Step) -> Iterator[inspect.Type]:
+def _child_types(kind: inspect.Type | None, step: Step) -> Iterator[inspect.Type]:
     if isinstance(kind, inspect.StructType):
         yield from (field.type for field in kind.fields if field.encode_name == step)
     elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
@@ -211,7 +211,7 @@ def _inside(kind: inspect.Type | None, step: Step) -> Iterator[inspect.Type]:
 
 
 def _bare(kind: inspect.Type | None) -> inspect.Type | None:
-    """The type without constraints, and without the None it may be instead."""
+    """Return the type without constraints and without None."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         if isinstance(kind, inspect.Metadata):
             kind = kind.type

@@ -1,25 +1,25 @@
-"""A page that shows the API, made of one file and nothing else: it works without a network."""
+"""API documentation page: one HTML file without external resources, so that it works offline."""
 
 from functools import cache
 from importlib.resources import files
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.reply import Reply
 from noonday.api.routing import Route
 
-# The page brings all it needs, and talks to nobody but the server it came from.
+# The page loads no external resources and connects only to the server that it came from.
 _POLICY = (
     b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
 
 
-async def show_docs(_call: Call) -> Reply:
-    """This API, for people."""
+async def show_docs(_context: RequestContext) -> Reply:
+    """Return the documentation page."""
     return Reply(_page(), media_type="text/html; charset=utf-8", headers=[(b"content-security-policy", _POLICY)])
 
 
-async def redirect_to_docs(_call: Call) -> Reply:
-    """The front page."""
+async def redirect_to_docs(_context: RequestContext) -> Reply:
+    """Redirect the root to the documentation page."""
     return Reply(status=307, headers=[(b"location", b"/docs")])
 
 

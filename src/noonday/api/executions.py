@@ -1,29 +1,29 @@
-"""/v1/executions: runs of jobs."""
+"""/v1/executions: executions of jobs."""
 
 from typing import Literal
 
-from noonday.api.call import Call
-from noonday.api.query import Shown
+from noonday.api.context import RequestContext
+from noonday.api.query import ViewQuery
 from noonday.api.routing import Cursor, ExecutionIdInPath, JobIdInPath, PageSize, Route
 from noonday.model.view import ExecutionPage, ExecutionView
 
-# A failed attempt is on its way to the next one, or to DEAD: no execution rests there.
+# No execution stays in FAILED: it moves on to the next attempt or to DEAD.
 ExecutionStateName = Literal["PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"]
 
 
-class ExecutionFilter(Shown, frozen=True):
+class ExecutionQuery(ViewQuery, frozen=True):
     state: ExecutionStateName | None = None
     cursor: Cursor | None = None
     limit: PageSize = 50
 
 
-async def list_executions(call: Call, job_id: JobIdInPath, query: ExecutionFilter) -> ExecutionPage:
+async def list_executions(context: RequestContext, job_id: JobIdInPath, query: ExecutionQuery) -> ExecutionPage:
     """List the executions of a job, newest first, in pages.
 
-    A page may be short although it has a `next`: results and progress have 4 MB together, as a rule. `view=summary` has neither.
+    A page has about 4 MB of results and progress at most, so it may be short and still have a `next`. `view=summary` omits both.
     """
-    return await call.reading.list_executions(
-        call.caller,
+    return await context.reading.list_executions(
+        context.caller,
         job_id,
         state=query.state,
         cursor=query.cursor,
@@ -32,17 +32,17 @@ async def list_executions(call: Call, job_id: JobIdInPath, query: ExecutionFilte
     )
 
 
-async def get_execution(call: Call, execution_id: ExecutionIdInPath, query: Shown) -> ExecutionView:
-    """Show an execution: its state, progress, result or error, attempts and transitions."""
-    return await call.reading.get_execution(call.caller, execution_id, summary=query.view == "summary")
+async def get_execution(context: RequestContext, execution_id: ExecutionIdInPath, query: ViewQuery) -> ExecutionView:
+    """Get an execution: state, progress, result or error, attempts and transitions."""
+    return await context.reading.get_execution(context.caller, execution_id, summary=query.view == "summary")
 
 
-async def cancel_execution(call: Call, execution_id: ExecutionIdInPath) -> ExecutionView:
-    """Ask for an execution to be cancelled.
+async def cancel_execution(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionView:
+    """Request the cancellation of an execution.
 
-    One that has not started will not. A running one is told, and ends as its handler lets it.
+    A pending execution never starts. A running one is notified, and ends when its handler reacts.
     """
-    return await call.desk.cancel_execution(call.caller, execution_id, call.idem)
+    return await context.desk.cancel_execution(context.caller, execution_id, context.idem)
 
 
 ROUTES = (

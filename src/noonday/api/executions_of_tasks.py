@@ -1,8 +1,8 @@
-"""/v1/task-executions: the calls of all tasks, and how they are made once more."""
+"""/v1/task-executions: executions of all tasks, and resending them."""
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route, TaskIdInPath
 from noonday.intake.filters import Instant
 from noonday.model.job import ms_of
@@ -29,38 +29,41 @@ class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: PageSize = 50
 
 
-async def list_all_task_executions(call: Call, query: CallQuery) -> TaskCallPage:
+async def list_all_task_executions(context: RequestContext, query: CallQuery) -> TaskCallPage:
     """List the executions of all tasks, newest first, in pages.
 
-    `since` and `until` are about the time they were scheduled for, `endpoint` is a URL of which scheme, host and port count:
-    whom the task calls at present. A page may be short, or even empty, although it has a `next`: 5,000 executions are looked at.
+    `since` and `until` bound the scheduled time. `endpoint` is a URL; its scheme, host and port select the tasks that call it
+    now. A page scans at most 5,000 executions, so it may be short or empty and still have a `next`.
     """
-    where = CallFilter(
+    filters = CallFilter(
         query.task_id,
         endpoint_said(query.endpoint),
         None if query.status is None else STATE_OF[query.status].name,
         ms_of(query.since),
         ms_of(query.until),
     )
-    return await call.tasks.calls.list_calls(call.caller, where, cursor=query.cursor, limit=query.limit)
+    return await context.tasks.calls.list_calls(context.caller, filters, cursor=query.cursor, limit=query.limit)
 
 
-async def resend_task_execution(call: Call, task_id: TaskIdInPath, execution_id: ExecutionIdInPath) -> ResentView:
-    """Make the call of an execution once more, however it ended, as a new execution.
+async def resend_task_execution(
+    context: RequestContext, task_id: TaskIdInPath, execution_id: ExecutionIdInPath
+) -> ResentView:
+    """Resend the call of an ended execution as a new execution.
 
-    It says what it said then, as long as that is kept; `with_present_payload` is true if it is not, because the task was changed
-    since. If it was given up, that is resolved. 409 if it has not ended.
+    The new execution sends the original request. If the task changed and the original is no longer stored, it sends the current
+    one, and `with_present_payload` is true. Resending resolves the dead letter of the execution. 409 if the execution has not
+    ended.
     """
-    return await call.tasks.calls.resend(call.caller, task_id, execution_id, call.idem)
+    return await context.tasks.calls.resend(context.caller, task_id, execution_id, context.idem)
 
 
-async def resend_task_executions(call: Call, body: ResendRequest) -> ResendList:
-    """Make the calls of up to 500 executions once more, of whatever tasks.
+async def resend_task_executions(context: RequestContext, body: ResendRequest) -> ResendList:
+    """Resend the calls of up to 500 executions of any tasks.
 
-    Each is answered in its place: what it was sent again as, or why not. Under one `replay_id` each is sent again once, however
-    often it is asked for, and nothing that was made under it.
+    The response has one entry per execution, in order: the new execution or a problem. Under one `replay_id` each execution is
+    resent once, even if the request is repeated; executions created under that `replay_id` are not resent.
     """
-    return await call.tasks.calls.resend_many(call.caller, body, call.idem)
+    return await context.tasks.calls.resend_many(context.caller, body, context.idem)
 
 
 ROUTES = (

@@ -1,4 +1,4 @@
-"""Request headers with a grammar of their own."""
+"""Parsers of request headers."""
 
 import re
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ _TRACEPARENT = re.compile("[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 
 
 def idempotency_key(header: str) -> str:
-    """The key itself, whether it came quoted, as the standard has it, or bare, as many send it."""
+    """Return the key, sent either quoted (as in the standard) or bare. Raises BadHeader."""
     if not _KEY.fullmatch(header):
         raise BadHeader(
             f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters, in double quotes or bare",
@@ -30,7 +30,7 @@ def idempotency_key(header: str) -> str:
 
 
 def tenant_to_read(header: str) -> TenantId:
-    """The tenant that an operator wants to read. Characters beyond ASCII are sent percent-encoded, as in a path."""
+    """Return the tenant that an operator reads. Non-ASCII characters are percent-encoded. Raises BadHeader."""
     name = unquote(header, errors="replace")
     if not is_tenant_name(name):
         raise BadHeader(f"Noonday-Tenant must be {TENANT_RULE}", header="Noonday-Tenant")
@@ -38,12 +38,12 @@ def tenant_to_read(header: str) -> TenantId:
 
 
 def version_to_match(header: str | None) -> int | None:
-    """The version that If-Match asks for; None if any will do."""
+    """Return the version in If-Match, or None if any version matches. Raises BadHeader."""
     if header is None or header == "*":
         return None
     if not _MATCH.fullmatch(header):
         raise BadHeader(
-            'If-Match must be * or the ETag of a job, which is its version in quotes, such as "3"',
+            'If-Match must be * or the ETag of a job: its version in quotes, such as "3"',
             header="If-Match",
             value=header,
         )
@@ -51,5 +51,5 @@ def version_to_match(header: str | None) -> int | None:
 
 
 def trace_of(header: str | None) -> str | None:
-    """The traceparent if it is one. The standard has it that an ill-formed one is ignored."""
+    """Return the traceparent, or None if it is malformed: the standard says to ignore it."""
     return header if header and _TRACEPARENT.fullmatch(header) else None

@@ -1,4 +1,4 @@
-"""Open to everybody: how the process is doing."""
+"""Health and metrics, without a token."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from noonday.api.call import Call, Health
+from noonday.api.context import Health, RequestContext
 from noonday.api.errors import NotReady
 from noonday.api.reply import Reply
 from noonday.api.routing import Route
@@ -19,24 +19,24 @@ class Up(msgspec.Struct, frozen=True):
     status: Literal["UP"] = "UP"
 
 
-async def show_liveness(call: Call) -> Up:
-    """Say whether the process is alive."""
-    if not call.engine.health.live():
-        raise NotReady("the process does not respond as it should; restart it")
+async def show_liveness(context: RequestContext) -> Up:
+    """Check that the process is alive."""
+    if not context.services.health.live():
+        raise NotReady("the process is not responding; restart it")
     return Up()
 
 
-async def show_readiness(call: Call) -> Up:
-    """Say whether the process does its work: it fails when the tick loop is stuck."""
-    reasons = call.engine.health.ready()
+async def show_readiness(context: RequestContext) -> Up:
+    """Check that the process is ready: it fails when the tick loop is stuck."""
+    reasons = context.services.health.ready()
     if reasons:
         raise NotReady("; ".join(reasons), reasons=reasons)
     return Up()
 
 
-async def show_metrics(call: Call) -> Reply:
-    """Metrics in Prometheus' text format."""
-    return Reply(call.engine.health.metrics(), media_type=PROMETHEUS_TEXT)
+async def show_metrics(context: RequestContext) -> Reply:
+    """Return metrics in Prometheus text format."""
+    return Reply(context.services.health.metrics(), media_type=PROMETHEUS_TEXT)
 
 
 ROUTES = (
@@ -47,10 +47,10 @@ ROUTES = (
 
 
 def alone(health: Health) -> dict[str, Callable[[Request], Awaitable[Response]]]:
-    """The same, by path, for a process that has nothing else to answer."""
+    """Return the same endpoints by path, for a process that serves no API."""
 
     async def live(_request: Request) -> Response:
-        return _answer([] if health.live() else ["the process does not respond as it should; restart it"])
+        return _answer([] if health.live() else ["the process is not responding; restart it"])
 
     async def ready(_request: Request) -> Response:
         return _answer(health.ready())

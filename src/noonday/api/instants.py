@@ -1,4 +1,4 @@
-"""Instants at the edge: ISO 8601 with an offset outside, milliseconds inside."""
+"""Conversion of instants: ISO 8601 with an offset on the wire, milliseconds inside."""
 
 from datetime import UTC, datetime
 
@@ -11,12 +11,12 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def bounded_ms(instant: datetime, pointer: str) -> int:
-    """The instant in milliseconds. Raises InvalidInput beyond the years that schedules know."""
+    """Return the instant in milliseconds. Raises InvalidInput outside the years 1971 to 9000."""
     if not EARLIEST <= instant <= LATEST:
-        raise InvalidInput.of(pointer, "must lie between the years 1971 and 9000", instant.isoformat())
+        raise InvalidInput.of(pointer, "must be between the years 1971 and 9000", instant.isoformat())
     return round(instant.timestamp() * 1000)
 
 
 def require_order(from_ms: int, to_ms: int) -> None:
     if to_ms < from_ms:
-        raise InvalidInput.of("/to", f"to lies before from, which is {text_of(from_ms)}", text_of(to_ms))
+        raise InvalidInput.of("/to", f"must not be before from ({text_of(from_ms)})", text_of(to_ms))

@@ -1,11 +1,11 @@
-"""/v1/jobs: what people ask for."""
+"""/v1/jobs: jobs and their schedules."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
-from noonday.api.call import Call
-from noonday.api.query import Shown
+from noonday.api.context import RequestContext
+from noonday.api.query import ViewQuery
 from noonday.api.routing import Cursor, JobIdInPath, PageSize, Route
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import ExecutionView, JobPage, JobView
@@ -13,7 +13,7 @@ from noonday.model.view import ExecutionView, JobPage, JobView
 JobStateName = Literal["ACTIVE", "PAUSED", "COMPLETED", "CANCELLED"]
 
 
-class JobFilter(Shown, frozen=True):
+class JobQuery(ViewQuery, frozen=True):
     state: JobStateName | None = None
     pool: str | None = None
     handler: str | None = None
@@ -25,76 +25,76 @@ class JobFilter(Shown, frozen=True):
     limit: PageSize = 50
 
 
-class JobDetail(Shown, frozen=True):
-    executions: Annotated[int, msgspec.Meta(ge=0, le=100, description="How many of the latest executions to show")] = 10
+class JobDetail(ViewQuery, frozen=True):
+    executions: Annotated[int, msgspec.Meta(ge=0, le=100, description="Number of latest executions to return")] = 10
 
 
-async def create_job(call: Call, body: JobSpec) -> JobView:
+async def create_job(context: RequestContext, body: JobSpec) -> JobView:
     """Create a job.
 
-    201 means that it fires, at `nextFireAt`. With a `uniqueKey` that is in use, the job that has it is replaced instead;
-    if that job has nothing to come the answer is 200, with the reason among its warnings, and a one-shot whose instant
-    has fired already is refused with 409. A handler that no worker has registered
-    yet is accepted with a warning; a pool that does not exist is refused. 429 if the tenant has as many jobs as its
-    `maxJobs` says.
+    201 means that the job fires, at `nextFireAt`. If `uniqueKey` is in use, the job that has it is replaced. If that job will not
+    fire again, the response is 200 with the reason in `warnings`; a one-time job that has already fired is rejected with 409. A
+    handler that no worker has registered yet is accepted with a warning. An unknown pool is rejected. 429 if the tenant has
+    reached `maxJobs`.
     """
-    return await call.desk.create(call.caller, body, call.idem, traceparent=call.traceparent)
+    return await context.desk.create(context.caller, body, context.idem, traceparent=context.traceparent)
 
 
-async def list_jobs(call: Call, query: JobFilter) -> JobPage:
+async def list_jobs(context: RequestContext, query: JobQuery) -> JobPage:
     """List jobs, newest first, in pages.
 
-    A page may be short although it has a `next`: its payloads have 4 MB together, as a rule. `view=summary` has no payloads.
+    A page has about 4 MB of payloads at most, so it may be short and still have a `next`. `view=summary` omits payloads.
     """
-    said = msgspec.structs.asdict(query)
-    return await call.reading.list_jobs(call.caller, summary=said.pop("view") == "summary", **said)
+    filters = msgspec.structs.asdict(query)
+    return await context.reading.list_jobs(context.caller, summary=filters.pop("view") == "summary", **filters)
 
 
-async def get_job(call: Call, job_id: JobIdInPath, query: JobDetail) -> JobView:
-    """Show a job with its latest executions."""
-    return await call.reading.get_job(call.caller, job_id, executions=query.executions, summary=query.view == "summary")
+async def get_job(context: RequestContext, job_id: JobIdInPath, query: JobDetail) -> JobView:
+    """Get a job with its latest executions."""
+    return await context.reading.get_job(
+        context.caller, job_id, executions=query.executions, summary=query.view == "summary"
+    )
 
 
-async def replace_job(call: Call, job_id: JobIdInPath, body: JobSpec, if_version: int | None) -> JobView:
+async def replace_job(context: RequestContext, job_id: JobIdInPath, body: JobSpec, if_version: int | None) -> JobView:
     """Replace the whole definition of a job.
 
-    An execution keeps the definition it was fired with. With If-Match the job is replaced only if it still has that
-    version; else the answer is 412.
+    Started executions keep the definition that they were fired with. With If-Match, the job is replaced only if it has that
+    version; otherwise the response is 412.
     """
-    return await call.desk.replace(call.caller, job_id, body, if_version=if_version, idem=call.idem)
+    return await context.desk.replace(context.caller, job_id, body, if_version=if_version, idem=context.idem)
 
 
-async def delete_job(call: Call, job_id: JobIdInPath) -> JobView:
-    """Cancel a job: it fires no more. It stays readable, as CANCELLED, until retention takes it."""
-    return await call.desk.delete(call.caller, job_id, call.idem)
+async def delete_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
+    """Cancel a job. It stays readable, as CANCELLED, until its retention ends."""
+    return await context.desk.delete(context.caller, job_id, context.idem)
 
 
-async def pause_job(call: Call, job_id: JobIdInPath) -> JobView:
-    """Pause a job: what falls due meanwhile is not run."""
-    return await call.desk.pause(call.caller, job_id, call.idem)
+async def pause_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
+    """Pause a job. It does not fire while it is paused."""
+    return await context.desk.pause(context.caller, job_id, context.idem)
 
 
-async def resume_job(call: Call, job_id: JobIdInPath) -> JobView:
-    """Resume a paused job. What was missed is made up for only if `catchUp.whilePaused` says so."""
-    return await call.desk.resume(call.caller, job_id, call.idem)
+async def resume_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
+    """Resume a paused job. Missed occurrences run only if `catchUp.whilePaused` is set."""
+    return await context.desk.resume(context.caller, job_id, context.idem)
 
 
-async def trigger_job(call: Call, job_id: JobIdInPath) -> ExecutionView:
-    """Run a job now, besides its schedule.
+async def trigger_job(context: RequestContext, job_id: JobIdInPath) -> ExecutionView:
+    """Run a job now, in addition to its schedule.
 
-    With an Idempotency-Key it runs once, however often the request is sent. 409 if an execution is open and `overlap`
-    is SKIP.
+    With an Idempotency-Key it runs once, even if the request is repeated. 409 if an execution is open and `overlap` is SKIP.
     """
-    return await call.desk.trigger(call.caller, job_id, call.idem)
+    return await context.desk.trigger(context.caller, job_id, context.idem)
 
 
-def _waits_for_nothing(job: JobView) -> bool:
+def _has_no_next_fire(job: JobView) -> bool:
     return job.next_fire_at is None
 
 
 ROUTES = (
     Route(
-        "POST", "/v1/jobs", create_job, scope="write", status=201, creates_jobs=True, made_nothing=_waits_for_nothing
+        "POST", "/v1/jobs", create_job, scope="write", status=201, creates_jobs=True, created_nothing=_has_no_next_fire
     ),
     Route("GET", "/v1/jobs", list_jobs, scope="read"),
     Route("GET", "/v1/jobs/{jobId}", get_job, scope="read"),

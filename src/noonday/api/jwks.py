@@ -1,4 +1,4 @@
-"""The public keys that tokens are signed with, from a JWKS that somebody else publishes and rotates."""
+"""Public signing keys from the JWKS of an identity provider, refreshed when keys rotate."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,10 +20,10 @@ _log = structlog.get_logger(__name__)
 
 
 class KeySet:
-    """Finds keys by `kid`. Reads the JWKS when a token names a key it does not know, and when its copy is old.
+    """Finds keys by `kid`. Reads the JWKS when a token names an unknown key, and when its copy is 10 minutes old.
 
-    However many tokens name unknown keys, the JWKS is read at most every 30 seconds (5 after a failure), by one
-    caller while the others wait. A copy that cannot be renewed is kept.
+    The JWKS is read at most every 30 seconds (5 seconds after a failure), by one caller while others wait. If reading fails,
+    the old copy stays in use.
     """
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], algorithm: str, now: Callable[[], float]) -> None:
@@ -37,7 +37,7 @@ class KeySet:
         self._refreshing = asyncio.Lock()
 
     async def find(self, kid: str | None) -> jwt.PyJWK:
-        """The key of that id, or the only one if the token names none. Raises Unauthorized if there is no such key."""
+        """Return the key with this id, or the only key if `kid` is None. Raises Unauthorized if there is none."""
         if self._wants_reading(kid) and not (self._refreshing.locked() and self._pick(kid)):
             async with self._refreshing:
                 if self._wants_reading(kid):
@@ -54,7 +54,7 @@ class KeySet:
         return self._pick(kid) is None or not self._is_within(KEYS_LIVE_SEC, self._read_at)
 
     def _is_within(self, seconds: float, since: float) -> bool:
-        # Not negative: a clock that was set back must not stop the reading until it has caught up.
+        # The lower bound keeps a clock that was set back from blocking refreshes until it catches up.
         return 0 <= self._now() - since < seconds
 
     async def _refresh(self) -> None:
@@ -63,8 +63,8 @@ class KeySet:
             self._read_at = self._now()
             self._failed = False
         except BadSettings as error:
-            # Told here, because the caller with the token must not learn our addresses.
-            _log.warning("key_set_unreadable", detail=error.detail)
+            # Logged only: the response must not disclose internal addresses.
+            _log.warning("key set unreadable", detail=error.detail)
             self._failed = True
         finally:
             self._tried_at = self._now()
@@ -76,14 +76,14 @@ class KeySet:
 
     def _unknown(self, kid: str | None) -> Unauthorized:
         if self._failed:
-            return Unauthorized("the token cannot be checked now: the server could not read the signing keys")
+            return Unauthorized("cannot validate the token: the server failed to read the signing keys; retry later")
         if kid is None:
-            return Unauthorized(f"the token names no key (kid), and the server knows {len(self._keys)}")
-        return Unauthorized("the token names a signing key (kid) that the server does not know")
+            return Unauthorized(f"the token names no signing key (kid), and the server has {len(self._keys)}")
+        return Unauthorized("the token names an unknown signing key (kid)")
 
 
 def parse_key_set(document: bytes, algorithm: str) -> list[jwt.PyJWK]:
-    """The keys of a JWKS that can check `algorithm`; others are left out. Raises BadSettings if none is left."""
+    """Return the keys of a JWKS that `algorithm` can use. Raises BadSettings if there are none."""
     try:
         content = msgspec.json.decode(document, type=_Document)
     except msgspec.DecodeError as error:
@@ -95,7 +95,7 @@ def parse_key_set(document: bytes, algorithm: str) -> list[jwt.PyJWK]:
 
 
 async def read_url(url: str) -> bytes:
-    # Imported where it is needed: it takes half a second, and most servers have no key set.
+    # Imported here: the import takes half a second, and most servers have no key set.
     import aiohttp
 
     limit = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_SEC)

@@ -1,4 +1,4 @@
-"""How much one request may ask for."""
+"""Size limits of requests."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from noonday.model.limits import BATCH_BODY_BYTES, BODY_BYTES
 
 @dataclass(frozen=True)
 class ApiLimits:
-    """Bounds on what a request may carry, whatever its tenant is allowed."""
+    """Limits on one request, independent of the tenant's quotas."""
 
     body_bytes: int = BODY_BYTES
     batch_bytes: int = BATCH_BODY_BYTES

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the routes themselves."""
+"""OpenAPI 3.1 document, generated from the routes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
@@ -11,27 +11,27 @@ from msgspec import inspect
 from noonday.api import contract
 from noonday.api.errors import PROBLEM_TYPES, PROBLEMS, Problem
 from noonday.api.headers import IDEMPOTENCY_KEY, IF_MATCH
-from noonday.api.hosts import GUARDED
+from noonday.api.hosts import CHECKED_PATHS
 from noonday.api.query import without_none
 from noonday.api.reply import PROBLEM_JSON
 from noonday.api.routing import NO_CONTENT, Route
 from noonday.model.view import JobView
 
 REF = "#/components/schemas/{name}"
-ABOUT = """Noonday fires work on time: once, after a delay, or on a schedule, and can always say what it did and why.
+ABOUT = """Noonday runs jobs on time: once, after a delay, or on a schedule. It records what it did and why.
 
-Every call under `/v1` needs a bearer token (JWT) with the scope it names. Of the scopes `read`, `write`, `admin` and
-`operator`, each includes those before it; all but `operator` are confined to the tenant of the token. An operator reads
-another tenant with the header `Noonday-Tenant`, without what its jobs carry. Errors are problem details (RFC 9457): key on
-`type`, never on the text. A change sent with an `Idempotency-Key` is made once, however often the request is repeated within
-24 hours. Lists come in pages: pass `next` as `cursor`.
+Every path under `/v1` needs a bearer token (JWT) with the scope that its operation names. The scopes are `read`, `write`,
+`admin` and `operator`; each includes those before it. All but `operator` are limited to the token's tenant. An operator reads
+another tenant with the header `Noonday-Tenant`; payloads and results are redacted. Errors are problem details (RFC 9457): key
+on `type`, never on the text. A change with an `Idempotency-Key` is applied once, even if the request is repeated within 24
+hours. Lists are paged: pass `next` as `cursor`.
 """
 
 Schema = dict[str, Any]
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The whole document, ready to be encoded."""
+    """Return the document."""
     documented = [route for route in routes if route.documented]
     types = list(dict.fromkeys(_types(documented)))
     schemas, components = _schemas(types)
@@ -54,7 +54,7 @@ _SECURITY = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "Claims `sub`, `tenant`, `scope` and `exp`. `noonday token` makes one.",
+        "description": "Claims `sub`, `tenant`, `scope` and `exp`. `noonday token` prints one.",
     }
 }
 
@@ -81,7 +81,7 @@ def _schemas(types: Sequence[Any]) -> tuple[Sequence[Schema], dict[str, Schema]]
 
 
 def _structs(kinds: Iterable[inspect.Type]) -> Iterator[inspect.StructType]:
-    """Every struct type that can be reached, once."""
+    """Yield every reachable struct type once."""
     waiting, seen = list(kinds), set[type]()
     while waiting:
         kind = waiting.pop()
@@ -105,7 +105,7 @@ def _parts(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _mark_instants(schema: Schema, kind: inspect.Type) -> None:
-    """msgspec calls a datetime a mere string unless its type demands an offset."""
+    """Add the format `date-time`, which msgspec omits unless the type requires an offset."""
     if isinstance(kind, inspect.DateTimeType):
         schema["format"] = "date-time"
     elif isinstance(kind, inspect.UnionType):
@@ -164,14 +164,14 @@ _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
     "required": False,
-    "description": 'The ETag of the version to be replaced, such as `"3"`; `*` for any.',
+    "description": 'ETag of the version to replace, such as `"3"`; `*` matches any version.',
     "schema": {"type": "string", "pattern": IF_MATCH},
 }
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Makes it safe to send the request again: the first answer is kept for 24 hours. Quoted or bare.",
+    "description": "Makes the request safe to repeat: the first response is stored for 24 hours. Quoted or bare.",
     "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY},
 }
 
@@ -179,11 +179,13 @@ _IDEMPOTENCY_KEY = {
 def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[str, Any]:
     headers = dict[str, Any]()
     if route.returns is JobView:
-        headers["ETag"] = _header("The version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
-    if route.place is not None:
-        headers["Location"] = _header("Where it can be read", format="uri-reference", required=True)
+        headers["ETag"] = _header("Version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
+    if route.location is not None:
+        headers["Location"] = _header("Path of the created resource", format="uri-reference", required=True)
     if route.is_change:
-        headers["Idempotency-Replay"] = _header("`true` if this is the answer to an earlier request", const="true")
+        headers["Idempotency-Replay"] = _header(
+            "`true` if this is the stored response to an earlier request", const="true"
+        )
     if route.creates_jobs:
         headers |= _rate_limit(required=False)
     response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
@@ -197,8 +199,8 @@ def _header(description: str, *, required: bool = False, **schema: Any) -> dict[
 
 
 def _rate_limit(*, required: bool) -> dict[str, Any]:
-    policy = 'The tenant\'s quota of jobs, if it has one, such as `"max-jobs";q=1000`'
-    left = 'How many more it may create, and if none, in how many seconds to try again: `"max-jobs";r=37`'
+    policy = 'Quota of jobs of the tenant, if it has one, such as `"max-jobs";q=1000`'
+    left = 'Number of jobs left, and if 0, seconds until a retry: `"max-jobs";r=37`'
     return {
         "RateLimit-Policy": _header(policy, required=required, pattern='^"max-jobs";q=[0-9]+$'),
         "RateLimit": _header(left, required=required, pattern='^"max-jobs";r=[0-9]+(;t=[0-9]+)?$'),
@@ -210,17 +212,17 @@ def _problems(route: Route) -> dict[str, Any]:
 
 
 def _statuses(route: Route) -> Iterator[HTTPStatus]:
-    """The statuses of the problems that a request on this route can meet."""
+    """Yield the statuses of the problems that the route can return."""
     if "body" in route.parameters or route.is_change:
         yield HTTPStatus.BAD_REQUEST
     if route.scope is not None:
         yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
     elif "query" in route.parameters:
         yield from (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-    if route.path in GUARDED:
+    if route.path in CHECKED_PATHS:
         yield HTTPStatus.MISDIRECTED_REQUEST
     if route.path_parameters:
-        # An id that is a word of ours, such as `batch`, names a path that takes other methods.
+        # An id that equals a fixed segment, such as `batch`, matches a path with other methods.
         yield from (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
     if route.is_change:
         yield HTTPStatus.CONFLICT
@@ -251,17 +253,19 @@ def _problem_response(status: HTTPStatus) -> dict[str, Any]:
     return response | ({"headers": headers} if headers else {})
 
 
-_CHALLENGE = _header("Which kind of token is needed", required=True)
+_CHALLENGE = _header("Required kind of token", required=True)
 _HEADERS_OF_STATUS = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": _CHALLENGE},
     HTTPStatus.FORBIDDEN: {"WWW-Authenticate": _CHALLENGE},
-    HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": _header("The methods of this path", required=True)},
-    HTTPStatus.CONFLICT: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$")},
+    HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": _header("Methods of this path", required=True)},
+    HTTPStatus.CONFLICT: {"Retry-After": _header("Seconds to wait before a retry", pattern="^[0-9]+$")},
     HTTPStatus.TOO_MANY_REQUESTS: {
-        "Retry-After": _header("Seconds to wait", pattern="^[0-9]+$", required=True),
+        "Retry-After": _header("Seconds to wait before a retry", pattern="^[0-9]+$", required=True),
         **_rate_limit(required=True),
     },
-    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": _header("Seconds to wait", pattern="^[0-9]+$", required=True)},
+    HTTPStatus.SERVICE_UNAVAILABLE: {
+        "Retry-After": _header("Seconds to wait before a retry", pattern="^[0-9]+$", required=True)
+    },
 }
 
 

@@ -1,43 +1,43 @@
-"""/v1/pauses: what is held, whole tenants and pools at a time."""
+"""/v1/pauses: pauses of tenants, pools, or everything."""
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import PoolName, Route, TenantName
 from noonday.model.view import PauseList
 
 
-async def list_pauses(call: Call) -> PauseList:
-    """List what is held: tenants, pools, or everything."""
-    return await call.reading.pauses(call.caller)
+async def list_pauses(context: RequestContext) -> PauseList:
+    """List the pauses of tenants, of pools, and of everything."""
+    return await context.reading.pauses(context.caller)
 
 
-async def pause_tenant(call: Call, tenant_id: TenantName) -> PauseList:
-    """Pause a tenant: one's own, or any with the scope operator. Jobs are still accepted."""
-    return await call.desk.hold(call.caller, "TENANT", tenant_id, call.idem)
+async def pause_tenant(context: RequestContext, tenant_id: TenantName) -> PauseList:
+    """Pause the caller's tenant, or any tenant with scope operator. Jobs are still accepted."""
+    return await context.desk.hold(context.caller, "TENANT", tenant_id, context.idem)
 
 
-async def resume_tenant(call: Call, tenant_id: TenantName) -> PauseList:
-    """Resume a tenant: one's own, or any with the scope operator."""
-    return await call.desk.let_go(call.caller, "TENANT", tenant_id, call.idem)
+async def resume_tenant(context: RequestContext, tenant_id: TenantName) -> PauseList:
+    """Resume the caller's tenant, or any tenant with scope operator."""
+    return await context.desk.let_go(context.caller, "TENANT", tenant_id, context.idem)
 
 
-async def pause_pool(call: Call, name: PoolName) -> PauseList:
-    """Hold what is due for a pool. Jobs are still accepted."""
-    return await call.desk.hold(call.caller, "POOL", name, call.idem)
+async def pause_pool(context: RequestContext, name: PoolName) -> PauseList:
+    """Pause a pool. Jobs are still accepted."""
+    return await context.desk.hold(context.caller, "POOL", name, context.idem)
 
 
-async def resume_pool(call: Call, name: PoolName) -> PauseList:
-    """Let go what was held for a pool, as fast as the pool takes it."""
-    return await call.desk.let_go(call.caller, "POOL", name, call.idem)
+async def resume_pool(context: RequestContext, name: PoolName) -> PauseList:
+    """Resume a pool. Due work starts as capacity allows."""
+    return await context.desk.let_go(context.caller, "POOL", name, context.idem)
 
 
-async def pause_all(call: Call) -> PauseList:
-    """Hold everything. Jobs are still accepted, and what runs goes on."""
-    return await call.desk.hold(call.caller, "ALL", "", call.idem)
+async def pause_all(context: RequestContext) -> PauseList:
+    """Pause everything. Jobs are still accepted, and running executions continue."""
+    return await context.desk.hold(context.caller, "ALL", "", context.idem)
 
 
-async def resume_all(call: Call) -> PauseList:
-    """Let go what was held when everything was. Tenants and pools that are held by name stay so."""
-    return await call.desk.let_go(call.caller, "ALL", "", call.idem)
+async def resume_all(context: RequestContext) -> PauseList:
+    """End the pause of everything. Tenants and pools that are paused by name stay paused."""
+    return await context.desk.let_go(context.caller, "ALL", "", context.idem)
 
 
 ROUTES = (

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from noonday.api.call import Call
-from noonday.api.query import FiguresOf
+from noonday.api.context import RequestContext
+from noonday.api.query import ScopeQuery
 from noonday.api.routing import PoolName, Route
 from noonday.model.view import PoolSettings, PoolView
 
@@ -12,25 +12,25 @@ class PoolList(msgspec.Struct, frozen=True):
     pools: list[PoolView]
 
 
-async def list_pools(call: Call, query: FiguresOf) -> PoolList:
-    """List the pools with their handlers, their workers, and the tenant's backlog.
+async def list_pools(context: RequestContext, query: ScopeQuery) -> PoolList:
+    """List the pools with their handlers, workers and the tenant's backlog.
 
-    With `scope=all` the backlog of all tenants, for operators.
+    With `scope=all` (operators), the backlog of all tenants.
     """
-    return PoolList(await call.reading.pools(call.caller, all_tenants=query.scope == "all"))
+    return PoolList(await context.reading.pools(context.caller, all_tenants=query.scope == "all"))
 
 
-async def get_pool(call: Call, name: PoolName, query: FiguresOf) -> PoolView:
-    """Show a pool, with the tenant's backlog.
+async def get_pool(context: RequestContext, name: PoolName, query: ScopeQuery) -> PoolView:
+    """Get a pool with the tenant's backlog.
 
-    With `scope=all` the backlog of all tenants, for operators.
+    With `scope=all` (operators), the backlog of all tenants.
     """
-    return await call.reading.get_pool(call.caller, name, all_tenants=query.scope == "all")
+    return await context.reading.get_pool(context.caller, name, all_tenants=query.scope == "all")
 
 
-async def put_pool(call: Call, name: PoolName, body: PoolSettings) -> PoolView:
-    """Create a pool, or replace its settings. Jobs and handlers that say otherwise win over them."""
-    return await call.desk.put_pool(call.caller, name, body, call.idem)
+async def put_pool(context: RequestContext, name: PoolName, body: PoolSettings) -> PoolView:
+    """Create a pool, or replace its settings. Settings of jobs and handlers take precedence."""
+    return await context.desk.put_pool(context.caller, name, body, context.idem)
 
 
 ROUTES = (

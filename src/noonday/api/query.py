@@ -1,4 +1,4 @@
-"""Query parameters, typed and strict: an unknown, repeated or ill-formed one is refused by name."""
+"""Query parameters: typed and strict. Unknown, repeated and malformed parameters are rejected by name."""
 
 import re
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ MOST_PARAMETERS = 100
 
 
 class Query(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The query parameters of a route: one field each."""
+    """Query parameters of a route, one field each."""
 
 
-class FiguresOf(Query, frozen=True):
-    """Whose figures are asked for: the caller's tenant's, or with the scope operator those of all."""
+class ScopeQuery(Query, frozen=True):
+    """Tenants to count: the caller's tenant, or all tenants (needs scope operator)."""
 
     scope: Literal["tenant", "all"] = "tenant"
 
 
-class Shown(Query, frozen=True):
-    """How much is shown: a summary has no payload, progress, result and traceback, and costs less."""
+class ViewQuery(Query, frozen=True):
+    """Level of detail. A summary omits payload, progress, result and traceback, and costs less."""
 
     view: Literal["full", "summary"] = "full"
 
 
 class QueryReader:
-    """Makes a struct of a query string. Raises InvalidInput with every flaw."""
+    """Decodes a query string into a struct. Raises InvalidInput with every flaw."""
 
     def __init__(self, expected: type[msgspec.Struct]) -> None:
         self._expected = expected
@@ -57,10 +57,10 @@ class QueryReader:
         for whole, text in pairs:
             name = whole[:LONGEST_NAME]
             if name in seen:
-                yield Flaw(f"/{name}", f"query parameter {name} is given more than once", text)
+                yield Flaw(f"/{name}", f"query parameter {name} is repeated; send it once", text)
             elif name not in self._fields:
                 known = list(self._fields)
-                detail = f"there is no query parameter {name!r}"
+                detail = f"unknown query parameter {name!r}"
                 yield Flaw(f"/{name}", detail, text, known, nearest(name, known))
             seen.add(name)
 
@@ -74,13 +74,13 @@ class QueryReader:
         expected = self._fields[name].type
         try:
             return msgspec.convert(_plain(text, expected), expected)
-        except msgspec.ValidationError as complaint:
-            flaw = flaw_of(complaint, text, expected)
+        except msgspec.ValidationError as error:
+            flaw = flaw_of(error, text, expected)
             return msgspec.structs.replace(flaw, pointer=f"/{name}", detail=f"query parameter {name}: {flaw.detail}")
 
 
 def without_none(expected: Any) -> Any:
-    """`X` of `X | None`: the type of a parameter that may be left out."""
+    """Return `X` for `X | None`: the type of an optional parameter."""
     options = getattr(expected, "__args__", ())
     return next(option for option in options if option is not NoneType) if NoneType in options else expected
 
@@ -89,11 +89,11 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
     try:
         return parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS)
     except ValueError as error:
-        raise InvalidInput(f"the query string cannot be read: {error}") from error
+        raise InvalidInput(f"malformed query string: {error}") from error
 
 
 def _plain(text: str, expected: Any) -> Any:
-    """The text as a number or truth value where one is expected and it is one; else as it stands."""
+    """Convert the text to an integer or boolean if the expected type is one and the text has that form."""
     kind = without_none(expected)
     kind = getattr(kind, "__origin__", kind)
     if kind is int and _WHOLE_NUMBER.fullmatch(text):

@@ -1,7 +1,6 @@
-"""How much of a quota is left, in the headers of draft-ietf-httpapi-ratelimit-headers.
+"""Rate limit headers (draft-ietf-httpapi-ratelimit-headers) for the tenant's quota of jobs.
 
-A quota of jobs has no window: what is used comes back when jobs are over, so `q` stands without `w`, and only a refusal
-says when (`t`).
+This quota has no time window: capacity returns when jobs complete. So `q` has no `w`, and only a 429 has the retry time `t`.
 """
 
 from noonday.api.reply import Header
@@ -12,7 +11,7 @@ POLICY, LIMIT = b"ratelimit-policy", b"ratelimit"
 
 
 def within_quota(standing: Standing | None) -> list[Header]:
-    """For an answer that was no refusal; nothing, if there is no quota."""
+    """Return the headers of a successful response; empty if the tenant has no quota."""
     return [] if standing is None else _headers(standing)
 
 

@@ -1,4 +1,4 @@
-"""Answers to an operator who reads another tenant: without what that tenant's jobs carry."""
+"""Redaction of responses to an operator who reads another tenant."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from noonday.alerts.preferences import PreferenceView
 from noonday.model.view import ExecutionView, JobView
 from noonday.tasks.wire import TaskCallView, TaskDeadLetterView, TaskExchangeView, TaskView
 
-WITHHELD: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
+REDACTED_FIELDS: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     JobView: ("payload",),
     ExecutionView: ("progress", "result"),
     TaskView: ("payload",),
@@ -18,16 +18,16 @@ WITHHELD: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     TaskExchangeView: ("request", "response"),
     PreferenceView: ("channel",),
 }
-"""The fields of each type of answer that an operator of another tenant does not see."""
+"""Fields of each response type that an operator of another tenant does not see."""
 
 
-def withheld(value: Any) -> Any:
-    """Return the answer with these fields null, and `redacted` true wherever that is so."""
+def redacted(value: Any) -> Any:
+    """Return the value with these fields null, and `redacted` true in each struct that has them."""
     if isinstance(value, msgspec.Struct):
-        changes = {name: withheld(getattr(value, name)) for name in value.__struct_fields__}
-        if hidden := WITHHELD.get(type(value)):
+        changes = {name: redacted(getattr(value, name)) for name in value.__struct_fields__}
+        if hidden := REDACTED_FIELDS.get(type(value)):
             changes |= dict.fromkeys(hidden) | {"redacted": True}
         return msgspec.structs.replace(value, **changes)
     if isinstance(value, list | tuple):
-        return type(value)(map(withheld, value))
+        return type(value)(map(redacted, value))
     return value

@@ -1,4 +1,4 @@
-"""An answer on its way out."""
+"""HTTP responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

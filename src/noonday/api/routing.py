@@ -1,8 +1,8 @@
-"""Typed routes: what a function's signature says is what is decoded, checked and documented.
+"""Typed routes: the signature of a function decides how its requests are decoded, validated and documented.
 
-A route's function takes a `Call`, then whatever it names: `body` (a type read from JSON), `query` (a struct, one field a
-parameter), `if_version` (from If-Match), and path parameters by their names. What it returns is encoded as JSON, unless
-it is a `Reply` already. The OpenAPI document is made of the same routes, so the two cannot disagree.
+A route's function takes a `RequestContext`, then any of these parameters: `body` (a type decoded from JSON), `query` (a
+struct with one field per query parameter), `if_version` (from If-Match), and path parameters by name. Its result is encoded
+as JSON, unless it is a `Reply`. The OpenAPI document is generated from the same routes, so the two always agree.
 """
 
 import re
@@ -31,12 +31,12 @@ DeadLetterIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="dead lett
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
 TenantName = Annotated[str, msgspec.Meta(pattern=TENANT_PATTERN)]
 
-Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the page before")]
+Cursor = Annotated[str, msgspec.Meta(max_length=1000, description="`next` of the previous page")]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 NO_CONTENT = 204
-_PLACES = {
+_LOCATIONS = {
     JobView: ("/v1/jobs/", "job_id"),
     ExecutionView: ("/v1/executions/", "execution_id"),
     TaskView: ("/v1/tasks/", "id"),
@@ -45,28 +45,28 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Route:
-    """A method on a path, and the function that answers it."""
+    """A method, a path, and the function that handles it."""
 
     method: str
     path: str
     perform: Callable[..., Awaitable[Any]]
     scope: TokenScope | None
-    """What the token must allow; None: no token is asked for."""
+    """Scope that the token needs; None if the route needs no token."""
     status: int = 200
-    made_nothing: Callable[[Any], bool] | None = None
-    """Whether an answer is that nothing was made: then it is 200, whatever `status` says."""
+    created_nothing: Callable[[Any], bool] | None = None
+    """Whether a result means that nothing was created; the status is then 200 instead of `status`."""
     encode: Callable[[Any], bytes] = encode
     returns: Any = None
-    """What the answer looks like, if the function's annotation does not say it."""
+    """Type of the response, if it differs from the function's return annotation."""
     media_type: str = JSON
     is_batch: bool = False
-    """Whether the body may have the size of a batch."""
+    """Whether the size limit of batches applies to the body."""
     creates_jobs: bool = False
-    """Whether it is held against the tenant's quota of jobs."""
+    """Whether it counts against the tenant's quota of jobs."""
     needs_key: bool = False
-    """Whether an Idempotency-Key must be sent with it."""
+    """Whether requests need an Idempotency-Key."""
     is_safe: bool = False
-    """Whether it changes nothing although it is not a GET."""
+    """Whether it changes nothing, although its method is not GET."""
     documented: bool = True
     parameters: Mapping[str, Any] = field(init=False)
 
@@ -78,30 +78,30 @@ class Route:
         if self.status == NO_CONTENT:
             object.__setattr__(self, "encode", lambda _: b"")
 
-    def status_for(self, answer: Any) -> int:
-        return 200 if self.made_nothing is not None and self.made_nothing(answer) else self.status
+    def status_for(self, result: Any) -> int:
+        return 200 if self.created_nothing is not None and self.created_nothing(result) else self.status
 
     @property
     def statuses(self) -> tuple[int, ...]:
-        return (self.status,) if self.made_nothing is None else (200, self.status)
+        return (self.status,) if self.created_nothing is None else (200, self.status)
 
     @property
     def is_change(self) -> bool:
         return self.method != "GET" and not self.is_safe
 
     @property
-    def place(self) -> tuple[str, str] | None:
-        """Where what was made can be read: a path, and the member of the answer that completes it."""
-        return _PLACES.get(self.returns) if self.status == 201 else None
+    def location(self) -> tuple[str, str] | None:
+        """Path of the created resource, and the result's attribute that completes it."""
+        return _LOCATIONS.get(self.returns) if self.status == 201 else None
 
     @property
     def path_parameters(self) -> dict[str, Any]:
-        """Their types, by the names they have in the path."""
+        """Types of the path parameters, by their names in the path."""
         return {wire: self.parameters[snake(wire)] for wire in re.findall(r"{(\w+)}", self.path)}
 
     @cached_property
     def doc(self) -> tuple[str, str]:
-        """The first line of the function's docstring, and the rest."""
+        """First line of the function's docstring, and the rest."""
         summary, _, description = (getdoc(self.perform) or "").partition("\n")
         return summary, description.strip()
 

@@ -1,8 +1,8 @@
-"""/v1/schedules: schedules without jobs."""
+"""/v1/schedules: previews of schedules."""
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.instants import bounded_ms
 from noonday.api.routing import Route
 from noonday.intake.filters import PreviewRequest
@@ -11,22 +11,24 @@ from noonday.model.job import JobType
 from noonday.model.view import Preview
 
 
-async def preview_schedule(call: Call, body: PreviewRequest) -> Preview:
-    """Show the next times of a schedule, local and UTC, with marks where the clocks change. No job is made."""
+async def preview_schedule(context: RequestContext, body: PreviewRequest) -> Preview:
+    """Preview the next fire times of a schedule, local and UTC, with clock changes marked. Creates no job."""
     _refuse_foreign_fields(body)
     if body.from_ is not None:
         bounded_ms(body.from_, "/from")
-    return await call.reading.preview(body)
+    return await context.reading.preview(body)
 
 
 def _refuse_foreign_fields(body: PreviewRequest) -> None:
-    """As for a job: what does not belong to the type is a mistake, not something to pass over."""
+    """Raise InvalidInput for a field that does not belong to the type, as for a job."""
     foreign = ("every_sec", "phase_sec") if body.type is JobType.CRON else ("schedule", "timezone", "dst")
     for name in foreign:
         value = getattr(body, name)
         if value != getattr(_DEFAULTS, name):
             wire = _WIRE[name]
-            raise InvalidInput.of(f"/{wire}", f"{wire} does not go with type {body.type}", msgspec.to_builtins(value))
+            raise InvalidInput.of(
+                f"/{wire}", f"{wire} is not allowed with type {body.type}", msgspec.to_builtins(value)
+            )
 
 
 _DEFAULTS = PreviewRequest()

@@ -1,10 +1,10 @@
-"""/v1/tasks: webhooks called on time. Names are snake_case here."""
+"""/v1/tasks: scheduled webhook calls. Names are snake_case."""
 
 from typing import Annotated
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.query import Query
 from noonday.api.routing import ExecutionIdInPath, PageSize, Route, TaskIdInPath
 from noonday.tasks.desk import LATEST, WITHIN_REACH
@@ -33,51 +33,53 @@ class LatestQuery(Query, frozen=True):
     limit: PageSize = LATEST
 
 
-async def create_task(call: Call, body: TaskSpec) -> TaskView:
-    """Create a task: a URL that is called once, or again and again.
+async def create_task(context: RequestContext, body: TaskSpec) -> TaskView:
+    """Create a task: a one-time or recurring call of a URL.
 
-    The call is made within a second of its time, at least once, and tried again as `retry` says. 429 if the tenant has as
-    many jobs as its `maxJobs` says.
+    Each call starts within a second of its time, is made at least once, and is retried as `retry` specifies. 429 if the tenant
+    has reached `maxJobs`.
     """
-    return await call.tasks.create(call.caller, body, call.idem, traceparent=call.traceparent)
+    return await context.tasks.create(context.caller, body, context.idem, traceparent=context.traceparent)
 
 
-async def list_tasks(call: Call, query: PageQuery) -> TaskList:
+async def list_tasks(context: RequestContext, query: PageQuery) -> TaskList:
     """List tasks, newest first, in numbered pages.
 
-    The newest 100,000 can be paged through. If there are more, `pagination` says so: `total_is_least` is true.
+    Pages reach the newest 100,000 tasks. If there are more, `total_is_least` in `pagination` is true.
     """
-    return await call.tasks.list_tasks(call.caller, status=query.status, page=query.page, limit=query.limit)
+    return await context.tasks.list_tasks(context.caller, status=query.status, page=query.page, limit=query.limit)
 
 
-async def get_task(call: Call, task_id: TaskIdInPath) -> TaskView:
-    """Show a task with its latest ten executions."""
-    return await call.tasks.get(call.caller, task_id)
+async def get_task(context: RequestContext, task_id: TaskIdInPath) -> TaskView:
+    """Get a task with its latest 10 executions."""
+    return await context.tasks.get(context.caller, task_id)
 
 
-async def change_task(call: Call, task_id: TaskIdInPath, body: TaskPatch) -> TaskView:
-    """Pause or resume a task, or change some of what it says.
+async def change_task(context: RequestContext, task_id: TaskIdInPath, body: TaskPatch) -> TaskView:
+    """Pause, resume or change a task.
 
-    `status` is said alone: PAUSED, or SCHEDULED to go on, also after it was stopped. What else is said replaces what the
-    task had; `payload` and `retry` are replaced whole. 409 if the task is over and `status` is asked for,
-    or if it would call an endpoint that is disabled.
+    `status` must be the only field: PAUSED pauses the task, SCHEDULED resumes it, also after it stopped. Other fields replace
+    those of the task; `payload` and `retry` are replaced whole. 409 if `status` is set and the task has ended, or if the endpoint
+    is disabled.
     """
-    return await call.tasks.patch(call.caller, task_id, body, call.idem)
+    return await context.tasks.patch(context.caller, task_id, body, context.idem)
 
 
-async def delete_task(call: Call, task_id: TaskIdInPath) -> None:
-    """Delete a task: it is called no more, and cannot be read any more."""
-    await call.tasks.delete(call.caller, task_id, call.idem)
+async def delete_task(context: RequestContext, task_id: TaskIdInPath) -> None:
+    """Delete a task. It makes no more calls and is no longer readable."""
+    await context.tasks.delete(context.caller, task_id, context.idem)
 
 
-async def list_task_executions(call: Call, task_id: TaskIdInPath, query: LatestQuery) -> TaskExecutionList:
-    """List the latest executions of a task, newest first, with their attempts."""
-    return await call.tasks.list_executions(call.caller, task_id, status=query.status, limit=query.limit)
+async def list_task_executions(context: RequestContext, task_id: TaskIdInPath, query: LatestQuery) -> TaskExecutionList:
+    """List the latest executions of a task with their attempts, newest first."""
+    return await context.tasks.list_executions(context.caller, task_id, status=query.status, limit=query.limit)
 
 
-async def get_task_execution(call: Call, task_id: TaskIdInPath, execution_id: ExecutionIdInPath) -> TaskExchangesView:
-    """Show an execution of a task, with what was sent and what came back at each attempt."""
-    return await call.tasks.get_execution(call.caller, task_id, execution_id)
+async def get_task_execution(
+    context: RequestContext, task_id: TaskIdInPath, execution_id: ExecutionIdInPath
+) -> TaskExchangesView:
+    """Get an execution of a task, with the request and response of each attempt."""
+    return await context.tasks.get_execution(context.caller, task_id, execution_id)
 
 
 ROUTES = (

@@ -1,10 +1,10 @@
-"""/v1/webhook-endpoints: those whom tasks call, how fast they may be called, and how they are doing."""
+"""/v1/webhook-endpoints: limits and health of the endpoints that tasks call."""
 
 from typing import Annotated
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.query import Query
 from noonday.api.routing import PageSize, Route
 from noonday.model.endpoint import ID_PATTERN, EndpointSettings
@@ -12,7 +12,7 @@ from noonday.tasks.endpoints import EndpointPage, EndpointView
 
 EndpointId = Annotated[
     str,
-    msgspec.Meta(pattern=ID_PATTERN, description="`ep_` and the base64url of `https://host:port`, without padding"),
+    msgspec.Meta(pattern=ID_PATTERN, description="`ep_` and the unpadded base64url of `https://host:port`"),
 ]
 
 
@@ -21,32 +21,32 @@ class EndpointQuery(Query, frozen=True):
     limit: PageSize = 50
 
 
-async def list_endpoints(call: Call, query: EndpointQuery) -> EndpointPage:
-    """List the endpoints that were called or have settings, by name, in pages."""
-    return await call.tasks.endpoints.list_endpoints(call.caller, cursor=query.cursor, limit=query.limit)
+async def list_endpoints(context: RequestContext, query: EndpointQuery) -> EndpointPage:
+    """List the endpoints that were called or have settings, ordered by name, in pages."""
+    return await context.tasks.endpoints.list_endpoints(context.caller, cursor=query.cursor, limit=query.limit)
 
 
-async def get_endpoint(call: Call, endpoint_id: EndpointId) -> EndpointView:
-    """Show an endpoint: what is set for it, and how it is doing."""
-    return await call.tasks.endpoints.get(call.caller, endpoint_id)
+async def get_endpoint(context: RequestContext, endpoint_id: EndpointId) -> EndpointView:
+    """Get the settings and health of an endpoint."""
+    return await context.tasks.endpoints.get(context.caller, endpoint_id)
 
 
-async def put_endpoint(call: Call, endpoint_id: EndpointId, body: EndpointSettings) -> EndpointView:
-    """Set how fast an endpoint may be called, and when it is disabled.
+async def put_endpoint(context: RequestContext, endpoint_id: EndpointId, body: EndpointSettings) -> EndpointView:
+    """Set the limits of an endpoint, and when it is disabled.
 
-    All is replaced: what is not said is as if it had never been set. Calls that are handed out two seconds later keep to it.
+    Replaces all settings: omitted fields get their defaults. Dispatches follow the new settings within 2 seconds.
     """
-    return await call.tasks.endpoints.put(call.caller, endpoint_id, body, call.idem)
+    return await context.tasks.endpoints.put(context.caller, endpoint_id, body, context.idem)
 
 
-async def enable_endpoint(call: Call, endpoint_id: EndpointId) -> EndpointView:
-    """Enable an endpoint: tasks that were stopped because it was disabled go on."""
-    return await call.tasks.endpoints.enable(call.caller, endpoint_id, call.idem)
+async def enable_endpoint(context: RequestContext, endpoint_id: EndpointId) -> EndpointView:
+    """Enable an endpoint. Tasks that stopped because it was disabled resume."""
+    return await context.tasks.endpoints.enable(context.caller, endpoint_id, context.idem)
 
 
-async def disable_endpoint(call: Call, endpoint_id: EndpointId) -> EndpointView:
-    """Disable an endpoint: its tasks are stopped, and new ones are refused."""
-    return await call.tasks.endpoints.disable(call.caller, endpoint_id, call.idem)
+async def disable_endpoint(context: RequestContext, endpoint_id: EndpointId) -> EndpointView:
+    """Disable an endpoint. Its tasks stop, and new ones are rejected."""
+    return await context.tasks.endpoints.disable(context.caller, endpoint_id, context.idem)
 
 
 _ONE = "/v1/webhook-endpoints/{endpoint_id}"

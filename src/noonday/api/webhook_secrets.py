@@ -1,10 +1,10 @@
-"""/v1/webhook-secrets: what the calls of tasks are signed with."""
+"""/v1/webhook-secrets: secrets that sign the calls of tasks."""
 
 from typing import Annotated
 
 import msgspec
 
-from noonday.api.call import Call
+from noonday.api.context import RequestContext
 from noonday.api.routing import Route
 from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
 
@@ -15,23 +15,23 @@ class SecretList(msgspec.Struct, frozen=True):
     secrets: list[SecretView]
 
 
-async def make_secret(call: Call, body: NewSecret) -> MadeSecret:
-    """Make a secret, or replace the one there is.
+async def make_secret(context: RequestContext, body: NewSecret) -> MadeSecret:
+    """Create a secret, or rotate the existing one.
 
-    The answer is the only one that has the secret in it: `whsec_...` by Standard Webhooks, or for ED25519 the public key
-    `whpk_...`. A former secret of the same endpoint goes on to sign as well for `overlap_seconds`; one before that ends at once.
+    Only this response has the secret: `whsec_...` (Standard Webhooks), or for ED25519 the public key `whpk_...`. The previous
+    secret of the same endpoint keeps signing for `overlap_seconds`; any secret before that ends immediately.
     """
-    return await call.secrets.make(call.caller, body, call.idem)
+    return await context.secrets.make(context.caller, body, context.idem)
 
 
-async def list_secrets(call: Call) -> SecretList:
-    """List the secrets, newest first, without what is secret of them."""
-    return SecretList(await call.secrets.list_secrets(call.caller))
+async def list_secrets(context: RequestContext) -> SecretList:
+    """List secrets, newest first, without their values."""
+    return SecretList(await context.secrets.list_secrets(context.caller))
 
 
-async def end_secret(call: Call, secret_id: SecretId) -> None:
-    """End a secret: nothing is signed with it any more."""
-    await call.secrets.end(call.caller, secret_id, call.idem)
+async def end_secret(context: RequestContext, secret_id: SecretId) -> None:
+    """Delete a secret. It no longer signs calls."""
+    await context.secrets.end(context.caller, secret_id, context.idem)
 
 
 ROUTES = (

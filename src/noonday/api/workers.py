@@ -1,11 +1,11 @@
-"""/v1/workers and /v1/overview: who works, and how it goes."""
+"""/v1/workers and /v1/overview: workers, backlog and lateness."""
 
 from typing import Any
 
 import msgspec
 
-from noonday.api.call import Call
-from noonday.api.query import FiguresOf
+from noonday.api.context import RequestContext
+from noonday.api.query import ScopeQuery
 from noonday.api.routing import Route
 from noonday.model.view import WorkerView
 
@@ -14,8 +14,8 @@ class WorkerList(msgspec.Struct, frozen=True):
     workers: list[WorkerView]
 
 
-class Lateness(msgspec.Struct, frozen=True):
-    """None where nothing has run yet."""
+class LatenessQuantiles(msgspec.Struct, frozen=True):
+    """Quantiles of lateness in milliseconds; null if nothing has run yet."""
 
     p50: float | None
     p95: float | None
@@ -23,14 +23,14 @@ class Lateness(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, rename="camel"):
-    """The figures of `noonday top`."""
+    """Backlog, rate and lateness, as `noonday top` shows them."""
 
     rate_per_sec: float | None
-    """Null for one tenant, as the lateness is: both are kept for the whole server."""
-    lateness_ms: Lateness
+    """Null for one tenant, like the lateness: both are measured for the whole server only."""
+    lateness_ms: LatenessQuantiles
     due: int
     due_is_least: bool
-    """There may be more: not all of the timeline was looked at."""
+    """Whether `due` is a lower bound, because only part of the timeline was scanned."""
     running: int
     queued: int
     dead_letters: int
@@ -39,17 +39,17 @@ class Overview(msgspec.Struct, frozen=True, rename="camel"):
     tick_age_ms: float | None
 
 
-async def list_workers(call: Call) -> WorkerList:
-    """List the workers, with what each runs now."""
-    return WorkerList(await call.reading.workers(call.caller))
+async def list_workers(context: RequestContext) -> WorkerList:
+    """List the workers and their running executions."""
+    return WorkerList(await context.reading.workers(context.caller))
 
 
-async def show_overview(call: Call, query: FiguresOf) -> dict[str, Any]:
-    """Show the tenant's backlog at a glance.
+async def show_overview(context: RequestContext, query: ScopeQuery) -> dict[str, Any]:
+    """Get the backlog of the tenant.
 
-    With `scope=all` that of all tenants, with rate and lateness, for operators.
+    With `scope=all` (operators), the backlog of all tenants, with rate and lateness.
     """
-    return await call.reading.overview(call.caller, all_tenants=query.scope == "all")
+    return await context.reading.overview(context.caller, all_tenants=query.scope == "all")
 
 
 ROUTES = (

@@ -2,17 +2,17 @@ import asyncio
 
 import pytest
 
-from noonday.api.turns import ReadTurns
+from noonday.api.read_limiter import ReadLimiter
 from noonday.model.errors import Busy
 from tests.api.asgi import Client
 from tests.support.eventually import eventually
 
 
 async def test_a_tenant_reads_so_much_at_once_and_others_do_not_wait_for_it() -> None:
-    turns, go_on, reading = ReadTurns(at_once=2), asyncio.Event(), list[str]()
+    limiter, go_on, reading = ReadLimiter(at_once=2), asyncio.Event(), list[str]()
 
     async def read(tenant: str) -> None:
-        async with turns.turn(tenant):
+        async with limiter.admit(tenant):
             reading.append(tenant)
             await go_on.wait()
 
@@ -25,10 +25,10 @@ async def test_a_tenant_reads_so_much_at_once_and_others_do_not_wait_for_it() ->
 
 
 async def test_a_tenant_for_which_too_many_reads_wait_is_told_to_come_back() -> None:
-    turns, go_on = ReadTurns(at_once=1, most_waiting=1), asyncio.Event()
+    limiter, go_on = ReadLimiter(at_once=1, most_waiting=1), asyncio.Event()
 
     async def read() -> None:
-        async with turns.turn("acme"):
+        async with limiter.admit("acme"):
             await go_on.wait()
 
     tasks = [asyncio.create_task(read()) for _ in range(2)]
@@ -40,21 +40,21 @@ async def test_a_tenant_for_which_too_many_reads_wait_is_told_to_come_back() -> 
 
 
 async def test_a_read_that_fails_or_is_given_up_frees_its_turn() -> None:
-    turns = ReadTurns(at_once=1)
+    limiter = ReadLimiter(at_once=1)
     with pytest.raises(ZeroDivisionError):
-        async with turns.turn("acme"):
+        async with limiter.admit("acme"):
             raise ZeroDivisionError
-    async with turns.turn("acme"):
-        waiting = asyncio.create_task(_take(turns))
+    async with limiter.admit("acme"):
+        waiting = asyncio.create_task(_take(limiter))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-    await _take(turns)
-    assert turns._queues == {}
+    await _take(limiter)
+    assert limiter._by_tenant == {}
 
 
-async def _take(turns: ReadTurns) -> None:
-    async with turns.turn("acme"):
+async def _take(limiter: ReadLimiter) -> None:
+    async with limiter.admit("acme"):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Routes made ready to answer: the steps of one request, with everything compiled beforehand."""
+"""Request handling: authenticate, decode, run the route's function, encode. Decoders are compiled at startup."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,15 +9,15 @@ import msgspec
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
-from noonday.api.call import ANONYMOUS, Call, Engine
+from noonday.api.context import ANONYMOUS, ApiServices, RequestContext
 from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import BadHeader, MethodNotAllowed, reply_of
 from noonday.api.headers import idempotency_key, tenant_to_read, trace_of, version_to_match
-from noonday.api.incoming import Incoming
 from noonday.api.query import QueryReader
 from noonday.api.rate_limit import within_quota
-from noonday.api.redaction import withheld
+from noonday.api.redaction import redacted
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
+from noonday.api.request import Request
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
@@ -33,121 +33,127 @@ from noonday.model.errors import (
 from noonday.model.view import JobView
 
 
-def resources(routes: Iterable[Route], engine: Engine) -> list[StarletteRoute]:
-    """One entry per path, in the order in which the paths first appear."""
-    by_path = dict[str, dict[str, Endpoint]]()
+def resources(routes: Iterable[Route], services: ApiServices) -> list[StarletteRoute]:
+    """Return one Starlette route per path, in the order of each path's first route."""
+    by_path = dict[str, dict[str, Operation]]()
     for route in routes:
-        by_path.setdefault(route.path, {})[route.method] = Endpoint(route, engine)
-    return [StarletteRoute(path, Resource(endpoints, _told(path, engine))) for path, endpoints in by_path.items()]
+        by_path.setdefault(route.path, {})[route.method] = Operation(route, services)
+    return [
+        StarletteRoute(path, Resource(operations, _status_observer(path, services)))
+        for path, operations in by_path.items()
+    ]
 
 
-def _told(path: str, engine: Engine) -> Callable[[int], None]:
-    return engine.on_answer if path.startswith("/v1/") else lambda status: None
+def _status_observer(path: str, services: ApiServices) -> Callable[[int], None]:
+    return services.on_answer if path.startswith("/v1/") else lambda status: None
 
 
 class Resource:
-    """Everything that can be done on one path. An ASGI application."""
+    """ASGI application for all methods of one path."""
 
-    def __init__(self, endpoints: Mapping[str, "Endpoint"], on_answer: Callable[[int], None]) -> None:
+    def __init__(self, operations: Mapping[str, "Operation"], on_answer: Callable[[int], None]) -> None:
         self._on_answer = on_answer
-        self._endpoints = dict(endpoints)
-        if "GET" in endpoints:
-            self._endpoints["HEAD"] = endpoints["GET"]
-        self._allowed = sorted([*self._endpoints, "OPTIONS"])
+        self._operations = dict(operations)
+        if "GET" in operations:
+            self._operations["HEAD"] = operations["GET"]
+        self._allowed = sorted([*self._operations, "OPTIONS"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Incoming(scope, receive)
+        request = Request(scope, receive)
         reply = await self._answer(request)
         self._on_answer(reply.status)
         await reply.send(send, without_body=request.method == "HEAD")
 
-    async def _answer(self, request: Incoming) -> Reply:
+    async def _answer(self, request: Request) -> Reply:
         try:
-            endpoint = self._endpoints.get(request.method)
-            return await endpoint.answer(request) if endpoint else self._without_endpoint(request)
+            operation = self._operations.get(request.method)
+            return await operation.answer(request) if operation else self._without_operation(request)
         except Exception as error:
-            # The edge of the system: every error becomes problem details here, and those of our own making a log entry.
+            # The outermost layer: every error becomes problem details here, and a server error is logged.
             return reply_of(error, request.path, token_sent=b"authorization" in request.headers)
 
-    def _without_endpoint(self, request: Incoming) -> Reply:
+    def _without_operation(self, request: Request) -> Reply:
         if request.method == "OPTIONS":
             return Reply(status=204, headers=[(b"allow", ", ".join(self._allowed).encode())])
-        detail = f"{request.method} is not possible here; {', '.join(self._allowed)} are"
+        detail = f"{request.method} is not allowed on this path; use one of {', '.join(self._allowed)}"
         raise MethodNotAllowed(detail, allowed=self._allowed)
 
 
 MOST_SUGGESTIONS = 5
-"""How many unknown names of one request are answered with the nearest known one."""
+"""Maximum number of unknown names per request for which `nearest` is computed."""
 REFUSALS = (InvalidInput, PayloadTooLarge, NotFound, Conflict, VersionMismatch)
-"""Answers too: the same request under the same key is refused again, whatever has changed in between."""
+"""Errors that are stored under the Idempotency-Key: a repeated request gets the same refusal, even if state changed."""
 
 
-class Endpoint:
-    """Answers the requests of one route."""
+class Operation:
+    """Handles the requests of one route."""
 
-    def __init__(self, route: Route, engine: Engine) -> None:
+    def __init__(self, route: Route, services: ApiServices) -> None:
         self._route = route
-        self._engine = engine
+        self._services = services
         parameters = route.parameters
         self._path = [PathReader(name, expected) for name, expected in route.path_parameters.items()]
         self._query = QueryReader(parameters.get("query", _NoQuery))
         self._body = BodyDecoder(parameters["body"]) if "body" in parameters else None
-        self._body_limit = engine.limits.batch_bytes if route.is_batch else engine.limits.body_bytes
+        self._body_limit = services.limits.batch_bytes if route.is_batch else services.limits.body_bytes
 
-    async def answer(self, request: Incoming) -> Reply:
+    async def answer(self, request: Request) -> Reply:
         with few_suggestions(MOST_SUGGESTIONS):
             return await self._answer(request)
 
-    async def _answer(self, request: Incoming) -> Reply:
+    async def _answer(self, request: Request) -> Reply:
         caller = await self._admit(request)
         body = await request.json_body(self._body_limit) if self._body else b""
         arguments = self._arguments(request, body)
         trace = trace_of(request.header(b"traceparent"))
         idem = self._idempotency(request, body)
         try:
-            result = await self._perform(Call(self._engine, caller, idem, trace), arguments)
+            result = await self._perform(RequestContext(self._services, caller, idem, trace), arguments)
         except Answered as answered:
             return self._replay(answered)
         except REFUSALS as refusal:
             reply = reply_of(refusal, request.path)
             if idem:
-                await self._engine.desk.receipts.keep_refusal(caller, idem, reply.status, reply.body)
+                await self._services.desk.receipts.keep_refusal(caller, idem, reply.status, reply.body)
             return reply
         if isinstance(result, Reply):
             return result
         if caller.is_visitor:
-            result = withheld(result)
-        headers = self._links(result)
+            result = redacted(result)
+        headers = self._resource_headers(result)
         if self._route.creates_jobs:
-            headers += within_quota(self._engine.desk.standing(caller))
+            headers += within_quota(self._services.desk.standing(caller))
         return Reply(self._route.encode(result), self._route.status_for(result), self._route.media_type, headers)
 
-    async def _perform(self, call: Call, arguments: dict[str, Any]) -> Any:
+    async def _perform(self, context: RequestContext, arguments: dict[str, Any]) -> Any:
         if self._route.is_change or self._route.scope is None:
-            return await self._route.perform(call, **arguments)
-        async with self._engine.turns.turn(call.caller.tenant):
-            return await self._route.perform(call, **arguments)
+            return await self._route.perform(context, **arguments)
+        async with self._services.reads.admit(context.caller.tenant):
+            return await self._route.perform(context, **arguments)
 
-    async def _admit(self, request: Incoming) -> Caller:
+    async def _admit(self, request: Request) -> Caller:
         if self._route.scope is None:
             return ANONYMOUS
-        caller = await self._engine.authenticator.authenticate(request.header(b"authorization"))
+        caller = await self._services.authenticator.authenticate(request.header(b"authorization"))
         caller.require(self._route.scope)
         visited = request.header(b"noonday-tenant")
         return caller if visited is None else await self._visit(caller, visited)
 
     async def _visit(self, caller: Caller, visited: str) -> Caller:
         if self._route.is_change:
-            raise Forbidden("Noonday-Tenant is for reading: a change needs a token of that tenant", required="operator")
+            raise Forbidden(
+                "Noonday-Tenant allows reads only; to change this tenant, use one of its own tokens",
+                required="operator",
+            )
         visitor = caller.visiting(tenant_to_read(visited))
         if visitor.is_visitor:
-            await self._engine.reading.visits.note(visitor)
+            await self._services.reading.visits.note(visitor)
         return visitor
 
-    def _arguments(self, request: Incoming, body: bytes) -> dict[str, Any]:
+    def _arguments(self, request: Request, body: bytes) -> dict[str, Any]:
         arguments: dict[str, Any] = {reader.name: reader.read(request.path_values) for reader in self._path}
         parameters = self._route.parameters
-        # A probe may carry a query that means something only to whoever sends it.
+        # Probes of public routes may carry query parameters of their own; they are ignored.
         query = self._query.read(request.query if self._route.scope or "query" in parameters else b"")
         if "query" in parameters:
             arguments["query"] = query
@@ -157,36 +163,40 @@ class Endpoint:
             arguments["body"] = self._body.decode(body)
         return arguments
 
-    def _idempotency(self, request: Incoming, body: bytes) -> Idempotency | None:
+    def _idempotency(self, request: Request, body: bytes) -> Idempotency | None:
         header = request.header(b"idempotency-key")
         if header is None and self._route.needs_key:
-            raise BadHeader("this needs an Idempotency-Key, so that it can be sent again", header="Idempotency-Key")
+            raise BadHeader(
+                "this request needs an Idempotency-Key header; send a unique value", header="Idempotency-Key"
+            )
         if header is None or not self._route.is_change:
             return None
-        asked = f"{request.method} {request.path}?".encode(errors="replace") + request.query + b"\n"
-        fingerprint = blake2b(asked + body, digest_size=16).hexdigest()
+        request_line = f"{request.method} {request.path}?".encode(errors="replace") + request.query + b"\n"
+        fingerprint = blake2b(request_line + body, digest_size=16).hexdigest()
         return Idempotency(idempotency_key(header), fingerprint, self._route.status_for, self._route.encode)
 
     def _replay(self, answered: Answered) -> Reply:
-        again: Header = (b"idempotency-replay", b"true")
+        replay: Header = (b"idempotency-replay", b"true")
         if answered.status >= 400:
-            return Reply(answered.body, answered.status, PROBLEM_JSON, [again])
-        links = self._links(msgspec.json.decode(answered.body, type=_Named)) if answered.body else []
-        return Reply(answered.body, answered.status, self._route.media_type, [again, *links])
+            return Reply(answered.body, answered.status, PROBLEM_JSON, [replay])
+        headers = (
+            self._resource_headers(msgspec.json.decode(answered.body, type=_StoredResponse)) if answered.body else []
+        )
+        return Reply(answered.body, answered.status, self._route.media_type, [replay, *headers])
 
-    def _links(self, result: Any) -> list[Header]:
-        """The ETag of a job, and the Location of what was made."""
+    def _resource_headers(self, result: Any) -> list[Header]:
+        """Return `ETag` for a job and `Location` for a created resource."""
         headers = []
         if self._route.returns is JobView:
             headers.append((b"etag", b'"%d"' % result.version))
-        if self._route.place is not None:
-            path, member = self._route.place
+        if self._route.location is not None:
+            path, member = self._route.location
             headers.append((b"location", (path + getattr(result, member)).encode()))
         return headers
 
 
 class PathReader:
-    """Checks one path parameter: an id that cannot exist is not found, a name that cannot be is refused."""
+    """Validates one path parameter. Raises NotFound for a malformed id and InvalidInput for a malformed name."""
 
     def __init__(self, wire: str, expected: Any) -> None:
         meta: msgspec.Meta = expected.__metadata__[0]
@@ -200,13 +210,13 @@ class PathReader:
         if self._pattern.fullmatch(text):
             return text.lower() if self._noun else text
         if self._noun:
-            raise NotFound(f"there is no {self._noun} {text!r}: an id is a UUID")
-        detail = f"the {self._wire} in the path is not valid"
+            raise NotFound(f"no {self._noun} {text!r}; expected a UUID")
+        detail = f"invalid path parameter {self._wire}"
         raise InvalidInput.of(f"/{self._wire}", detail, text, allowed=self._pattern.pattern)
 
 
-class _Named(msgspec.Struct, rename="camel"):
-    """The parts of a kept answer that its headers are made of."""
+class _StoredResponse(msgspec.Struct, rename="camel"):
+    """Members of a stored response from which its headers are derived."""
 
     id: str = ""
     job_id: str = ""

@@ -1,4 +1,4 @@
-"""What a route's function is given: the engine behind the API, and who is asking."""
+"""Context of a request: the services behind the API, and the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from noonday.api.auth import Authenticator
 from noonday.api.limits import ApiLimits
-from noonday.api.turns import ReadTurns
+from noonday.api.read_limiter import ReadLimiter
 from noonday.intake.idempotency import Idempotency
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
@@ -23,24 +23,24 @@ ANONYMOUS = Caller(TenantId(""), "anonymous", frozenset())
 
 
 class Health(Protocol):
-    """How the process is doing."""
+    """Health checks of the process."""
 
     def ready(self) -> list[str]:
-        """Why no work should be sent here now, in words; empty if all is well."""
+        """Return the reasons why the process is not ready; empty if it is ready."""
         ...
 
     def live(self) -> bool:
-        """Whether the process is worth keeping."""
+        """Return whether the process is alive; if not, it should be restarted."""
         ...
 
     def metrics(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus text format."""
         ...
 
 
 @dataclass(frozen=True)
-class Engine:
-    """What the API is a door to."""
+class ApiServices:
+    """Services that the routes use."""
 
     desk: "Desk"
     reading: "Reading"
@@ -53,42 +53,42 @@ class Engine:
     preferences: "PreferenceDesk"
     alerts: "AlertDesk"
     prove: Callable[[str], str | None]
-    """Answers a challenge, if there is a shared secret."""
-    turns: ReadTurns = field(default_factory=ReadTurns)
+    """Returns the proof for a nonce, or None without a shared secret."""
+    reads: ReadLimiter = field(default_factory=ReadLimiter)
     on_answer: Callable[[int], None] = lambda status: None
-    """Told the status of each answer under `/v1`."""
+    """Called with the HTTP status of each response under `/v1`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One request, as a route's function sees it."""
+class RequestContext:
+    """Context of one request, passed to the route's function."""
 
-    engine: Engine
+    services: ApiServices
     caller: Caller
     idem: Idempotency | None
     traceparent: str | None
-    """The trace the request belongs to, by W3C Trace Context."""
+    """Trace context of the request (W3C `traceparent`)."""
 
     @property
     def desk(self) -> "Desk":
-        return self.engine.desk
+        return self.services.desk
 
     @property
     def reading(self) -> "Reading":
-        return self.engine.reading
+        return self.services.reading
 
     @property
     def tasks(self) -> "TaskDesk":
-        return self.engine.tasks
+        return self.services.tasks
 
     @property
     def secrets(self) -> "SecretDesk":
-        return self.engine.secrets
+        return self.services.secrets
 
     @property
     def alerts(self) -> "AlertDesk":
-        return self.engine.alerts
+        return self.services.alerts
 
     @property
     def preferences(self) -> "PreferenceDesk":
-        return self.engine.preferences
+        return self.services.preferences

@@ -1,4 +1,4 @@
-"""A request on its way in: its headers, and its body up to a limit."""
+"""An HTTP request: method, path, headers, and a body of limited size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from noonday.api.errors import MalformedBody, UnsupportedMediaType
 from noonday.model.errors import PayloadTooLarge
 
 
-class Incoming:
+class Request:
     __slots__ = ("_receive", "headers", "method", "path", "path_values", "query")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -25,14 +25,14 @@ class Incoming:
         return None if value is None else value.decode("latin-1").strip(" \t")
 
     async def json_body(self, limit: int) -> bytes:
-        """The body's bytes. Raises UnsupportedMediaType, and PayloadTooLarge as soon as that can be known."""
+        """Return the body. Raises UnsupportedMediaType, MalformedBody, and PayloadTooLarge as soon as the size is known."""
         self._require_json()
         self._require_size_within(limit)
         chunks, size, more = list[bytes](), 0, True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise MalformedBody("the connection closed before the whole body had arrived")
+                raise MalformedBody("the connection closed before the whole body arrived")
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             _require_within(size, limit)
@@ -46,7 +46,7 @@ class Incoming:
         media_type = declared.partition(b";")[0].strip().lower()
         if media_type != b"application/json":
             sent = declared.decode("latin-1")
-            raise UnsupportedMediaType(f"send Content-Type: application/json, not {sent}", contentType=sent)
+            raise UnsupportedMediaType(f"Content-Type is {sent}; send application/json", contentType=sent)
 
     def _require_size_within(self, limit: int) -> None:
         declared = self.headers.get(b"content-length", b"")
@@ -57,6 +57,6 @@ class Incoming:
 def _require_within(size: int, limit: int) -> None:
     if size > limit:
         raise PayloadTooLarge(
-            f"the body is larger than {limit} bytes; keep large data elsewhere and pass a reference to it in the payload",
+            f"the body exceeds {limit} bytes; store large data elsewhere and pass a reference in the payload",
             limitBytes=limit,
         )
