@@ -14,35 +14,34 @@ def notice(subject: str, text: str = "text") -> Notice:
     return Notice("0190-1", "acme", "ops", "sam", "ops@example.com", subject, text, NOW_MS)
 
 
-def test_the_name_of_a_job_cannot_add_a_header() -> None:
-    sly = notice("nightly\r\nBcc: everybody@example.com\r\n\r\nbody\x00\u2028")
-    written = message_of(sly, SENDER).as_bytes()
-    head, _, body = written.partition(b"\r\n\r\n")
+def test_job_name_cannot_inject_a_header() -> None:
+    injected = notice("nightly\r\nBcc: everybody@example.com\r\n\r\nbody\x00\u2028")
+    head, _, body = message_of(injected, SENDER).as_bytes().partition(b"\r\n\r\n")
     assert b"\r\nBcc:" not in head
     assert b"Subject: nightly Bcc: everybody@example.com body\r\n" in head
     assert body == b"text\r\n"
 
 
-def test_any_language_survives() -> None:
+def test_message_keeps_text_of_any_language() -> None:
     message = message_of(notice("[noonday] nächtlich 夜間: 1 dead letter", "kaputt: ñ 夜\n"), SENDER)
     assert message["Subject"] == "[noonday] nächtlich 夜間: 1 dead letter"
     assert message.get_content() == "kaputt: ñ 夜\n"
     assert message.as_bytes().isascii() or message["Content-Transfer-Encoding"] == "8bit"
 
 
-def test_a_message_says_when_the_notice_was_made() -> None:
+def test_message_date_is_the_time_of_the_notice() -> None:
     assert message_of(notice("x"), SENDER)["Date"] == "Tue, 01 Jan 2030 00:00:00 +0000"
 
 
 @pytest.mark.parametrize(
-    "good", ["a@b", "ops+alerts@mail.example.com", "x" * 64 + "@example.com", "o'neil@example.com"]
+    "address", ["a@b", "ops+alerts@mail.example.com", "x" * 64 + "@example.com", "o'neil@example.com"]
 )
-def test_addresses_that_can_be_written_to(good: str) -> None:
-    assert flaw_of_address(good) is None
+def test_valid_address_is_accepted(address: str) -> None:
+    assert flaw_of_address(address) is None
 
 
 @pytest.mark.parametrize(
-    "bad",
+    "address",
     [
         "",
         "a",
@@ -59,11 +58,11 @@ def test_addresses_that_can_be_written_to(good: str) -> None:
         "a@" + "b" * 255,
     ],
 )
-def test_addresses_that_cannot(bad: str) -> None:
-    assert flaw_of_address(bad) is not None
+def test_invalid_address_is_refused(address: str) -> None:
+    assert flaw_of_address(address) is not None
 
 
-def test_a_sender_may_have_a_name() -> None:
+def test_sender_may_have_a_display_name() -> None:
     assert flaw_of_sender("Noonday at Acme <noonday@example.com>") is None
     assert flaw_of_sender("noonday@example.com") is None
     assert str(sender_of("Noonday at Acme <noonday@example.com>")) == "Noonday at Acme <noonday@example.com>"

@@ -1,5 +1,5 @@
-"""Email: which addresses can be written to, what a message looks like, and one channel that hands it to a mail server.
+"""Email: address checks, message format, and an SMTP channel.
 
-A message says the same and has the same Message-ID at every attempt, so that whoever gets it twice sees it once. What the
-server refuses for good is not tried again; everything else is.
+Every attempt sends the same message with the same Message-ID, so mail clients can drop duplicates. A permanent refusal by the
+mail server is not retried; every other failure is.
 """

@@ -22,30 +22,32 @@ _START_TLS = {"auto": None, "always": True, "never": False}
 
 
 class MailUnavailable(Unavailable):
-    """The mail server did not take a message, and may take it later."""
+    """The mail server did not accept a message, and may accept it later."""
 
     code = "mail-unavailable"
 
 
 @dataclass(frozen=True)
 class MailServer:
+    """Settings of the mail server that notices are sent through."""
+
     host: str
     sender: str
     port: int = 587
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: Path | None = None
-    """In place of `password`. Read for every message: a new password is used at once."""
+    """File with the password, instead of `password`. It is read for every message, so a new password takes effect at once."""
     tls: bool = False
     starttls: Literal["auto", "always", "never"] = "auto"
     ca_file: Path | None = None
     timeout_sec: float = 30.0
     recipients: tuple[str, ...] = ()
-    """Addresses, and domains, that may be written to; empty: all."""
+    """Allowed addresses and domains; empty allows all."""
 
 
 class SmtpChannel(Channel):
-    """One connection for each message: notices are few."""
+    """Sends notices over SMTP, with one connection for each message: notices are few."""
 
     def __init__(self, server: MailServer) -> None:
         self._server = server
@@ -57,15 +59,15 @@ class SmtpChannel(Channel):
 
     async def send(self, notice: Notice) -> None:
         if flaw := self.flaw_of(notice.address):
-            # It was checked when the preference was made; the settings may have changed since.
+            # The address was valid when the preference was saved, but the settings may have changed since.
             raise DoNotRetry(f"the address {flaw}")
         message = message_of(notice, self._sender)
-        with _translated(self._server):
-            async with self._connected() as smtp:
+        with _SmtpErrors(self._server):
+            async with self._connection() as smtp:
                 await smtp.send_message(message, sender=self._sender.addr_spec, recipients=[notice.address])
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[aiosmtplib.SMTP]:
+    async def _connection(self) -> AsyncIterator[aiosmtplib.SMTP]:
         server = self._server
         smtp = aiosmtplib.SMTP(
             hostname=server.host,
@@ -77,24 +79,24 @@ class SmtpChannel(Channel):
         )
         await smtp.connect()
         try:
-            self._refuse_plain(smtp)
+            self._require_encryption(smtp)
             await self._log_in(smtp)
             yield smtp
-            # The message is theirs by now, whatever they answer to this.
+            # The server has accepted the message, whatever it replies to QUIT.
             with suppress(aiosmtplib.SMTPException):
                 await smtp.quit()
         finally:
             smtp.close()
 
-    def _refuse_plain(self, smtp: aiosmtplib.SMTP) -> None:
-        """Whoever sits in between can take the offer of encryption out of the server's greeting."""
+    def _require_encryption(self, smtp: aiosmtplib.SMTP) -> None:
+        """Raise MailUnavailable if the connection must be encrypted and is not: an attacker on the path can strip STARTTLS."""
         server = self._server
         if smtp.get_transport_info("sslcontext") is not None or server.starttls == "never":
             return
-        if server.username is None and _is_this_machine(server.host):
+        if server.username is None and _is_loopback(server.host):
             return
         raise MailUnavailable(
-            f"{server.host} offers no encryption, and nothing is sent without it unless email.starttls is never"
+            f'{server.host} offers no encryption; to send unencrypted mail all the same, set email.starttls to "never"'
         )
 
     async def _log_in(self, smtp: aiosmtplib.SMTP) -> None:
@@ -102,7 +104,7 @@ class SmtpChannel(Channel):
             await smtp.login(self._server.username, self._password())
 
     def _tls_context(self) -> ssl.SSLContext:
-        """Made once: it reads every certificate that the system trusts."""
+        """The TLS context, created once because it loads every trusted certificate of the system."""
         if self._tls is None:
             context = ssl.create_default_context()
             if self._server.ca_file is not None:
@@ -115,11 +117,11 @@ class SmtpChannel(Channel):
         return read_private(file).rstrip("\r\n") if file is not None else self._server.password or ""
 
 
-class _translated:
-    """What the client library raises, in our words: over for good, or to be tried again."""
+class _SmtpErrors:
+    """Translates errors of the client library: DoNotRetry for permanent ones, else MailUnavailable."""
 
     def __init__(self, server: MailServer) -> None:
-        self._where = f"{server.host}:{server.port}"
+        self._address = f"{server.host}:{server.port}"
 
     def __enter__(self) -> None: ...
 
@@ -127,21 +129,23 @@ class _translated:
         if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
             error = error.recipients[0]
         if isinstance(error, aiosmtplib.SMTPResponseException):
-            said = f"{self._where} answered {error.code} {error.message}"
-            raise (DoNotRetry if _is_final(error) else MailUnavailable)(said) from error
+            message = f"{self._address} replied {error.code} {error.message}"
+            raise (DoNotRetry if _is_permanent(error) else MailUnavailable)(message) from error
         if isinstance(error, aiosmtplib.SMTPException | OSError):
-            raise MailUnavailable(f"{self._where}: {error}") from error
+            raise MailUnavailable(f"{self._address}: {error}") from error
 
 
-def _is_this_machine(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def _is_final(error: aiosmtplib.SMTPResponseException) -> bool:
-    """What is wrong with the message or its recipient stays wrong. A wrong password is mended by whoever runs this, and a
-    mailbox that is full by its owner."""
-    about_the_message = aiosmtplib.SMTPRecipientRefused | aiosmtplib.SMTPDataError | aiosmtplib.SMTPSenderRefused
-    return isinstance(error, about_the_message) and 500 <= error.code < 600 and error.code != FULL_MAILBOX
+def _is_permanent(error: aiosmtplib.SMTPResponseException) -> bool:
+    """Whether retrying is useless: a 5xx about the message, its sender or its recipient.
+
+    Refused credentials and a full mailbox are retried, because the operator or the recipient can fix them.
+    """
+    message_errors = aiosmtplib.SMTPRecipientRefused | aiosmtplib.SMTPDataError | aiosmtplib.SMTPSenderRefused
+    return isinstance(error, message_errors) and 500 <= error.code < 600 and error.code != FULL_MAILBOX
