@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from noonday.alerts.herald import Herald, sighting_of
+from noonday.alerts.herald import Herald, observation_of
 from noonday.model.alert import GIVEN_UP, AlertKind
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import ExecutionId, JobId
@@ -60,7 +60,7 @@ async def test_failures_become_alerts_once(herald: Herald, crank: Crank, backsta
     assert await alerts(backstage) == [("EXHAUSTED", one.id, 1), ("FAILED", one.id, 1)]
 
 
-async def test_a_receiver_that_is_gone_halts_its_job_and_is_an_alert(
+async def test_gone_receiver_halts_its_job_and_raises_an_alert(
     herald: Herald, crank: Crank, backstage: Backstage
 ) -> None:
     one, first = await fired(crank, TWICE)
@@ -72,7 +72,7 @@ async def test_a_receiver_that_is_gone_halts_its_job_and_is_an_alert(
     assert await alerts(backstage) == [("STOPPED", one.id, 1)]
 
 
-async def test_a_time_that_was_given_up_is_missed(herald: Herald, crank: Crank, backstage: Backstage) -> None:
+async def test_occurrence_given_up_is_missed(herald: Herald, crank: Crank, backstage: Backstage) -> None:
     one = job(every(60, catch_up=CatchUp(policy=CatchUpPolicy.NONE)))
     await crank.add(one)
     await crank.fire(at_ms=NOW_MS + 10 * MINUTE + 30_000)
@@ -82,13 +82,18 @@ async def test_a_time_that_was_given_up_is_missed(herald: Herald, crank: Crank, 
     assert alert.message.startswith("MISSED: 11 times from 2030-01-01T00:00:00.000Z to ")
 
 
-def test_an_incident_of_no_job_is_about_the_endpoint_that_its_message_begins_with() -> None:
+def test_incident_without_a_job_is_about_its_endpoint() -> None:
     message = f"{ENDPOINT} failed for three days"
-    seen = sighting_of(Incident(7, "DISABLED", TENANT, ExecutionId(""), JobId(""), message, NOW_MS))
-    assert (seen.kind, seen.about, seen.endpoint, seen.job_id) == (AlertKind.DISABLED, ENDPOINT, ENDPOINT, "")
-    assert (seen.execution_id, seen.message, seen.incident) == ("", message, 7)
+    observation = observation_of(Incident(7, "DISABLED", TENANT, ExecutionId(""), JobId(""), message, NOW_MS))
+    assert (observation.kind, observation.about, observation.endpoint, observation.job_id) == (
+        AlertKind.DISABLED,
+        ENDPOINT,
+        ENDPOINT,
+        "",
+    )
+    assert (observation.execution_id, observation.message, observation.incident) == ("", message, 7)
 
 
-def test_there_is_no_execution_of_a_time_that_was_given_up() -> None:
-    seen = sighting_of(Incident(7, GIVEN_UP, TENANT, ExecutionId("x"), JobId("j"), "MISSED", NOW_MS))
-    assert (seen.kind, seen.about, seen.execution_id) == (AlertKind.MISSED, "j", "")
+def test_occurrence_given_up_has_no_execution() -> None:
+    observation = observation_of(Incident(7, GIVEN_UP, TENANT, ExecutionId("x"), JobId("j"), "MISSED", NOW_MS))
+    assert (observation.kind, observation.about, observation.execution_id) == (AlertKind.MISSED, "j", "")

@@ -66,14 +66,14 @@ def watching(store: Store, tokens: MemoryTokens | None = None) -> Watcher:
     return Watcher(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
-class ShakyAlerts(SqliteAlerts):
-    """Takes nothing in while it is away."""
+class FailingAlerts(SqliteAlerts):
+    """Stores nothing while it is unavailable."""
 
-    is_away = True
+    is_unavailable = True
 
     async def take_in(self, sightings: Sequence[Sighting]) -> int:
-        if self.is_away:
-            raise StoreUnavailable("away")
+        if self.is_unavailable:
+            raise StoreUnavailable("unavailable")
         return await super().take_in(sightings)
 
 
@@ -88,7 +88,7 @@ async def of_kind(store: Store, kind: AlertKind) -> list[str]:
 # Missed
 
 
-async def test_what_is_due_for_longer_than_the_grace_is_missed_once(
+async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
     watcher: Watcher, crank: Crank, store: Store
 ) -> None:
     one = job()
@@ -99,20 +99,22 @@ async def test_what_is_due_for_longer_than_the_grace_is_missed_once(
         await watcher.run_once(NOW_MS + GRACE + later)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.count) == (AlertKind.MISSED, one.id, 1)
-    assert alert.message == "due since 2030-01-01T00:00:00.000Z and has not begun: pool 'etl' has no workers"
+    assert alert.message == "due since 2030-01-01T00:00:00.000Z and not started: pool 'etl' has no workers"
 
 
-async def test_what_was_handed_out_and_nobody_has_begun_is_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_dispatched_execution_that_no_worker_started_is_missed(
+    watcher: Watcher, crank: Crank, store: Store
+) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
     await watcher.run_once(NOW_MS + GRACE + 1)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.execution_id) == (AlertKind.MISSED, one.id, dispatch.execution_id)
-    assert alert.message.endswith("and has not begun: no worker of pool 'etl' has taken it up")
+    assert alert.message.endswith("and not started: no worker of pool 'etl' has started it")
 
 
-async def test_what_has_begun_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_started_execution_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     await watcher.run_once(NOW_MS + GRACE + 1)
@@ -120,7 +122,7 @@ async def test_what_has_begun_is_not_missed(watcher: Watcher, crank: Crank, stor
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")])
-async def test_what_is_paused_is_not_missed(watcher: Watcher, crank: Crank, store: Store, kind: str, name: str) -> None:
+async def test_paused_entry_is_not_missed(watcher: Watcher, crank: Crank, store: Store, kind: str, name: str) -> None:
     await crank.add(job())
     await store.archive.hold(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
@@ -130,14 +132,14 @@ async def test_what_is_paused_is_not_missed(watcher: Watcher, crank: Crank, stor
     assert len(await alerts(store)) == 1
 
 
-async def test_a_pause_of_others_holds_nothing(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_pause_of_another_pool_hides_nothing(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.add(job())
     await store.archive.hold(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_what_waits_for_a_cap_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_a_cap_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
     await store.archive.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
@@ -148,7 +150,7 @@ async def test_what_waits_for_a_cap_is_not_missed(watcher: Watcher, crank: Crank
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
-async def test_what_waits_for_its_concurrency_key_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_its_concurrency_key_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.settle(signs=[hello()])
     key = Concurrency(key="one at a time", limit=1)
     await crank.add(job(spec(concurrency=key)))
@@ -159,7 +161,7 @@ async def test_what_waits_for_its_concurrency_key_is_not_missed(watcher: Watcher
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
-async def test_what_waits_for_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: Store) -> None:
     await crank.settle(signs=[hello()])
     settings, tokens = TenantSettings(rate_per_sec=0.001), MemoryTokens()
     await store.archive.put_tenant(TENANT, settings, audit("tenant.put"))
@@ -173,7 +175,7 @@ async def test_what_waits_for_the_rate_of_its_tenant_is_not_missed(crank: Crank,
     assert len(await alerts(store)) == 1
 
 
-async def test_of_more_pools_than_can_be_explained_all_are_told_of(
+async def test_every_pool_gets_an_alert_beyond_the_number_explained(
     watcher: Watcher, crank: Crank, store: Store
 ) -> None:
     pools = [f"pool-{number}" for number in range(EXPLAINED + 2)]
@@ -184,24 +186,24 @@ async def test_of_more_pools_than_can_be_explained_all_are_told_of(
     assert sum("has no workers" in alert.message for alert in found) == EXPLAINED
 
 
-async def test_what_could_not_be_stored_is_told_of_later(crank: Crank, store: Store) -> None:
+async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, store: Store) -> None:
     await crank.add(job())
-    shaky = ShakyAlerts(store.database)
-    watcher = watching(replace(store, alerts=shaky))
+    failing = FailingAlerts(store.database)
+    watcher = watching(replace(store, alerts=failing))
     with pytest.raises(StoreUnavailable):
         await watcher.run_once(NOW_MS + HOUR)
-    shaky.is_away = False
+    failing.is_unavailable = False
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_notices_that_are_late_are_no_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_late_notice_raises_no_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.add(job(spec(target=Target(NOTICES_POOL, HANDLER))))
     await watcher.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
 
 
-async def test_a_backlog_is_not_an_alert_for_each(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_backlog_beyond_the_limit_shares_one_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.add(*(job() for _ in range(MOST_LATE + 30)))
     for later in range(3):
         await watcher.run_once(NOW_MS + GRACE + 1 + later)
@@ -212,7 +214,7 @@ async def test_a_backlog_is_not_an_alert_for_each(watcher: Watcher, crank: Crank
     assert others.message.startswith("and 30 others, the first one ")
 
 
-async def test_a_backlog_of_one_tenant_hides_nothing_of_another(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_backlog_of_one_tenant_does_not_hide_another_tenant(watcher: Watcher, crank: Crank, store: Store) -> None:
     await crank.add(*(job() for _ in range(LATE_PAGE)))
     behind = job(tenant=TenantId("other"), now_ms=NOW_MS + SECOND)
     await crank.add(behind)
@@ -232,7 +234,7 @@ async def succeed(crank: Crank, times: int, took_ms: int) -> None:
 
 
 async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) -> tuple[Job, int]:
-    """A job that runs, and since when."""
+    """Start a run of a job with some successes. Returns the job and the start of the run in ms."""
     one = job(every(3600))
     await crank.add(one)
     await succeed(crank, successes, took_ms)
@@ -241,7 +243,9 @@ async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) ->
     return one, dispatch.due_ms
 
 
-async def test_a_run_that_takes_three_times_the_usual_is_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_run_longer_than_three_times_the_longest_success_is_slow(
+    watcher: Watcher, crank: Crank, store: Store
+) -> None:
     one, since_ms = await start(crank)
     await watcher.run_once(since_ms + 90 * SECOND)
     assert await alerts(store) == []
@@ -249,12 +253,10 @@ async def test_a_run_that_takes_three_times_the_usual_is_slow(watcher: Watcher, 
     await watcher.run_once(since_ms + HOUR)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.count) == (AlertKind.SLOW, one.id, 1)
-    assert alert.message == "runs for 91 s; the longest of its last 5 successes took 30.0 s"
+    assert alert.message == "running for 91 s; the longest of its last 5 successes took 30.0 s"
 
 
-async def test_a_run_that_is_acknowledged_as_slow_is_not_told_of_again(
-    watcher: Watcher, crank: Crank, store: Store
-) -> None:
+async def test_acknowledged_slow_run_raises_no_second_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
     _, since_ms = await start(crank)
     await watcher.run_once(since_ms + 2 * MINUTE)
     (alert,) = await alerts(store)
@@ -263,14 +265,14 @@ async def test_a_run_that_is_acknowledged_as_slow_is_not_told_of_again(
     assert len(await alerts(store)) == 1
 
 
-async def test_a_short_run_is_never_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_run_below_the_minimum_duration_is_not_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
     _, since_ms = await start(crank, took_ms=10)
     await watcher.run_once(since_ms + MINUTE)
     assert await alerts(store) == []
 
 
 @pytest.mark.parametrize(("successes", "expected"), [(4, False), (5, True)])
-def test_what_is_usual_takes_some_successes_to_know(successes: int, expected: bool) -> None:
+def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -> None:
     run = Slow(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
     assert is_slow(run, NOW_MS + HOUR) is expected
 
@@ -278,7 +280,7 @@ def test_what_is_usual_takes_some_successes_to_know(successes: int, expected: bo
 # Recovered
 
 
-async def test_a_success_ends_what_was_missed_and_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_success_closes_the_alerts_of_its_job(watcher: Watcher, crank: Crank, store: Store) -> None:
     one = job(every(3600))
     await crank.add(one)
     await watcher.run_once(NOW_MS + 2 * GRACE)
@@ -286,5 +288,5 @@ async def test_a_success_ends_what_was_missed_and_slow(watcher: Watcher, crank: 
     await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 3 * GRACE))
     await watcher.run_once(NOW_MS + 4 * GRACE)
     assert [alert.status for alert in await alerts(store)] == [AlertState.RECOVERED]
-    told = [happening.kind for happening in await store.alerts.happenings(9)]
-    assert told == [AlertKind.MISSED, AlertKind.RECOVERED]
+    kinds = [event.kind for event in await store.alerts.happenings(9)]
+    assert kinds == [AlertKind.MISSED, AlertKind.RECOVERED]

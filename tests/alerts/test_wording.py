@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
 from noonday.model.alert import AlertKind
 from noonday.model.notice import Digest, Line
@@ -8,8 +10,8 @@ from tests.support.factories import MINUTE, NOW_MS, TENANT
 JOB = "01900000-0000-7000-8000-000000000001"
 
 
-def line(kind: AlertKind = AlertKind.EXHAUSTED, **said: Any) -> Line:
-    usual = {
+def line(kind: AlertKind = AlertKind.EXHAUSTED, **fields: Any) -> Line:
+    defaults = {
         "about": JOB,
         "count": 1,
         "first_ms": NOW_MS,
@@ -22,7 +24,7 @@ def line(kind: AlertKind = AlertKind.EXHAUSTED, **said: Any) -> Line:
         "endpoint": None,
         "message": "HTTP_500: answered 500",
     }
-    return Line(kind=kind, **{**usual, **said})
+    return Line(kind=kind, **{**defaults, **fields})
 
 
 def digest(*lines: Line, subjects: int = 1) -> Digest:
@@ -33,56 +35,73 @@ def digest(*lines: Line, subjects: int = 1) -> Digest:
     return Digest("n1", TENANT, "ops", counts, subjects, first, last, lines)
 
 
-def test_the_subject_says_what_happened_to_what() -> None:
-    told = digest(line(count=3), line(AlertKind.RECOVERED, last_ms=NOW_MS + 1))
-    assert subject_of(told) == "[noonday] nightly: 3 dead letters, 1 recovered"
+@pytest.mark.parametrize(
+    ("attempts", "subject"),
+    [
+        (3, "[noonday] broken failed after 3 attempts"),
+        (1, "[noonday] broken failed after 1 attempt"),
+        (None, "[noonday] broken failed"),
+    ],
+)
+def test_subject_of_one_dead_letter_counts_attempts(attempts: int | None, subject: str) -> None:
+    assert subject_of(digest(line(job_name="broken")), attempts) == subject
 
 
-def test_the_subject_of_many_says_how_many() -> None:
-    told = digest(line(count=1), line(AlertKind.FAILED, about="b", count=2), subjects=1_234)
-    assert subject_of(told) == "[noonday] 1,234 jobs: 2 failed and are tried again, 1 dead letter"
+@pytest.mark.parametrize("kind", AlertKind)
+def test_subject_of_one_event_is_a_sentence(kind: AlertKind) -> None:
+    assert subject_of(digest(line(kind))).startswith("[noonday] nightly ")
 
 
-def test_an_endpoint_is_called_by_its_name() -> None:
-    told = digest(line(AlertKind.DISABLED, job_id="", job_name=None, endpoint="https://a.example:443"))
-    assert subject_of(told) == "[noonday] https://a.example:443: 1 disabled"
+def test_subject_of_one_job_counts_each_kind() -> None:
+    several = digest(line(count=3), line(AlertKind.RECOVERED, last_ms=NOW_MS + 1))
+    assert subject_of(several) == "[noonday] nightly: 3 dead letters, 1 recovered"
 
 
-def test_a_failure_and_its_recovery_are_told_in_one_line() -> None:
+def test_subject_of_many_jobs_counts_them() -> None:
+    many = digest(line(count=1), line(AlertKind.FAILED, about="b", count=2), subjects=1_234)
+    assert subject_of(many) == "[noonday] 1,234 jobs: 2 first attempts failed, 1 dead letter"
+
+
+def test_subject_names_the_endpoint() -> None:
+    disabled = digest(line(AlertKind.DISABLED, job_id="", job_name=None, endpoint="https://a.example:443"))
+    assert subject_of(disabled) == "[noonday] https://a.example:443 disabled"
+
+
+def test_failure_and_recovery_share_a_line() -> None:
     text = text_of_digest(digest(line(count=3), line(AlertKind.RECOVERED, last_ms=NOW_MS + MINUTE, message="")))
-    assert "nightly: 3 dead letters, it works again\n" in text
+    assert "nightly: 3 dead letters, recovered\n" in text
     assert "2030-01-01T00:00:00.000Z to 2030-01-01T00:01:00.000Z" in text
     assert "HTTP_500: answered 500" in text
 
 
-def test_what_failed_again_after_it_had_recovered_does_not_work() -> None:
+def test_failure_after_recovery_is_stated() -> None:
     text = text_of_digest(digest(line(last_ms=NOW_MS + MINUTE), line(AlertKind.RECOVERED)))
-    assert "nightly: 1 dead letter, it had recovered in between\n" in text
+    assert "nightly: 1 dead letter, recovered and failed again\n" in text
 
 
-def test_a_recovery_alone_says_that_it_works_again() -> None:
-    assert "nightly: it works again\n" in text_of_digest(digest(line(AlertKind.RECOVERED)))
+def test_recovery_alone_is_stated() -> None:
+    assert "nightly: recovered\n" in text_of_digest(digest(line(AlertKind.RECOVERED)))
 
 
-def test_what_has_no_line_is_counted() -> None:
+def test_jobs_without_a_line_are_counted() -> None:
     text = text_of_digest(digest(line(), subjects=1_235))
     assert "... and 1,234 more." in text
 
 
-def test_names_and_messages_stay_on_their_line() -> None:
+def test_job_names_and_messages_cannot_add_lines() -> None:
     text = text_of_digest(digest(line(job_name="a\nb\x1b[31m", message="first\r\nsecond")))
     assert "\na b [31m: 1 dead letter\n" in text
     assert "  first second\n" in text
 
 
-def test_a_test_says_so() -> None:
-    told = Digest("n1", TENANT, "ops")
-    assert subject_of(told) == "[noonday] ops: this is a test"
-    assert "This is a test of the alert preference 'ops'." in text_of_digest(told)
-    assert event_of(told, NOW_MS)["data"]["test"] is True
+def test_test_notice_is_marked_as_a_test() -> None:
+    test = Digest("n1", TENANT, "ops")
+    assert subject_of(test) == "[noonday] test of alert preference ops"
+    assert "This is a test of the alert preference 'ops'." in text_of_digest(test)
+    assert event_of(test, NOW_MS)["data"]["test"] is True
 
 
-def test_an_event_has_what_a_program_needs() -> None:
+def test_webhook_body_has_counts_and_alerts() -> None:
     event = event_of(digest(line(count=3), subjects=5), NOW_MS)
     assert (event["type"], event["timestamp"]) == ("noonday.alerts", "2030-01-01T00:00:00.000Z")
     data = event["data"]

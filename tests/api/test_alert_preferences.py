@@ -115,7 +115,7 @@ async def test_every_flaw_is_named(client: Client) -> None:
 async def test_a_channel_that_is_not_set_up_is_refused_in_words(client: Client) -> None:
     response = await put(client, channel={"type": "PUSH", "address": "phone"})
     assert (response.status, response.code) == (409, "conflict")
-    assert response.json["detail"] == "no push channel is set up"
+    assert response.json["detail"] == "push is not available; use EMAIL or WEBHOOK"
 
 
 async def test_an_id_is_a_plain_word(client: Client) -> None:

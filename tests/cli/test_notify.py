@@ -66,7 +66,7 @@ def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
     sent = ask("notify", "test", "mail")
     assert "on its way; `noonday why " in sent.stdout
     message = eventually(lambda: box.messages and box.messages[-1])
-    assert message["Subject"] == "[noonday] mail: this is a test"
+    assert message["Subject"] == "[noonday] test of alert preference mail"
     assert box.recipients[-1] == "ops@example.com"
 
 
@@ -106,7 +106,7 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
         (("--email", "a@example.com", "--digest", "2d"), "--digest"),
         (("--email", "a@example.com", "--job", "nightly"), "--job"),
         (("--email", "a@example.com", "--on", "exausted"), "--on"),
-        (("--push", "phone"), "no push channel is set up"),
+        (("--push", "phone"), "push is not available; use EMAIL or WEBHOOK"),
     ],
 )
 def test_what_is_wrong_is_said_of_the_flag(ask: Run, flags: tuple[str, ...], said: str) -> None:

@@ -1,16 +1,17 @@
-"""Alerts: what people should know of, seen, kept and shown.
+"""Alerts: incidents and missing runs become alerts, alerts become notices.
 
-Who decides. What goes wrong with an execution is written as an incident in the transaction that settles it (`ledger.settling`),
-and a time that is given up in the one that gives it up (`ledger.volley`): so nothing is forgotten in a crash. The `herald` makes
-alerts of incidents. What does not happen leaves no trace, and is looked for: the `watcher` looks at what is due and still there,
-at what runs longer than usual, and at whose job has succeeded since; `lateness` tells what somebody holds on purpose from what
-should have begun. `crowd` keeps an inbox readable when very much goes wrong at once. `model.alert` says what an alert is and what
-opens it. People read and acknowledge alerts at the `desk`.
+Who decides. The transaction that settles a failed execution also writes an incident (`ledger.settling`), and so does the
+transaction that gives up an occurrence (`ledger.volley`). A crash therefore loses no incident. The incident consumer (`herald`)
+turns incidents into alerts. A run that never happens leaves no incident, so the dead-man's switch (`watcher`) searches for
+overdue entries, for runs that take longer than usual, and for jobs that have succeeded again; `lateness` excludes work that a
+pause or a limit blocks on purpose. The alert aggregator (`crowd`) merges alerts when many jobs of a tenant fail at once.
+`model.alert` defines alerts and the events that open them. Users list and acknowledge alerts through the alert service (`desk`).
 
-What may be trusted for how long. An incident: until somebody has taken it in, which is one transaction with the alert and with
-the happenings that people are told of. What the watcher saw: for a moment; it sees the same again and again, and an occasion
-tells what was taken in before.
+What may be trusted, and for how long. An incident stays until one process consumes it; the same transaction writes the alert
+and the alert events. An observation of the dead-man's switch is repeated for as long as its cause lasts; its dedup key shows
+whether it was recorded before.
 
-What each failure does. A herald that dies before its transaction leaves the incidents to the next one, and after it there is
-nothing left to do. Several of them, or of watchers, do the same work twice at worst, never the same alert.
+What each failure does. If an incident consumer dies before its transaction commits, the next one consumes the same incidents;
+after the commit nothing is left to do. If several consumers or switches run at once, they may repeat work, but they never open
+the same alert twice.
 """

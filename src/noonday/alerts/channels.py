@@ -1,7 +1,7 @@
-"""From a digest to the job that sends it, and the handlers of such jobs.
+"""Jobs that send digests, and their handlers.
 
-A notice is sent as any job is run: retries, dead letters and the workers are the same. An operational webhook is called by the
-handler that calls those of tasks; every other channel has a handler of its own, `notice.email` and the like.
+A notice is an ordinary job, with the same retries, dead letters and workers. The handler of tasks also calls operational
+webhooks. Every other channel has its own handler, such as `notice.email`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.alerts.vouching import VouchedNotice, checked
+from noonday.alerts.sealed_notices import SealedNotice, open_notice
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import DoNotRetry
@@ -26,21 +26,29 @@ from noonday.worker.handler import Handler, Mode
 TIMEOUT_SEC = 120.0
 CALL_TIMEOUT_SEC = 30.0
 POLICY = RetryPolicy(max_attempts=12)
-"""Some hours: what is known only then is better found in the inbox."""
+"""Retries a notice for some hours. After that the inbox serves better than a late message."""
 CONCURRENCY = 20
-"""Notices that one process sends at once."""
+"""Maximum number of notices that one process sends at once."""
 
 
 def job_of(
-    digest: Digest, preference: Preference, to: Recipient, at_ms: int, vouch: Callable[[Notice], VouchedNotice]
+    digest: Digest,
+    preference: Preference,
+    to: Recipient,
+    at_ms: int,
+    seal: Callable[[Notice], SealedNotice],
+    attempts: int | None = None,
 ) -> JobSpec:
-    """The job that sends a digest. Its unique key is the notice's: made twice, it is one."""
+    """Build the job that sends a digest. Its unique key names the notice, so creating it twice makes one job.
+
+    `attempts` is passed on to `wording.subject_of`.
+    """
     if to.url is not None:
         target = Target(NOTICES_POOL, CALL, str(read_url(to.url)))
         payload: Any = {"webhook_url": to.url, "body": event_of(digest, at_ms)}
     else:
         target = Target(NOTICES_POOL, handler_name(to.type))
-        payload = msgspec.to_builtins(vouch(_notice(digest, preference, to, at_ms)))
+        payload = msgspec.to_builtins(seal(_notice(digest, preference, to, at_ms, attempts)))
     return JobSpec(
         type=JobType.ONE_TIME,
         target=target,
@@ -53,44 +61,46 @@ def job_of(
 
 
 def handlers_of(channels: Channels, keyring: Keyring) -> dict[tuple[str, str], Handler]:
-    """The handlers that send notices, by pool and name."""
-    return {(NOTICES_POOL, handler_name(kind)): _handler(kind, channel, keyring) for kind, channel in channels.items()}
+    """Return the handlers that send notices, by pool and name."""
+    return {
+        (NOTICES_POOL, handler_name(type_)): _handler(type_, channel, keyring) for type_, channel in channels.items()
+    }
 
 
-def handler_name(kind: ChannelType) -> str:
-    return f"notice.{kind.lower()}"
+def handler_name(type_: ChannelType) -> str:
+    return f"notice.{type_.lower()}"
 
 
-def _notice(digest: Digest, preference: Preference, to: Recipient, at_ms: int) -> Notice:
+def _notice(digest: Digest, preference: Preference, to: Recipient, at_ms: int, attempts: int | None) -> Notice:
     return Notice(
         id=digest.id,
         tenant=digest.tenant,
         preference=digest.preference,
         user=preference.user,
         address=to.address or "",
-        subject=subject_of(digest),
+        subject=subject_of(digest, attempts),
         text=text_of_digest(digest),
         at_ms=at_ms,
     )
 
 
-def _handler(kind: ChannelType, channel: Channel, keyring: Keyring) -> Handler:
-    doc = f"Sends a notice by {kind.lower()}. Made for alert preferences."
-    return Handler(handler_name(kind), NOTICES_POOL, _sending(channel, keyring), Mode.ASYNC, _decode, doc=doc)
+def _handler(type_: ChannelType, channel: Channel, keyring: Keyring) -> Handler:
+    doc = f"Sends a notice by {type_.lower()}. Alert preferences create its jobs."
+    return Handler(handler_name(type_), NOTICES_POOL, _sender(channel, keyring), Mode.ASYNC, _decode, doc=doc)
 
 
-def _decode(payload: bytes) -> VouchedNotice:
+def _decode(payload: bytes) -> SealedNotice:
     try:
-        return _read(payload)
+        return _decode_json(payload)
     except msgspec.ValidationError as error:
-        raise DoNotRetry(f"this is no notice: {error}") from error
+        raise DoNotRetry(f"the payload is not a notice: {error}") from error
 
 
-_read = msgspec.json.Decoder(VouchedNotice).decode
+_decode_json = msgspec.json.Decoder(SealedNotice).decode
 
 
-def _sending(channel: Channel, keyring: Keyring) -> Callable[[Context, VouchedNotice], Awaitable[None]]:
-    async def send(ctx: Context, vouched: VouchedNotice) -> None:
-        await channel.send(checked(vouched, ctx.tenant, keyring))
+def _sender(channel: Channel, keyring: Keyring) -> Callable[[Context, SealedNotice], Awaitable[None]]:
+    async def send(ctx: Context, sealed: SealedNotice) -> None:
+        await channel.send(open_notice(sealed, ctx.tenant, keyring))
 
     return send

@@ -1,4 +1,4 @@
-"""Keeps an inbox readable: what goes wrong with very many jobs of a tenant at once is one alert about the tenant."""
+"""Aggregation of alerts, which keeps the inbox readable when many jobs of a tenant fail at once."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,50 +7,55 @@ import msgspec
 from noonday.model.alert import Sighting
 
 HOUR_MS = 3_600_000
-Whose = tuple[str, str]
+TenantKind = tuple[str, str]
 """(tenant, kind)."""
 
 
 class Crowd:
-    """So many things of one kind a tenant may have alerts about in an hour; of the others one alert tells."""
+    """Limits how many subjects of one kind a tenant may have alerts about in an hour; all others share one alert."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_subjects: int) -> None:
+        self._max_subjects = max_subjects
         self._hour = 0
-        self._known: dict[Whose, set[str]] = {}
+        self._subjects: dict[TenantKind, set[str]] = {}
 
-    def thin_out(self, sightings: Iterable[Sighting], now_ms: int) -> list[Sighting]:
-        """The same sightings; those beyond the limit are about their tenant."""
+    def aggregate(self, observations: Iterable[Sighting], now_ms: int) -> list[Sighting]:
+        """Return the observations, with those beyond the limit changed into observations about their tenant.
+
+        One-time observations beyond the limit stay separate. Lasting ones, which have a dedup key, become one for each
+        tenant and kind.
+        """
         self._begin_hour(now_ms // HOUR_MS)
-        kept: list[Sighting] = []
-        lasting: dict[Whose, list[Sighting]] = {}
-        for each in sightings:
-            if self._is_known(each):
-                kept.append(each)
-            elif each.occasion is None:
-                kept.append(_about_tenant(each, f"and others, the last one {each.about}: {each.message}"))
+        result: list[Sighting] = []
+        lasting: dict[TenantKind, list[Sighting]] = {}
+        for observation in observations:
+            if self._is_within_limit(observation):
+                result.append(observation)
+            elif observation.occasion is None:
+                message = f"and others, the last one {observation.about}: {observation.message}"
+                result.append(_about_tenant(observation, message))
             else:
-                lasting.setdefault((each.tenant, each.kind), []).append(each)
-        return kept + [self._together(others) for others in lasting.values()]
+                lasting.setdefault((observation.tenant, observation.kind), []).append(observation)
+        return result + [self._merged(others) for others in lasting.values()]
 
     def _begin_hour(self, hour: int) -> None:
         if hour != self._hour:
             self._hour = hour
-            self._known.clear()
+            self._subjects.clear()
 
-    def _is_known(self, sighting: Sighting) -> bool:
-        known = self._known.setdefault((sighting.tenant, sighting.kind), set())
-        if sighting.about not in known and len(known) >= self._most:
+    def _is_within_limit(self, observation: Sighting) -> bool:
+        subjects = self._subjects.setdefault((observation.tenant, observation.kind), set())
+        if observation.about not in subjects and len(subjects) >= self._max_subjects:
             return False
-        known.add(sighting.about)
+        subjects.add(observation.about)
         return True
 
-    def _together(self, others: Sequence[Sighting]) -> Sighting:
-        """What lasts is seen all the time: it is said once an hour."""
+    def _merged(self, others: Sequence[Sighting]) -> Sighting:
+        """Merge lasting observations. The hour is the dedup key, so the merged alert is raised once an hour."""
         first = others[0]
-        told = _about_tenant(first, f"and {len(others):,} others, the first one {first.about}: {first.message}")
-        return msgspec.structs.replace(told, count=len(others), occasion=f"{self._hour:015d}")
+        merged = _about_tenant(first, f"and {len(others):,} others, the first one {first.about}: {first.message}")
+        return msgspec.structs.replace(merged, count=len(others), occasion=f"{self._hour:015d}")
 
 
-def _about_tenant(sighting: Sighting, message: str) -> Sighting:
-    return msgspec.structs.replace(sighting, about="", message=message)
+def _about_tenant(observation: Sighting, message: str) -> Sighting:
+    return msgspec.structs.replace(observation, about="", message=message)

@@ -1,4 +1,4 @@
-"""The inbox: alerts read and acknowledged."""
+"""Alert inbox: list, read and acknowledge alerts."""
 
 from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView, alert_view
 from noonday.intake.idempotency import Idempotency
@@ -12,7 +12,9 @@ from noonday.ports.clock import Clock
 from noonday.ports.jobs import AuditEntry
 
 MOST_UNREAD = 1_000
+"""Unread alerts are counted up to this number."""
 STEP = 500
+"""Alerts that `acknowledge_all` acknowledges in one transaction."""
 
 
 class AlertDesk:
@@ -31,7 +33,7 @@ class AlertDesk:
         cursor: str | None = None,
         limit: int = 50,
     ) -> AlertList:
-        """Newest first."""
+        """List alerts, newest first."""
         where = AlertFilter(unread=unread, kind=kind, job_id=job_id)
         found = await self._alerts.list_alerts(caller.tenant, where, cursor, limit + 1)
         return AlertList(
@@ -41,11 +43,11 @@ class AlertDesk:
         )
 
     async def get(self, caller: Caller, alert_id: str) -> AlertView:
-        """Raises NotFound."""
+        """Return one alert. Raises NotFound."""
         return alert_view(await self._get(caller, alert_id))
 
     async def acknowledge(self, caller: Caller, alert_id: str, idem: Idempotency | None = None) -> AlertView:
-        """Somebody has seen it. What was acknowledged before stays as it was. Raises NotFound."""
+        """Mark an alert as seen. An alert that was acknowledged before stays as it is. Raises NotFound."""
         async with self._receipts.once(caller, idem):
             alert = await self._get(caller, alert_id)
             if alert.acknowledged_ms is None:
@@ -55,21 +57,21 @@ class AlertDesk:
             return await self._receipts.keep(caller, idem, await self.get(caller, alert_id))
 
     async def acknowledge_all(
-        self, caller: Caller, which: AcknowledgeRequest, idem: Idempotency | None = None
+        self, caller: Caller, request: AcknowledgeRequest, idem: Idempotency | None = None
     ) -> Acknowledged:
-        """All that meet the conditions, step by step. Whatever is opened meanwhile is not among them."""
+        """Acknowledge all unread alerts that match, page by page. Alerts opened after the call stay unread."""
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
-            until_ms = now_ms if which.until is None else min(now_ms, ms_of(which.until))
-            job_id = None if which.task_id is None else which.task_id.lower()
-            where = AlertFilter(unread=True, kind=which.kind, job_id=job_id, until_ms=until_ms)
+            until_ms = now_ms if request.until is None else min(now_ms, ms_of(request.until))
+            job_id = None if request.task_id is None else request.task_id.lower()
+            where = AlertFilter(unread=True, kind=request.kind, job_id=job_id, until_ms=until_ms)
             count = await self._acknowledge_all(caller, where, now_ms)
             return await self._receipts.keep(caller, idem, Acknowledged(count))
 
     async def _acknowledge_all(self, caller: Caller, where: AlertFilter, now_ms: int) -> int:
         count, after = 0, None
-        said: dict[str, object] = {"kind": where.kind, "job_id": where.job_id, "until_ms": where.until_ms}
-        audit = AuditEntry(caller.tenant, now_ms, caller.subject, "alert.acknowledge", "", said)
+        conditions: dict[str, object] = {"kind": where.kind, "job_id": where.job_id, "until_ms": where.until_ms}
+        audit = AuditEntry(caller.tenant, now_ms, caller.subject, "alert.acknowledge", "", conditions)
         while page := await self._alerts.list_alerts(caller.tenant, where, after, STEP):
             after = page[-1].id
             count += await self._alerts.acknowledge(caller.tenant, [alert.id for alert in page], now_ms, audit)

@@ -1,4 +1,4 @@
-"""Acts upon what happened to executions: what people should know becomes an alert, and whom nobody wants to call is halted."""
+"""Incident consumer: turns incidents into alerts, and halts jobs whose receiver is gone."""
 
 from contextlib import suppress
 
@@ -15,40 +15,46 @@ from noonday.ports.executions import Executions, Incident
 
 log = structlog.get_logger("noonday.herald")
 BATCH = 1_000
-MOST = 1_000
-OURSELVES = "noonday"
+"""Incidents consumed in one round."""
+MAX_SUBJECTS = 1_000
+"""Jobs of one tenant that may have their own alert of one kind in an hour; all others share one alert."""
+SYSTEM_SUBJECT = "noonday"
 _KINDS = {GONE: AlertKind.STOPPED, GIVEN_UP: AlertKind.MISSED, **{kind.value: kind for kind in AlertKind}}
 
 
 class Herald:
-    """Any number of them may act upon the same incident: one takes it in, and to halt a job twice is to halt it."""
+    """Consumes incidents.
+
+    If several processes consume the same incident, exactly one wins. Halting a job is idempotent.
+    """
 
     def __init__(self, executions: Executions, alerts: Alerts, desk: Desk) -> None:
         self._executions = executions
         self._alerts = alerts
         self._desk = desk
-        self._crowd = Crowd(MOST)
+        self._aggregator = Crowd(MAX_SUBJECTS)
 
     async def run_once(self, now_ms: int) -> int:
-        # Of another kind are those that a newer process has written: they wait for one.
-        incidents = [each for each in await self._executions.incidents(BATCH) if each.kind in _KINDS]
+        # A newer version may have written incidents of kinds unknown here. They wait for a process of that version.
+        found = await self._executions.incidents(BATCH)
+        incidents = [incident for incident in found if incident.kind in _KINDS]
         for incident in incidents:
             if incident.kind == GONE:
                 await self._halt(incident)
         if incidents:
-            sightings = [sighting_of(incident) for incident in incidents]
-            await self._alerts.take_in(self._crowd.thin_out(sightings, now_ms))
+            observations = [observation_of(incident) for incident in incidents]
+            await self._alerts.take_in(self._aggregator.aggregate(observations, now_ms))
         return len(incidents)
 
     async def _halt(self, incident: Incident) -> None:
-        caller = Caller(incident.tenant, OURSELVES, frozenset())
-        with suppress(NotFound, Conflict):  # nothing of it is to come anyway
+        caller = Caller(incident.tenant, SYSTEM_SUBJECT, frozenset())
+        with suppress(NotFound, Conflict):  # the job has no runs left to halt
             await self._desk.halt(caller, incident.job_id, incident.message)
-            log.info("halted", job=incident.job_id, why=incident.message)
+            log.info("job halted", job=incident.job_id, reason=incident.message)
 
 
-def sighting_of(incident: Incident) -> Sighting:
-    """Of an endpoint, if it is not about a job: then its message begins with it."""
+def observation_of(incident: Incident) -> Sighting:
+    """Convert an incident. An incident without a job is about an endpoint, the first word of its message."""
     endpoint = None if incident.job_id else incident.message.partition(" ")[0]
     return Sighting(
         kind=_KINDS[incident.kind],

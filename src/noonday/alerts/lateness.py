@@ -1,4 +1,4 @@
-"""Which of what has not begun nobody holds on purpose, and why it has not."""
+"""Overdue work that nothing blocks on purpose, and the reason why it has not started."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,44 +13,50 @@ from noonday.ports.alerts import Late
 from noonday.ports.archive import Archive, Pause
 
 EXPLAINED = 10
-"""Of so many groups it is found out in a round what holds them; of the others it is only said that they are late."""
-MOST_KNOWN = 100_000
+"""Groups whose reason is looked up in one round. Alerts of further groups have no reason."""
+MAX_REMEMBERED = 100_000
 ON_PURPOSE = frozenset({By.PAUSE, By.KEY, By.TENANT_CAP, By.TENANT_POOL_CAP, By.POOL_CAP, By.TENANT_RATE})
-"""Somebody has said that it shall wait."""
+"""Limits and pauses that a user or operator has set."""
 
-Name = tuple[str, str, str]
-"""(tenant, job, occasion)."""
+DedupKey = tuple[str, str, str]
+"""(tenant, job, dedup key)."""
 Group = tuple[str, str, str]
-"""(tenant, pool, job): what waits for the same. The job is named only where others of it may be in the way."""
+"""(tenant, pool, job): entries that wait for the same reason. The job is empty unless other runs of it may block it."""
 
 
 @dataclass
 class Lateness:
-    """What was taken in is not looked at again, as long as this process remembers; the store would not take it in either."""
+    """Turns overdue entries into MISSED observations.
+
+    It remembers the observations that were stored and skips them. This only saves work: the store drops duplicates too.
+    """
 
     archive: Archive
     waiting: Waiting
-    _told: set[Name] = field(default_factory=set)
+    _remembered: set[DedupKey] = field(default_factory=set)
 
     async def missed(self, late: Iterable[Late], now_ms: int) -> list[Sighting]:
+        """Return an observation for the oldest overdue entry of each job, unless a pause or limit blocks it on purpose."""
         rows = [
-            row for row in oldest_of_each_job(late) if (row.tenant, row.job_id, _occasion_of(row)) not in self._told
+            row
+            for row in oldest_of_each_job(late)
+            if (row.tenant, row.job_id, _dedup_key_of(row)) not in self._remembered
         ]
         if not rows:
             return []
-        rows = await self._without_held(rows)
-        holds = await self._holds(rows)
-        found = [(row, holds.get(_group_of(row))) for row in rows]
-        return [_missed(row, hold, now_ms) for row, hold in found if hold is None or hold.by not in ON_PURPOSE]
+        rows = await self._without_blocked(rows)
+        reasons = await self._reasons(rows)
+        found = [(row, reasons.get(_group_of(row))) for row in rows]
+        return [_missed(row, reason, now_ms) for row, reason in found if reason is None or reason.by not in ON_PURPOSE]
 
     def remember(self, missed: Iterable[Sighting]) -> None:
-        """These were taken in."""
-        if len(self._told) > MOST_KNOWN:
-            self._told.clear()
-        self._told.update((each.tenant, each.about, each.occasion or "") for each in missed)
+        """Skip these observations from now on: they are stored."""
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered.update((each.tenant, each.about, each.occasion or "") for each in missed)
 
-    async def _without_held(self, rows: list[Late]) -> list[Late]:
-        """What a pause or a cap holds is found at once, however much it is."""
+    async def _without_blocked(self, rows: list[Late]) -> list[Late]:
+        """Drop the rows that a pause or a full cap blocks, with two queries for any number of rows."""
         pauses = await self.archive.pauses()
         full = await self._full({(row.tenant, row.pool) for row in rows})
         return [
@@ -64,14 +70,14 @@ class Lateness:
         slots = await self.archive.slots(keys)
         return {key for key, each in slots.items() if each.cap is not None and each.used >= each.cap}
 
-    async def _holds(self, rows: list[Late]) -> dict[Group, Hold]:
+    async def _reasons(self, rows: list[Late]) -> dict[Group, Hold]:
         first: dict[Group, Late] = {}
         for row in rows:
             if not row.handed_out:
                 first.setdefault(_group_of(row), row)
-        return {group: await self._hold(row) for group, row in list(first.items())[:EXPLAINED]}
+        return {group: await self._reason(row) for group, row in list(first.items())[:EXPLAINED]}
 
-    async def _hold(self, row: Late) -> Hold:
+    async def _reason(self, row: Late) -> Hold:
         job = await self.archive.find_job(row.tenant, JobId(row.job_id))
         concurrency = job.job.spec.concurrency if job else None
         if row.execution_id and (
@@ -95,7 +101,7 @@ def is_paused(row: Late, pauses: Iterable[Pause]) -> bool:
     return any(pause.kind == "ALL" or names.get(pause.kind) == pause.name for pause in pauses)
 
 
-def _occasion_of(row: Late) -> str:
+def _dedup_key_of(row: Late) -> str:
     return f"{row.due_ms:015d}"
 
 
@@ -103,20 +109,20 @@ def _group_of(row: Late) -> Group:
     return row.tenant, row.pool, "" if row.staged else row.job_id
 
 
-def _missed(row: Late, hold: Hold | None, now_ms: int) -> Sighting:
+def _missed(row: Late, reason: Hold | None, now_ms: int) -> Sighting:
     return Sighting(
         kind=AlertKind.MISSED,
         tenant=row.tenant,
         about=row.job_id,
-        message=f"due since {text_of(row.due_ms)} and has not begun{_why(row, hold)}",
+        message=f"due since {text_of(row.due_ms)} and not started{_explanation(row, reason)}",
         at_ms=now_ms,
         job_id=row.job_id,
         execution_id=row.execution_id,
-        occasion=_occasion_of(row),
+        occasion=_dedup_key_of(row),
     )
 
 
-def _why(row: Late, hold: Hold | None) -> str:
+def _explanation(row: Late, reason: Hold | None) -> str:
     if row.handed_out:
-        return f": no worker of pool {row.pool!r} has taken it up"
-    return "" if hold is None else f": {hold.reason}"
+        return f": no worker of pool {row.pool!r} has started it"
+    return "" if reason is None else f": {reason.reason}"

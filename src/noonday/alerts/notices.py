@@ -1,8 +1,8 @@
-"""Tells people what happened: gathers it for each of them, and sends it when it is due.
+"""Notices: collect alert events for each preference, and send them when they are due.
 
-Three steps, each of which may be the last before a crash. What happened is taken away in the transaction that gathers it. A
-notice that is due is closed, so that what comes later goes to the next one. Then the job that sends it is made, under a key of
-its own, and only after that the notice is dropped: made again, it is the same job. Any number of these loops may run at once.
+There are three steps, and a crash may follow any of them. One transaction moves alert events into open notices. A due notice is
+closed, so that later events go to the next one. Then the job that sends the notice is created under the notice's unique key, and
+only after that is the notice dropped: if the step is repeated, it finds the same job. Several processes may run this loop.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,51 +12,63 @@ import uuid_utils
 from noonday.alerts.channels import job_of
 from noonday.alerts.posting import Post
 from noonday.alerts.preferences import Seal
-from noonday.alerts.wording import SUBJECTS
+from noonday.alerts.wording import SUBJECTS, dead_execution_of
 from noonday.model.alert import Happening
 from noonday.model.errors import BadKey
-from noonday.model.notice import Note, Open, Preference, notes_of
+from noonday.model.ids import ExecutionId
+from noonday.model.notice import Digest, Note, Open, Preference, notes_of
 from noonday.ports.alerts import Alerts
+from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.notices import Notices
 
 BATCH = 1_000
 BATCHES = 50
-"""So many are gathered before anything is sent, so that what is there together is told together."""
-AT_ONCE = 100
+"""Batches collected before anything is sent, so that events of one burst share a message."""
+SEND_LIMIT = 100
+"""Notices sent in one round."""
 
 
 class Notifier:
-    def __init__(self, alerts: Alerts, notices: Notices, seal: Seal, post: Post, clock: Clock) -> None:
+    """Collects alert events and creates the jobs that send notices."""
+
+    def __init__(
+        self, alerts: Alerts, notices: Notices, archive: Archive, seal: Seal, post: Post, clock: Clock
+    ) -> None:
         self._alerts = alerts
         self._notices = notices
+        self._archive = archive
         self._seal = seal
         self._post = post
         self._clock = clock
 
     async def run_once(self, now_ms: int) -> int:
-        gathered = await self.gather(now_ms)
-        return gathered + await self.send_due(now_ms)
+        collected = await self.collect(now_ms)
+        return collected + await self.send_due(now_ms)
 
-    async def gather(self, now_ms: int) -> int:
-        """Note what happened for everybody who wants to be told."""
-        taken = 0
+    async def collect(self, now_ms: int) -> int:
+        """Add new alert events to the notices of every matching preference. Returns the number of events."""
+        count = 0
         for _ in range(BATCHES):
-            happenings = await self._alerts.happenings(BATCH)
-            if happenings:
-                taken += await self._gather(happenings, now_ms)
-            if len(happenings) < BATCH:
+            events = await self._alerts.happenings(BATCH)
+            if events:
+                count += await self._collect(events, now_ms)
+            if len(events) < BATCH:
                 break
-        return taken
+        return count
 
-    async def _gather(self, happenings: Sequence[Happening], now_ms: int) -> int:
-        preferences = await self._notices.preferences({each.tenant for each in happenings})
-        notes = notes_of(happenings, preferences)
-        return await self._notices.take_in([each.id for each in happenings], notes, _opened(preferences, notes, now_ms))
+    async def _collect(self, events: Sequence[Happening], now_ms: int) -> int:
+        preferences = await self._notices.preferences({event.tenant for event in events})
+        notes = notes_of(events, preferences)
+        opened = _open_notices(preferences, notes, now_ms)
+        return await self._notices.take_in([event.id for event in events], notes, opened)
 
     async def send_due(self, now_ms: int) -> int:
-        """Make the jobs of what is due. Raises BadKey after that, if some could not be read: they stay."""
-        due = await self._notices.close_due(now_ms, AT_ONCE)
+        """Create the jobs of due notices. Returns their number.
+
+        Raises BadKey after the last one if a recipient could not be decrypted; those notices stay.
+        """
+        due = await self._notices.close_due(now_ms, SEND_LIMIT)
         unreadable: BadKey | None = None
         for notice in due:
             try:
@@ -74,16 +86,26 @@ class Notifier:
         if preference is None or not preference.enabled:
             return
         digest = await self._notices.digest(notice, SUBJECTS)
-        if digest.counts:  # else somebody else has sent it meanwhile
-            spec = job_of(digest, preference, self._seal.open(preference), self._clock.now_ms(), self._seal.vouch)
+        if digest.counts:  # an empty digest means that another process has sent the notice
+            to, now_ms = self._seal.open(preference), self._clock.now_ms()
+            attempts = await self._attempts(digest)
+            spec = job_of(digest, preference, to, now_ms, self._seal.seal_notice, attempts)
             await self._post.post(notice.tenant, spec)
 
+    async def _attempts(self, digest: Digest) -> int | None:
+        """Attempts of the execution that the subject names. None if it names none, or its execution is deleted."""
+        execution_id = dead_execution_of(digest)
+        if execution_id is None:
+            return None
+        execution = await self._archive.find_execution(digest.tenant, ExecutionId(execution_id))
+        return execution.attempt if execution else None
 
-def _opened(preferences: Sequence[Preference], notes: Collection[Note], now_ms: int) -> list[Open]:
-    """What is opened for those who have nothing open yet."""
-    wanted = {(note.happening.tenant, note.preference) for note in notes}
+
+def _open_notices(preferences: Sequence[Preference], notes: Collection[Note], now_ms: int) -> list[Open]:
+    """Notices for the preferences with new events. The store ignores one whose preference has an open notice already."""
+    noted = {(note.happening.tenant, note.preference) for note in notes}
     return [
-        Open(str(uuid_utils.uuid7()), each.tenant, each.id, now_ms + each.digest_ms)
-        for each in preferences
-        if (each.tenant, each.id) in wanted
+        Open(str(uuid_utils.uuid7()), preference.tenant, preference.id, now_ms + preference.digest_ms)
+        for preference in preferences
+        if (preference.tenant, preference.id) in noted
     ]

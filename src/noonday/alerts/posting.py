@@ -1,4 +1,4 @@
-"""Makes the jobs that send notices."""
+"""Creation of the jobs that send notices."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,12 +19,12 @@ from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import AuditEntry, Change, Jobs, NewJob, Receipt, Snapshot
 
-OURSELVES = "noonday"
+SYSTEM_SUBJECT = "noonday"
 _encode = msgspec.json.Encoder().encode
 
 
 class Post:
-    """Stores a job as the desk does, but asks for no quota: whoever has too many jobs has to be told all the same."""
+    """Creates notice jobs as the job service does, but without a quota: a tenant over its quota still gets its notices."""
 
     def __init__(
         self,
@@ -55,44 +55,46 @@ class Post:
         audit: AuditEntry | None = None,
         seal: Callable[[JobId], Receipt] | None = None,
     ) -> JobId:
-        """Make the job, due at once; if there is one of its unique key, answer that one. What `seal` makes of the job's id is
-        kept with it."""
+        """Create the job, due at once, and return its id; if its unique key is taken, return that job's id instead.
+
+        `seal` builds the idempotency receipt from the id. It is stored in the same transaction.
+        """
         await self._make_pool(tenant)
         if spec.target.endpoint is not None:
             await self._make_first_secret(tenant)
         now_ms = self._clock.now_ms()
         job = self._job(tenant, spec, now_ms)
         new = NewJob(job, first_fire(job, now_ms))
-        kept = None if seal is None else (lambda answers: seal(answers[0].after.job.id if answers[0] else job.id))
-        (answer,) = await self._jobs.add([new], upsert=_leave, audit=audit, seal=kept)
-        if answer is not None:
-            return answer.after.job.id
+        receipt = None if seal is None else (lambda found: seal(found[0].after.job.id if found[0] else job.id))
+        (existing,) = await self._jobs.add([new], upsert=_keep_existing, audit=audit, seal=receipt)
+        if existing is not None:
+            return existing.after.job.id
         assert new.fire is not None
         await self._index.hint([fire_entry(job, new.fire.nominal_ms, partition_of(job.id))])
         self._desk.on_placed()
         return job.id
 
     def _job(self, tenant: TenantId, spec: JobSpec, now_ms: int) -> Job:
-        name = self._new_id()
+        job_id = self._new_id()
         return Job(
-            id=name,
+            id=job_id,
             tenant=tenant,
             revision=1,
             state=JobState.ACTIVE,
             spec=msgspec.structs.replace(spec, payload=None),
             anchor_ms=anchor_of(spec, now_ms),
-            payload=self._keyring.seal(_encode(spec.payload), context_of(tenant, name)),
+            payload=self._keyring.seal(_encode(spec.payload), context_of(tenant, job_id)),
             created_ms=now_ms,
             updated_ms=now_ms,
         )
 
     async def _make_pool(self, tenant: TenantId) -> None:
-        """Notices wait for a worker if there is none yet."""
+        """Create the pool if it is missing, so that notices can wait there until a worker starts."""
         if not self._has_pool and NOTICES_POOL not in await self._archive.pool_names():
-            caller = Caller(tenant, OURSELVES, frozenset())
+            caller = Caller(tenant, SYSTEM_SUBJECT, frozenset())
             await self._desk.put_pool(caller, NOTICES_POOL, PoolSettings())
         self._has_pool = True
 
 
-def _leave(before: Snapshot, wanted: Job) -> Change:
+def _keep_existing(before: Snapshot, wanted: Job) -> Change:
     return Change()

@@ -1,4 +1,4 @@
-"""What people want to be told of: said, checked, kept, and tried out. Names are snake_case here."""
+"""Alert preferences: wire types, validation, storage, and test notices. Field names are snake_case."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from noonday.alerts.channels import job_of
 from noonday.alerts.posting import Post
-from noonday.alerts.vouching import VouchedNotice, vouch_for
+from noonday.alerts.sealed_notices import SealedNotice, seal_notice
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.idempotency import Idempotency
@@ -38,9 +38,9 @@ from noonday.ports.notices import Notices
 from noonday.webhooks.bounds import CallBounds
 
 MOST = 100
-"""Preferences of one tenant."""
+"""Maximum number of preferences of one tenant."""
 MOST_LISTED = 100
-"""Pools, or jobs, that one preference names."""
+"""Maximum number of pools, and of jobs, that one preference names."""
 LONGEST_USER = 200
 TEST_EVERY_MS = 60_000
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -48,39 +48,41 @@ SEALED_FOR = "alert-preferences"
 _read_recipient = StoredDecoder(Recipient).decode
 
 HOW_TO = {
-    ChannelType.EMAIL: "no email channel is set up: set email.host and email.sender (NOONDAY_EMAIL_HOST, NOONDAY_EMAIL_SENDER)",
-    ChannelType.PUSH: "no push channel is set up",
+    ChannelType.EMAIL: "email is not configured; set email.host and email.sender (NOONDAY_EMAIL_HOST, NOONDAY_EMAIL_SENDER)",
+    ChannelType.PUSH: "push is not available; use EMAIL or WEBHOOK",
 }
 
 
 class PreferenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody wants to be told of, and how."""
+    """Request body of an alert preference: which alert events to send, and to whom."""
 
     channel: Recipient
     user: Annotated[
-        str | None, msgspec.Meta(description="Who is told, as you call them; without it, whoever says this")
+        str | None, msgspec.Meta(description="Name of the person notified; by default, the caller's subject")
     ] = None
     kinds: Annotated[tuple[AlertKind, ...], msgspec.Meta(min_length=1, max_length=len(AlertKind))] = USUAL_KINDS
     digest_seconds: Annotated[
         int,
         msgspec.Meta(
-            ge=0, le=LONGEST_DIGEST_SEC, description="What happens within so long is told in one message; 0: at once"
+            ge=0,
+            le=LONGEST_DIGEST_SEC,
+            description="Seconds during which events are collected into one message. 0 sends at once.",
         ),
     ] = USUAL_DIGEST_SEC
     pools: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only what happens in these")
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these pools")
     ] = ()
     task_ids: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only these tasks, and the jobs of job_ids")
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these tasks and of job_ids")
     ] = ()
     job_ids: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only these jobs, and the tasks of task_ids")
+        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these jobs and of task_ids")
     ] = ()
     enabled: bool = True
 
 
 class PreferenceView(msgspec.Struct, frozen=True):
-    """A preference as it is kept. What was said under task_ids is under job_ids: a task is a job."""
+    """A stored preference. `job_ids` includes the `task_ids` of the request: a task is a job."""
 
     id: str
     user: str
@@ -93,18 +95,18 @@ class PreferenceView(msgspec.Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `channel` is null."""
+    """True if the caller is an operator of another tenant. Then `channel` is null."""
 
 
 class SentNotice(msgspec.Struct, frozen=True):
-    """A notice on its way, and the job that sends it."""
+    """A test notice, and the job that sends it."""
 
     notice_id: str
     job_id: str
 
 
 class Seal:
-    """Hides where people are reached, and vouches for what they are sent."""
+    """Encrypts recipients, and seals notices so that workers can check their origin."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -115,11 +117,13 @@ class Seal:
     def open(self, preference: Preference) -> Recipient:
         return _read_recipient(self._keyring.open(preference.channel, context_of(preference.tenant, SEALED_FOR)))
 
-    def vouch(self, notice: Notice) -> VouchedNotice:
-        return vouch_for(notice, self._keyring)
+    def seal_notice(self, notice: Notice) -> SealedNotice:
+        return seal_notice(notice, self._keyring)
 
 
 class PreferenceDesk:
+    """Commands and queries of alert preferences."""
+
     def __init__(
         self,
         notices: Notices,
@@ -139,10 +143,10 @@ class PreferenceDesk:
         self._bounds = bounds
 
     async def put(self, caller: Caller, name: str, spec: PreferenceSpec, idem: Idempotency | None) -> PreferenceView:
-        """Keep a preference, in place of one of the same id.
+        """Create a preference, or replace the one with the same id.
 
-        Raises InvalidInput with every flaw; Conflict if its channel is not set up, or the tenant has too many; Forbidden
-        for email without scope admin.
+        Raises InvalidInput with every flaw; Conflict if the channel is not configured or the tenant has the maximum number
+        of preferences; Forbidden for email without scope admin.
         """
         _require_scope(caller, spec.channel)
         async with self._receipts.once(caller, idem):
@@ -154,11 +158,11 @@ class PreferenceDesk:
             audit = self._audit(caller, "alert-preference.put", name, {"channel": spec.channel.type.value})
             receipt = self._receipts.of(caller, idem, now_ms, view) if idem else None
             if not await self._notices.put_preference(preference, MOST, audit, receipt):
-                raise Conflict(f"there are {MOST} alert preferences already: delete one", limit=MOST)
+                raise Conflict(f"the tenant has {MOST} alert preferences, the maximum; delete one", limit=MOST)
             return view
 
     async def delete(self, caller: Caller, name: str, idem: Idempotency | None) -> None:
-        """Nobody is told by it any more, not even of what was gathered. Raises NotFound."""
+        """Delete a preference. Events collected for it are not sent. Raises NotFound."""
         async with self._receipts.once(caller, idem):
             audit = self._audit(caller, "alert-preference.delete", name, {})
             receipt = self._receipts.of(caller, idem, self._clock.now_ms(), None) if idem else None
@@ -166,15 +170,15 @@ class PreferenceDesk:
                 raise _missing(name)
 
     async def test(self, caller: Caller, name: str, idem: Idempotency | None) -> SentNotice:
-        """Send a notice that says it is a test, now, on the way all of them go. One a minute: asked for again, it is the same.
+        """Send a test notice as any notice is sent. Further requests within the same minute return the same notice.
 
-        Raises NotFound, Conflict, and Forbidden for email without scope admin.
+        Raises NotFound; Conflict if the channel is not configured; Forbidden for email without scope admin.
         """
         async with self._receipts.once(caller, idem):
             preference = await self._find(caller, name)
             to = self._seal.open(preference)
             _require_scope(caller, to)
-            self._check_is_set_up(to)
+            self._check_channel_is_configured(to)
             now_ms = self._clock.now_ms()
             digest = Digest(f"test-{name}-{now_ms // TEST_EVERY_MS}", caller.tenant, name)
             audit = self._audit(caller, "alert-preference.test", name, {"notice": digest.id})
@@ -183,17 +187,17 @@ class PreferenceDesk:
                 assert idem is not None
                 return self._receipts.of(caller, idem, now_ms, SentNotice(digest.id, job))
 
-            spec = job_of(digest, preference, to, now_ms, self._seal.vouch)
+            spec = job_of(digest, preference, to, now_ms, self._seal.seal_notice)
             job = await self._post.post(caller.tenant, spec, audit, seal if idem else None)
             return SentNotice(digest.id, job)
 
     async def get(self, caller: Caller, name: str) -> PreferenceView:
-        """Raises NotFound."""
+        """Return one preference. Raises NotFound."""
         return self._view(await self._find(caller, name))
 
     async def list_preferences(self, caller: Caller) -> list[PreferenceView]:
-        """All of the tenant, by id."""
-        return [self._view(each) for each in await self._notices.preferences([caller.tenant])]
+        """Return all preferences of the tenant, ordered by id."""
+        return [self._view(preference) for preference in await self._notices.preferences([caller.tenant])]
 
     async def _find(self, caller: Caller, name: str) -> Preference:
         found = await self._notices.find_preference(caller.tenant, name)
@@ -202,12 +206,12 @@ class PreferenceDesk:
         return found
 
     def _check(self, spec: PreferenceSpec) -> None:
-        flaws = [*_flaws_of_words(spec), *self._flaws_of_channel(spec.channel)]
+        flaws = [*_flaws_of_filters(spec), *self._flaws_of_channel(spec.channel)]
         if flaws:
             raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
-        self._check_is_set_up(spec.channel)
+        self._check_channel_is_configured(spec.channel)
 
-    def _check_is_set_up(self, to: Recipient) -> None:
+    def _check_channel_is_configured(self, to: Recipient) -> None:
         if to.type is not ChannelType.WEBHOOK and to.type not in self._channels:
             raise Conflict(HOW_TO[to.type], channel=to.type.value)
 
@@ -215,13 +219,13 @@ class PreferenceDesk:
         is_webhook = to.type is ChannelType.WEBHOOK
         own, other = ("url", "address") if is_webhook else ("address", "url")
         if getattr(to, other) is not None:
-            yield Flaw(f"/channel/{other}", f"a channel of type {to.type} has no {other}, but an {own}")
+            yield Flaw(f"/channel/{other}", f"a channel of type {to.type} takes {own}, not {other}")
         if getattr(to, own) is None:
             yield Flaw(f"/channel/{own}", f"a channel of type {to.type} needs {own}")
         elif is_webhook:
             yield from self._flaws_of_url(to.url or "")
-        elif to.type in self._channels and (wrong := self._channels[to.type].flaw_of(to.address or "")):
-            yield Flaw("/channel/address", wrong, to.address)
+        elif to.type in self._channels and (problem := self._channels[to.type].flaw_of(to.address or "")):
+            yield Flaw("/channel/address", problem, to.address)
 
     def _flaws_of_url(self, url: str) -> list[Flaw]:
         try:
@@ -245,39 +249,39 @@ class PreferenceDesk:
             updated_ms=now_ms,
         )
 
-    def _view(self, kept: Preference) -> PreferenceView:
+    def _view(self, preference: Preference) -> PreferenceView:
         return PreferenceView(
-            id=kept.id,
-            user=kept.user,
-            channel=self._seal.open(kept),
-            kinds=kept.kinds,
-            digest_seconds=kept.digest_ms // 1000,
-            pools=kept.pools,
-            job_ids=kept.job_ids,
-            enabled=kept.enabled,
-            created_at=instant_of(kept.created_ms),
-            updated_at=instant_of(kept.updated_ms),
+            id=preference.id,
+            user=preference.user,
+            channel=self._seal.open(preference),
+            kinds=preference.kinds,
+            digest_seconds=preference.digest_ms // 1000,
+            pools=preference.pools,
+            job_ids=preference.job_ids,
+            enabled=preference.enabled,
+            created_at=instant_of(preference.created_ms),
+            updated_at=instant_of(preference.updated_ms),
         )
 
     def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
         return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
 
 
-def _flaws_of_words(spec: PreferenceSpec) -> Iterator[Flaw]:
+def _flaws_of_filters(spec: PreferenceSpec) -> Iterator[Flaw]:
     if spec.user is not None and not _USER.fullmatch(spec.user):
         detail = f"must be 1 to {LONGEST_USER} characters without control characters"
         yield Flaw("/user", detail, spec.user[:LONGEST_USER])
-    for at, pool in enumerate(spec.pools):
+    for index, pool in enumerate(spec.pools):
         if not is_target_name(pool):
-            yield Flaw(f"/pools/{at}", "is not the name of a pool", pool[:LONGEST_USER])
+            yield Flaw(f"/pools/{index}", "is not a valid pool name", pool[:LONGEST_USER])
     for field in ("task_ids", "job_ids"):
-        for at, name in enumerate(getattr(spec, field)):
-            if not is_id(name):
-                yield Flaw(f"/{field}/{at}", "is not an id", name[:LONGEST_USER])
+        for index, id_ in enumerate(getattr(spec, field)):
+            if not is_id(id_):
+                yield Flaw(f"/{field}/{index}", "is not an id", id_[:LONGEST_USER])
 
 
 def _require_scope(caller: Caller, to: Recipient) -> None:
-    """Mail comes from the operator's domain: not everybody who may create jobs chooses whom it goes to."""
+    """Require scope admin for email: mail comes from the operator's domain, so creating jobs must not be enough."""
     if to.type is ChannelType.EMAIL:
         caller.require("admin")
 

@@ -1,4 +1,4 @@
-"""Alerts as they are read and acknowledged. Names are snake_case."""
+"""Wire types of the alerts API. Field names are snake_case."""
 
 from datetime import datetime
 from typing import Annotated
@@ -18,15 +18,17 @@ class AlertView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: str
     kind: AlertKind
     status: AlertState
-    message: Annotated[str, Meta(description="What was said the last time")]
-    count: Annotated[int, Meta(description="How often it happened while the alert was open")]
+    message: Annotated[str, Meta(description="Message of the latest occurrence")]
+    count: Annotated[int, Meta(description="Number of times it happened while the alert was open")]
     first_at: datetime
     last_at: datetime
-    job_id: Annotated[str | None, Meta(description="Of the job it is about, if it is about one")] = None
-    task_id: Annotated[str | None, Meta(description="The same, if the job is a task")] = None
-    name: Annotated[str | None, Meta(description="Of the job or task")] = None
-    execution_id: Annotated[str | None, Meta(description="Of the last execution, if there is one")] = None
-    endpoint: Annotated[str | None, Meta(description="Whom the task calls, or whom it is about")] = None
+    job_id: Annotated[str | None, Meta(description="Job that the alert is about, if it is about a job")] = None
+    task_id: Annotated[str | None, Meta(description="Same as job_id, if the job is a task")] = None
+    name: Annotated[str | None, Meta(description="Name of the job or task")] = None
+    execution_id: Annotated[
+        str | None, Meta(description="Latest execution that the alert is about, if there is one")
+    ] = None
+    endpoint: Annotated[str | None, Meta(description="Endpoint that the task calls, or that the alert is about")] = None
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     recovered_at: datetime | None = None
@@ -34,16 +36,16 @@ class AlertView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class AlertList(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     alerts: tuple[AlertView, ...]
-    unread: Annotated[int, Meta(description="How many nobody has acknowledged, of all; counted up to 1,000")]
-    next_cursor: Annotated[str | None, Meta(description="Of the following page, if there is one")] = None
+    unread: Annotated[int, Meta(description="Number of unacknowledged alerts of the tenant, counted up to 1,000")]
+    next_cursor: Annotated[str | None, Meta(description="Cursor of the next page, if there is one")] = None
 
 
 class AcknowledgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which alerts; all that nobody has acknowledged, if nothing is said."""
+    """Filter of the alerts to acknowledge. Without conditions, all unacknowledged alerts."""
 
     kind: AlertKind | None = None
-    task_id: Annotated[JobIdText | None, Meta(description="Of a task, or of any job")] = None
-    until: Annotated[Instant | None, Meta(description="Only those that have not happened again since")] = None
+    task_id: Annotated[JobIdText | None, Meta(description="Only alerts of this task or job")] = None
+    until: Annotated[Instant | None, Meta(description="Only alerts that last happened at or before this time")] = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a notice says."""
+"""Text of notices: subject, message, and body of operational webhooks."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -9,12 +9,12 @@ from noonday.model.job import text_of
 from noonday.model.notice import Digest, Line
 
 SUBJECTS = 20
-"""Of so many things a notice says what happened to them; of the others, how many they are."""
+"""Jobs and endpoints that a notice describes; it only counts the others."""
 LONGEST_NAME = 80
 EVENT = "noonday.alerts"
 
-_WORDS = {
-    AlertKind.FAILED: ("failed and is tried again", "failed and are tried again"),
+_NOUNS = {
+    AlertKind.FAILED: ("first attempt failed", "first attempts failed"),
     AlertKind.EXHAUSTED: ("dead letter", "dead letters"),
     AlertKind.STOPPED: ("stopped", "stopped"),
     AlertKind.DISABLED: ("disabled", "disabled"),
@@ -22,29 +22,55 @@ _WORDS = {
     AlertKind.SLOW: ("slow", "slow"),
     AlertKind.RECOVERED: ("recovered", "recovered"),
 }
-"""One, and several. In the order in which they are told."""
+"""Singular and plural, in the order in which a notice lists them."""
+
+_VERBS = {
+    AlertKind.FAILED: "failed and will be retried",
+    AlertKind.EXHAUSTED: "failed",
+    AlertKind.STOPPED: "stopped",
+    AlertKind.DISABLED: "disabled",
+    AlertKind.MISSED: "did not run on time",
+    AlertKind.SLOW: "running longer than usual",
+    AlertKind.RECOVERED: "recovered",
+}
+"""Follow the name of a job or endpoint in the subject of a notice about one event."""
 
 
-def subject_of(digest: Digest) -> str:
-    """`[noonday] nightly: 3 dead letters, 1 recovered`."""
+def dead_execution_of(digest: Digest) -> str | None:
+    """Return the execution that a digest is about if it is about one dead letter and nothing else."""
+    return digest.lines[0].execution_id or None if digest.counts == {AlertKind.EXHAUSTED: 1} else None
+
+
+def subject_of(digest: Digest, attempts: int | None = None) -> str:
+    """Build the subject: `[noonday] nightly failed after 3 attempts`, `[noonday] nightly: 3 dead letters, 1 recovered`.
+
+    `attempts` is the number of attempts of `dead_execution_of(digest)`, if known.
+    """
     if not digest.counts:
-        return f"[noonday] {digest.preference}: this is a test"
-    whose = name_of(digest.lines[0]) if digest.subjects == 1 else f"{_number(digest.subjects)} {_things(digest)}"
-    return f"[noonday] {whose}: {counted(digest.counts)}"
+        return f"[noonday] test of alert preference {digest.preference}"
+    if digest.subjects > 1:
+        return f"[noonday] {_number(digest.subjects)} {_subject_noun(digest)}: {_counts(digest.counts)}"
+    name = name_of(digest.lines[0])
+    if attempts and dead_execution_of(digest):
+        return f"[noonday] {name} failed after {_number(attempts)} {'attempt' if attempts == 1 else 'attempts'}"
+    if sum(digest.counts.values()) == 1:
+        (kind,) = digest.counts
+        return f"[noonday] {name} {_VERBS[kind]}"
+    return f"[noonday] {name}: {_counts(digest.counts)}"
 
 
 def text_of_digest(digest: Digest) -> str:
-    """The whole message, as plain text."""
+    """Build the whole message as plain text."""
     if not digest.counts:
-        return f"This is a test of the alert preference {digest.preference!r}.\n\n{_whose(digest)}\n"
+        return f"This is a test of the alert preference {digest.preference!r}.\n\n{_footer(digest)}\n"
     span = f"{text_of(digest.first_ms)} to {text_of(digest.last_ms)}"
-    told = [_told(list(lines)) for _, lines in groupby(digest.lines, key=lambda line: line.about)]
-    more = [f"... and {_number(digest.untold)} more. `noonday alert list` shows them."] if digest.untold else []
-    return "\n\n".join([f"{counted(digest.counts)}\n{span}", *told, *more, _whose(digest)]) + "\n"
+    sections = [_section(list(lines)) for _, lines in groupby(digest.lines, key=lambda line: line.about)]
+    more = [f"... and {_number(digest.untold)} more. `noonday alert list` lists them."] if digest.untold else []
+    return "\n\n".join([f"{_counts(digest.counts)}\n{span}", *sections, *more, _footer(digest)]) + "\n"
 
 
 def event_of(digest: Digest, at_ms: int) -> dict[str, Any]:
-    """The body of an operational webhook."""
+    """Build the body of an operational webhook."""
     data = {
         "tenant": digest.tenant,
         "preference": digest.preference,
@@ -57,34 +83,34 @@ def event_of(digest: Digest, at_ms: int) -> dict[str, Any]:
     return {"type": EVENT, "timestamp": text_of(at_ms), "data": data}
 
 
-def counted(counts: Mapping[AlertKind, int]) -> str:
-    return ", ".join(f"{_number(counts[kind])} {_word(kind, counts[kind])}" for kind in _WORDS if kind in counts)
-
-
 def name_of(line: Line) -> str:
-    """What it happened to, as people know it."""
+    """Return the name of the job or endpoint of a line, cut to `LONGEST_NAME` characters."""
     name = line.job_name or line.endpoint or line.job_id or "other jobs"
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
-def _told(lines: Sequence[Line]) -> str:
-    """What happened to one thing: a failure and what mended it are told together."""
+def _counts(counts: Mapping[AlertKind, int]) -> str:
+    return ", ".join(f"{_number(counts[kind])} {_noun(kind, counts[kind])}" for kind in _NOUNS if kind in counts)
+
+
+def _section(lines: Sequence[Line]) -> str:
+    """Describe one job or endpoint: its failures, and whether it recovered."""
     last = max(lines, key=lambda line: (line.last_ms, line.kind is AlertKind.RECOVERED))
     failures = [line for line in lines if line.kind is not AlertKind.RECOVERED]
-    said = [counted({line.kind: line.count for line in failures})] if failures else []
+    events = [_counts({line.kind: line.count for line in failures})] if failures else []
     if len(failures) < len(lines):
-        said.append("it works again" if last.kind is AlertKind.RECOVERED else "it had recovered in between")
-    head = f"{_plain(name_of(last))}: {', '.join(said)}"
-    worst = max(failures, key=lambda line: line.last_ms) if failures else last
-    return "\n".join([head, *(f"  {each}" for each in _details(worst, lines))])
+        events.append("recovered" if last.kind is AlertKind.RECOVERED else "recovered and failed again")
+    head = f"{_single_line(name_of(last))}: {', '.join(events)}"
+    latest = max(failures, key=lambda line: line.last_ms) if failures else last
+    return "\n".join([head, *(f"  {detail}" for detail in _details(latest, lines))])
 
 
 def _details(line: Line, lines: Sequence[Line]) -> list[str]:
     first_ms, last_ms = min(each.first_ms for each in lines), max(each.last_ms for each in lines)
-    when = text_of(first_ms) if first_ms == last_ms else f"{text_of(first_ms)} to {text_of(last_ms)}"
-    named = {"job": line.job_id, "execution": line.execution_id, "pool": line.pool, "endpoint": line.endpoint}
-    places = ", ".join(f"{what} {_plain(name)}" for what, name in named.items() if name)
-    return [each for each in (when, places, _plain(line.message)) if each]
+    span = text_of(first_ms) if first_ms == last_ms else f"{text_of(first_ms)} to {text_of(last_ms)}"
+    fields = {"job": line.job_id, "execution": line.execution_id, "pool": line.pool, "endpoint": line.endpoint}
+    references = ", ".join(f"{label} {_single_line(value)}" for label, value in fields.items() if value)
+    return [detail for detail in (span, references, _single_line(line.message)) if detail]
 
 
 def _entry(line: Line) -> dict[str, Any]:
@@ -103,22 +129,22 @@ def _entry(line: Line) -> dict[str, Any]:
     }
 
 
-def _things(digest: Digest) -> str:
+def _subject_noun(digest: Digest) -> str:
     return "jobs and endpoints" if AlertKind.DISABLED in digest.counts else "jobs"
 
 
-def _whose(digest: Digest) -> str:
-    return f"Sent to you by Noonday, tenant {digest.tenant}, because of the alert preference {digest.preference!r}."
+def _footer(digest: Digest) -> str:
+    return f"Sent by Noonday for tenant {digest.tenant}, alert preference {digest.preference!r}."
 
 
-def _word(kind: AlertKind, count: int) -> str:
-    return _WORDS[kind][count != 1]
+def _noun(kind: AlertKind, count: int) -> str:
+    return _NOUNS[kind][count != 1]
 
 
 def _number(count: int) -> str:
     return f"{count:,}"
 
 
-def _plain(text: str) -> str:
-    """On one line, without what could make a program that shows it do something else."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+def _single_line(text: str) -> str:
+    """Replace line breaks and control characters by blanks, so that no text can forge a line or control a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -206,7 +206,7 @@ class IntakePart:
         channels, receipts = channels_of(around.settings), self.desk.receipts
         self.alerts = AlertDesk(drivers.alerts, self.desk.receipts, drivers.clock)
         self.preferences = PreferenceDesk(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
-        self.notifier = Notifier(drivers.alerts, drivers.notices, seal, post, drivers.clock)
+        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, post, drivers.clock)
 
     def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> Post:
         return Post(

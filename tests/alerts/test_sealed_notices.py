@@ -1,4 +1,4 @@
-"""Only notices that alert preferences made are sent."""
+"""A worker sends only notices that an alert preference created."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from noonday.alerts.channels import handlers_of
-from noonday.alerts.vouching import VouchedNotice, checked, vouch_for
+from noonday.alerts.sealed_notices import SealedNotice, open_notice, seal_notice
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import DoNotRetry
 from noonday.model.message import Token
@@ -37,7 +37,7 @@ def handler_on(outbox: Outbox) -> Handler:
 
 
 async def sent(payload: Any, tenant: str = TENANT) -> list[Notice]:
-    """What a job with this payload sends."""
+    """Run a job with this payload and return the notices it sends."""
     outbox = Outbox()
     handler = handler_on(outbox)
     assert handler.decode is not None
@@ -47,15 +47,15 @@ async def sent(payload: Any, tenant: str = TENANT) -> list[Notice]:
 
 
 async def test_notice_of_a_preference_is_sent() -> None:
-    assert await sent(vouch_for(NOTICE, KEYRING)) == [NOTICE]
+    assert await sent(seal_notice(NOTICE, KEYRING)) == [NOTICE]
 
 
 @pytest.mark.parametrize("field", ["address", "subject", "text", "id", "tenant"])
 async def test_changed_notice_is_not_sent(field: str) -> None:
-    vouched = vouch_for(NOTICE, KEYRING)
+    sealed = seal_notice(NOTICE, KEYRING)
     changed = msgspec.structs.replace(NOTICE, **{field: "victim@example.net"})
     with pytest.raises(DoNotRetry):
-        await sent(VouchedNotice(changed, vouched.seal), changed.tenant)
+        await sent(SealedNotice(changed, sealed.seal), changed.tenant)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ async def test_changed_notice_is_not_sent(field: str) -> None:
     [
         {"notice": msgspec.to_builtins(NOTICE)},
         {"notice": msgspec.to_builtins(NOTICE), "seal": "AAAA"},
-        msgspec.to_builtins(vouch_for(NOTICE, Keyring.generate())),
+        msgspec.to_builtins(seal_notice(NOTICE, Keyring.generate())),
         msgspec.to_builtins(NOTICE),
         None,
         [],
     ],
 )
-async def test_payload_that_a_user_made_up_sends_nothing(payload: Any) -> None:
+async def test_forged_payload_sends_nothing(payload: Any) -> None:
     with pytest.raises(DoNotRetry):
         await sent(payload)
 
 
 def test_notice_of_another_tenant_is_not_sent() -> None:
-    with pytest.raises(DoNotRetry, match="not of tenant other"):
-        checked(vouch_for(NOTICE, KEYRING), "other", KEYRING)
+    with pytest.raises(DoNotRetry, match="its job to tenant other"):
+        open_notice(seal_notice(NOTICE, KEYRING), "other", KEYRING)
