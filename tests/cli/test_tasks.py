@@ -122,7 +122,7 @@ def test_every_attempt_of_a_call_that_fails_is_told(ask: Run, ask_json: Answer, 
 def test_address_that_may_not_be_called_is_refused_at_once(ask: Run, name: str) -> None:
     result = ask("task", "create", "http://[::1]:9/", "--name", name)
     assert result.exit_code == exits.FAILED
-    assert "::1 is not public and may not be called, unless webhooks.allow_networks" in result.stderr
+    assert "::1 is not a public address; to call it, add its network to webhooks.allow_networks" in result.stderr
 
 
 def test_what_flags_say_is_what_the_task_has(ask: Run, ask_json: Answer, tmp_path: Path, name: str) -> None:

@@ -14,7 +14,7 @@ from noonday.tasks.phrases import ALLOWED
 from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
 from noonday.tasks.wire import DAYS_LONG_MS, TaskPatch, TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.judging import JudgingSettings
-from noonday.webhooks.sending import Call
+from noonday.webhooks.sending import WebhookCall
 from tests.support import factories
 from tests.support.factories import MINUTE, NOW_MS
 from tests.tasks.said import LATER, URL, decoded, once
@@ -94,17 +94,17 @@ class TestFromATaskToItsJob:
 
     def test_statuses_that_are_tried_again_travel_with_the_call_and_are_no_part_of_it(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": [503, 409, 409]}), NOW_MS)
-        assert msgspec.convert(job.payload, Call).judging.retried_statuses == {409, 503}
+        assert msgspec.convert(job.payload, WebhookCall).judging.retried_statuses == {409, 503}
         task = task_of(job)
         assert task.retry.statuses == (409, 503)
         assert task.payload == TaskPayload(webhook_url=URL)
 
     def test_no_status_at_all_is_not_the_same_as_nothing_said(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": []}), NOW_MS)
-        assert msgspec.convert(job.payload, Call).judging.retried_statuses == frozenset()
+        assert msgspec.convert(job.payload, WebhookCall).judging.retried_statuses == frozenset()
         assert task_of(job).retry.statuses == ()
         unsaid = to_job_spec(decoded(), NOW_MS)
-        assert msgspec.convert(unsaid.payload, Call).judging == JudgingSettings()
+        assert msgspec.convert(unsaid.payload, WebhookCall).judging == JudgingSettings()
 
     def test_calls_in_order_wait_for_each_other(self) -> None:
         assert to_job_spec(decoded(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL

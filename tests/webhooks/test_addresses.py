@@ -35,7 +35,7 @@ def special(address: IPv4Address | IPv6Address) -> bool:
 @example(IPv4Address("255.255.255.255"))
 @example(IPv4Address("100.64.0.1"))
 @example(IPv4Address("8.8.8.8"))
-def test_an_ipv4_address_is_refused_exactly_if_it_is_special(address: IPv4Address) -> None:
+def test_ipv4_address_is_refused_exactly_if_it_is_special(address: IPv4Address) -> None:
     # 192.88.99.0/24 and 192.0.0.0/24 are judged differently from one version of the standard library to the next.
     if str(address).startswith(("192.88.99.", "192.0.0.")) or address == AZURE:
         assert PUBLIC.refusal_of(address)
@@ -44,13 +44,13 @@ def test_an_ipv4_address_is_refused_exactly_if_it_is_special(address: IPv4Addres
 
 
 @given(IPV6)
-def test_a_special_ipv6_address_is_refused(address: IPv6Address) -> None:
+def test_special_ipv6_address_is_refused(address: IPv6Address) -> None:
     if special(address):
         assert PUBLIC.refusal_of(address)
 
 
 @given(st.ip_addresses(network="2a00::/12"))
-def test_an_ordinary_ipv6_address_is_not_refused(address: IPv6Address) -> None:
+def test_public_ipv6_address_is_allowed(address: IPv6Address) -> None:
     assert PUBLIC.refusal_of(address) is None
 
 
@@ -98,11 +98,11 @@ def test_an_ordinary_ipv6_address_is_not_refused(address: IPv6Address) -> None:
         ("0177.0.0.1", "not an address"),
     ],
 )
-def test_a_refusal_says_what_kind_of_address_it_is(text: str, kind: str) -> None:
+def test_refusal_names_the_kind_of_address(text: str, kind: str) -> None:
     assert kind in str(PUBLIC.refusal_of(text))
 
 
-def test_a_listed_network_may_be_dialled_and_its_neighbours_may_not() -> None:
+def test_listed_network_is_allowed_and_its_neighbours_are_not() -> None:
     networks = Networks(["127.0.0.0/8", " fd00::/8", "10.1.2.3"])
     assert [networks.refusal_of(each) for each in ("127.9.9.9", "fd00::1", "10.1.2.3")] == [None] * 3
     assert all(networks.refusal_of(each) for each in ("::1", "fc00::1", "10.1.2.4", "::ffff:127.0.0.1"))
@@ -120,14 +120,14 @@ FORMS = {
 
 @pytest.mark.parametrize("network", FORMS)
 @given(inner=PRIVATE_IPV4)
-def test_a_listed_form_that_carries_a_private_address_is_refused_all_the_same(network: str, inner: IPv4Address) -> None:
+def test_listed_ipv6_with_an_embedded_private_address_is_refused(network: str, inner: IPv4Address) -> None:
     carrying = FORMS[network](inner)
     assert str(inner) in str(Networks([network, "::/0"]).refusal_of(carrying))
     assert Networks([network, f"{inner}/32"]).refusal_of(carrying) is None
 
 
 @pytest.mark.parametrize("network", FORMS)
-def test_a_listed_form_that_carries_a_public_address_may_be_dialled(network: str) -> None:
+def test_listed_ipv6_with_an_embedded_public_address_is_allowed(network: str) -> None:
     carrying = FORMS[network](IPv4Address("8.8.4.4"))
     assert Networks([network]).refusal_of(carrying) is None
     assert Networks([]).refusal_of(carrying)
@@ -139,7 +139,7 @@ def test_both_addresses_inside_teredo_are_checked() -> None:
     assert "10.0.0.1" in str(networks.refusal_of(IPv6Address(private_server)))
 
 
-def test_what_is_no_network_is_named_with_its_place() -> None:
+def test_invalid_network_is_reported_with_its_pointer() -> None:
     with pytest.raises(InvalidInput) as caught:
         Networks(["10.0.0.0/8", "10.0.0.1/8", "localhost"])
     assert [(flaw.pointer, flaw.value) for flaw in caught.value.flaws] == [

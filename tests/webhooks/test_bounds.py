@@ -44,7 +44,7 @@ def test_network_that_the_operator_lists_is_accepted() -> None:
     assert to_job_spec(task("http://10.1.2.3/"), NOW_MS, bounds).target.endpoint == "http://10.1.2.3:80"
 
 
-def test_timeout_of_more_than_minutes_is_refused() -> None:
+def test_timeout_beyond_the_maximum_is_refused() -> None:
     assert to_job_spec(task(timeout_seconds=300), NOW_MS).timeout_sec == 300
     with pytest.raises(InvalidInput, match=r"webhooks\.max_timeout_sec") as caught:
         to_job_spec(task(timeout_seconds=301), NOW_MS)

@@ -7,7 +7,7 @@ from noonday.webhooks.handler import WebhookHandler
 from noonday.worker.host import HandlerThread
 
 
-async def test_closing_does_not_wait_for_a_loop_that_a_handler_blocks() -> None:
+async def test_close_does_not_wait_for_a_blocked_loop() -> None:
     thread, unblock = HandlerThread(asyncio.new_event_loop, "handlers"), threading.Event()
     webhooks = WebhookHandler(Keyring.generate(), SystemClock())
 

@@ -45,24 +45,24 @@ def test_ordinary_headers_may_be_set() -> None:
         "Höst",
     ],
 )
-def test_a_header_that_is_not_the_users_to_set_is_refused_at_its_place(name: str) -> None:
+def test_reserved_or_invalid_header_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_headers({name: "x", "X-Fine": "y"})
     assert [flaw.pointer for flaw in caught.value.flaws] == [f"/payload/headers/{name}"]
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: b", "a\nb", "a\rb", "a\0b", "a\x7fb", "é", "\u560a"])
-def test_a_value_that_could_end_its_line_is_refused_and_not_repeated(value: str) -> None:
+def test_value_with_control_characters_is_refused_and_not_repeated(value: str) -> None:
     flaw = flaws_of({"X-Fine": "x", "Authorization": value})[0]
     assert flaw.pointer == "/payload/headers/Authorization"
     assert value not in repr(flaw)
 
 
-def test_every_flaw_is_told_at_once() -> None:
+def test_all_flaws_are_reported() -> None:
     assert len(flaws_of({"Host": "a", "Via": "b", "X-Fine": "c"})) == 2
 
 
-def test_a_slash_in_a_name_is_escaped_in_the_pointer() -> None:
+def test_pointer_escapes_a_slash_in_a_header_name() -> None:
     assert flaws_of({"a/b": ""})[0].pointer == "/payload/headers/a~1b"
 
 
@@ -72,13 +72,13 @@ def test_too_many_and_too_long_headers_are_refused() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=5))
-def test_whatever_passes_fits_on_lines_of_its_own(headers: dict[str, str]) -> None:
+def test_accepted_headers_have_one_line_each(headers: dict[str, str]) -> None:
     if not flaws_of(headers):
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         assert len(lines.splitlines()) == len(headers)
 
 
-def test_secrets_lose_their_value_whatever_their_case_and_others_keep_it() -> None:
+def test_redaction_ignores_case_and_keeps_other_headers() -> None:
     secret = ("authorization", "COOKIE", "Set-Cookie", "X-Api-Key", "Proxy-Authorization", "X-Mine")
     kept = redacted([*((name, "secret") for name in secret), ("Content-Type", "text/plain")], also=["x-mine"])
     assert kept == (*((name, REDACTED) for name in secret), ("Content-Type", "text/plain"))

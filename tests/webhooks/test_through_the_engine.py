@@ -98,7 +98,7 @@ def dns(monkeypatch: pytest.MonkeyPatch, address_of: Callable[[], str]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_name_that_becomes_private_between_two_attempts_is_not_called_again(
+async def test_name_that_becomes_private_between_attempts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Receiver() as receiver, engine(tmp_path) as embedded:
@@ -109,7 +109,7 @@ async def test_a_name_that_becomes_private_between_two_attempts_is_not_called_ag
         assert "may not be called" in str(execution.error_message)
 
 
-async def test_a_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with engine(tmp_path) as embedded:
         dns(monkeypatch, lambda: "169.254.169.254")
         execution = await ended(embedded, f"http://{NAME}/latest/meta-data")

@@ -25,7 +25,7 @@ from noonday.webhooks.urls import MAX_LENGTH, Endpoint, read_url
         ("http://[::ffff:127.0.0.1]/", Endpoint("http", "::ffff:7f00:1", 80)),
     ],
 )
-def test_an_endpoint_is_scheme_host_and_port(text: str, endpoint: Endpoint) -> None:
+def test_endpoint_is_scheme_host_and_port(text: str, endpoint: Endpoint) -> None:
     assert read_url(text) == endpoint
 
 
@@ -69,7 +69,7 @@ def test_an_endpoint_is_scheme_host_and_port(text: str, endpoint: Endpoint) -> N
         ("http://example.com:port/", ""),
     ],
 )
-def test_what_cannot_be_called_is_refused_with_its_place(text: str, words: str) -> None:
+def test_invalid_url_is_refused_with_its_pointer(text: str, words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_url(text)
     assert caught.value.flaws[0].pointer == "/payload/webhook_url"
@@ -79,13 +79,13 @@ def test_what_cannot_be_called_is_refused_with_its_place(text: str, words: str) 
 @pytest.mark.parametrize(
     "text", ["https://user:secret@example.com/", "ftp://user:secret@a/", "http://user:secret@[::1/"]
 )
-def test_a_refused_url_with_credentials_does_not_repeat_them(text: str) -> None:
+def test_refusal_does_not_repeat_credentials(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_url(text)
     assert "secret" not in repr((caught.value.flaws, caught.value.detail))
 
 
-def test_a_scheme_that_is_nearly_right_is_named() -> None:
+def test_misspelt_scheme_gets_a_suggestion() -> None:
     with pytest.raises(InvalidInput) as caught:
         read_url("htps://example.com/")
     assert caught.value.flaws[0].nearest == "https"
@@ -95,7 +95,7 @@ HOSTILE = st.text(st.sampled_from("abh:/@\\.[]%0127fx#?。．\t\u200b\xad ①é"
 
 
 @given(st.one_of(st.text(max_size=60), HOSTILE, HOSTILE.map("http://{}".format), HOSTILE.map("http://a.b{}/".format)))
-def test_any_text_is_an_endpoint_that_dials_what_it_says_or_is_refused(text: str) -> None:
+def test_any_text_is_refused_or_dials_its_own_host(text: str) -> None:
     try:
         endpoint = read_url(text)
     except InvalidInput:

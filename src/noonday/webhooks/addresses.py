@@ -1,4 +1,4 @@
-"""Which addresses may be dialled."""
+"""IP addresses that webhooks may call."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,31 +11,31 @@ Network = IPv4Network | IPv6Network
 
 
 class Networks:
-    """Public addresses, and those networks that an operator lists besides.
+    """Public addresses, and the networks that the operator allows in addition.
 
-    An IPv6 address that carries an IPv4 address is refused unless its network is listed and every address it carries may
-    itself be dialled: so listing 64:ff9b::/96 for a NAT64 gateway opens the public internet behind it, and nothing else.
+    An IPv6 address that embeds IPv4 addresses is refused, unless its network is listed and every embedded address is
+    allowed too. So listing 64:ff9b::/96 for a NAT64 gateway opens the public internet behind it, and nothing else.
     """
 
     def __init__(self, allow: Sequence[str] = (), pointer: str = "/webhooks/allow_networks") -> None:
-        """Raises InvalidInput with a flaw for each entry that is no network, below `pointer`."""
-        self._allowed = _read(allow, pointer)
+        """Raises InvalidInput with a flaw, located below `pointer`, for each entry that is not a network."""
+        self._allowed = _parse(allow, pointer)
 
     def refusal_of(self, ip: str | Address) -> str | None:
-        """Why this address may not be dialled, in words; None if it may."""
+        """Return why this address may not be called, or None if it may."""
         try:
             address = ip_address(ip)
         except ValueError:
             return f"{ip} is not an address"
         kind = self._kind_of(address)
-        return None if kind is None else f"{address} is {kind}, which may not be called unless its network is listed"
+        return None if kind is None else f"{address} is {kind}; to call it, add its network to webhooks.allow_networks"
 
     def _kind_of(self, address: Address) -> str | None:
         if self._is_allowed(address):
-            return next(filter(None, map(self._carried_kind_of, carried_by(address))), None)
+            return next(filter(None, map(self._embedded_kind_of, embedded_in(address))), None)
         return kind_of(address)
 
-    def _carried_kind_of(self, address: IPv4Address) -> str | None:
+    def _embedded_kind_of(self, address: IPv4Address) -> str | None:
         kind = self._kind_of(address)
         return None if kind is None else f"a form of {address}, {kind}"
 
@@ -45,7 +45,7 @@ class Networks:
 
 @lru_cache(maxsize=4096)
 def kind_of(address: Address) -> str | None:
-    """What makes an address other than public, in words; None if it is public."""
+    """Return the kind of a non-public address, such as "a private address", or None if the address is public."""
     for network, kind in _KINDS:
         if network.version == address.version and address in network:
             return kind
@@ -54,15 +54,15 @@ def kind_of(address: Address) -> str | None:
     return None if address.is_global else "not a public address"
 
 
-def carried_by(address: Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses inside an IPv6 address of a form that carries any.
+def embedded_in(address: Address) -> Iterator[IPv4Address]:
+    """Yield the IPv4 addresses embedded in an IPv6 address.
 
-    In 64:ff9b:1::/48 the place of the IPv4 address depends on the gateway; it is read from the end, as RFC 8215 advises.
+    In 64:ff9b:1::/48 the position of the IPv4 address depends on the gateway; it is read from the end, as RFC 8215 advises.
     """
     if isinstance(address, IPv4Address):
         return
     bits = int(address)
-    if any(address in network for network in _CARRYING_AT_THE_END):
+    if any(address in network for network in _EMBEDDING_AT_THE_END):
         yield IPv4Address(bits & 0xFFFF_FFFF)
     elif address in _6TO4:
         yield IPv4Address(bits >> 80 & 0xFFFF_FFFF)
@@ -74,7 +74,7 @@ def carried_by(address: Address) -> Iterator[IPv4Address]:
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _6TO4 = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
-_CARRYING_AT_THE_END = tuple(
+_EMBEDDING_AT_THE_END = tuple(
     IPv6Network(each) for each in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48")
 )
 _KINDS: tuple[tuple[Network, str], ...] = tuple(
@@ -120,7 +120,7 @@ _KINDS: tuple[tuple[Network, str], ...] = tuple(
 )
 
 
-def _read(allow: Sequence[str], pointer: str) -> tuple[Network, ...]:
+def _parse(allow: Sequence[str], pointer: str) -> tuple[Network, ...]:
     networks: list[Network] = []
     flaws: list[Flaw] = []
     for index, text in enumerate(allow):
@@ -131,5 +131,5 @@ def _read(allow: Sequence[str], pointer: str) -> tuple[Network, ...]:
                 Flaw(f"{pointer}/{index}", f"is not a network: {error}", text, "such as 10.0.0.0/8 or fd00::/8")
             )
     if flaws:
-        raise InvalidInput("not every entry is a network: " + "; ".join(flaw.detail for flaw in flaws), flaws)
+        raise InvalidInput("invalid networks: " + "; ".join(f"{flaw.value!r} {flaw.detail}" for flaw in flaws), flaws)
     return tuple(networks)

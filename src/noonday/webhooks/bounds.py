@@ -1,4 +1,4 @@
-"""What an operator allows to be called, and for how long."""
+"""Operator limits on webhook calls: networks and timeout."""
 
 from ipaddress import ip_address
 
@@ -9,7 +9,7 @@ from noonday.webhooks.urls import POINTER, Endpoint, read_url
 
 
 class CallBounds:
-    """Checked when a URL is taken in. Whoever makes the call checks again."""
+    """Limits checked when a task or preference is saved. The worker that makes the call checks them again."""
 
     def __init__(self, networks: Networks | None = None, timeout_sec: float = MAX_TIMEOUT_SEC) -> None:
         self._networks = networks or Networks()
@@ -22,9 +22,9 @@ class CallBounds:
         return [Flaw("/timeout_seconds", detail, timeout_sec, f"up to {self.timeout_sec:g}")]
 
     def endpoint_of(self, url: str) -> Endpoint:
-        """The endpoint of a URL that may be called. Raises InvalidInput as `read_url`, also for an address that may not be.
+        """Return the endpoint of a URL. Raises InvalidInput as `read_url` does, and for an IP address that is not allowed.
 
-        Only of an address that is written out: a name is looked up when it is called, each time.
+        Host names are not resolved here; the worker resolves and checks them at every call.
         """
         endpoint = read_url(url)
         try:
@@ -32,10 +32,10 @@ class CallBounds:
         except ValueError:
             return endpoint
         if self._networks.refusal_of(address) is not None:
-            detail = f"{address} is not public and may not be called, unless webhooks.allow_networks lists its network"
+            detail = f"{address} is not a public address; to call it, add its network to webhooks.allow_networks"
             raise InvalidInput.of(POINTER, detail, url)
         return endpoint
 
 
 USUAL_BOUNDS = CallBounds()
-"""Those of an operator who has set nothing."""
+"""Limits with default settings."""

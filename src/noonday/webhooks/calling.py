@@ -1,4 +1,4 @@
-"""One call, and what came of it."""
+"""HTTP client that makes one webhook call and records the exchange."""
 
 import asyncio
 import os
@@ -18,13 +18,13 @@ from noonday.model.redaction import redacted
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.dialing import (
-    Cut,
-    LookUpTookTooLong,
+    ConnectionCut,
     Marks,
     RefusedAddress,
+    ResolveTimeout,
     SystemResolver,
+    current_marks,
     open_session,
-    present_marks,
     tls_of,
 )
 from noonday.webhooks.sessions import Sessions
@@ -36,22 +36,22 @@ MAX_DETAIL = 500
 
 
 class ErrorKind(StrEnum):
-    """What kept a call from being answered whole."""
+    """Why a call got no complete response."""
 
     DNS = "DNS"
     REFUSED_ADDRESS = "REFUSED_ADDRESS"
     CONNECT = "CONNECT"
     TLS = "TLS"
     TIMEOUT_BEFORE_SENT = "TIMEOUT_BEFORE_SENT"
-    """Nothing has happened at the receiver."""
+    """The receiver got nothing."""
     TIMEOUT_AFTER_SENT = "TIMEOUT_AFTER_SENT"
-    """The receiver may have done what it was asked to."""
+    """The receiver may have processed the request."""
     RESET = "RESET"
-    """The connection was cut after the request was begun, before a status came."""
+    """The connection was closed after the request began and before a status arrived."""
     PROTOCOL = "PROTOCOL"
-    """What came back is not HTTP, or more of it than any answer needs."""
+    """The response is not HTTP, or its headers exceed the limits."""
     BODY = "BODY"
-    """The status and headers came, and then not the whole body."""
+    """Status and headers arrived, but not the whole body."""
 
 
 class CallError(msgspec.Struct, frozen=True):
@@ -60,47 +60,48 @@ class CallError(msgspec.Struct, frozen=True):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """How long each part of a call took, in milliseconds. None: there was no such part. The last part may be unfinished."""
+    """Duration of each phase of a call in milliseconds. None if there was no such phase. The last phase may be incomplete."""
 
     total_ms: float
     dns_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None
     first_byte_ms: float | None = None
-    """From the request's leaving to the end of the answer's headers."""
+    """From sending the request to the end of the response headers."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class WebhookRequest(msgspec.Struct, frozen=True):
     method: str
     url: str
     headers: dict[str, str] = {}
     body: bytes = b""
     secret_headers: tuple[str, ...] = ()
-    """Headers of the answer that are kept without their value, besides those that always are."""
+    """Response headers whose values are redacted, in addition to the default ones."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """What came of one call: a status, an error, or (when the answer broke off) both."""
+    """Result of one call: a status, an error, or both if the response was incomplete."""
 
     ended_ms: int
-    """When it was over, by the wall clock."""
+    """End of the call, by the wall clock."""
     timings: Timings
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    """Of the answer, secrets redacted."""
+    """Response headers, with secrets redacted."""
     body: bytes = b""
-    """Of the answer, as it came, up to a cap."""
+    """Response body as received, up to a size limit."""
     truncated: bool = False
-    """There was more body, or there were more headers, than is kept."""
+    """The body or the headers were larger than what is kept."""
     error: CallError | None = None
     reused: bool = False
-    """The call went over a connection that an earlier call had left open."""
+    """The call used a connection that an earlier call had opened."""
 
 
-class Caller:
-    """Makes calls, thousands at a time, over a pool of connections for each tenant. Made, used and closed in one event loop.
+class WebhookClient:
+    """Makes thousands of calls at a time, with a connection pool for each tenant.
 
-    Only addresses that `networks` allows are dialled (see `dialing`). No redirect is followed.
+    It dials only addresses that `networks` allows (see `dialing`) and follows no redirects. It is created, used and closed
+    in one event loop.
     """
 
     def __init__(
@@ -115,12 +116,15 @@ class Caller:
         dns_kept_sec: int = 10,
         max_body: int = MAX_BODY,
     ) -> None:
-        """`limit` bounds calls in flight, `limit_per_host` a tenant's connections to a host (0: no bound). A call that waits
-        for either spends its timeout."""
+        """Create a client.
+
+        `limit` is the maximum number of calls in flight, `limit_per_host` the maximum number of a tenant's connections to
+        one host; 0 is no limit. Time spent waiting for either counts towards the timeout of the call.
+        """
         self._clock = clock
         self._max_body = max_body
         self._resolver = resolver or SystemResolver()
-        self._places = asyncio.Semaphore(limit) if limit else nullcontext()
+        self._slots = asyncio.Semaphore(limit) if limit else nullcontext()
         tls = tls_of(ca_file)
         self._sessions = Sessions(
             lambda: open_session(
@@ -133,7 +137,7 @@ class Caller:
             )
         )
 
-    async def __aenter__(self) -> "Caller":
+    async def __aenter__(self) -> "WebhookClient":
         return self
 
     async def __aexit__(
@@ -142,28 +146,29 @@ class Caller:
         await self.close()
 
     async def close(self) -> None:
-        """Cut every connection. Calls in flight end with an error."""
+        """Close every connection. Calls in flight end with an error."""
         await self._sessions.close()
         await self._resolver.close()
 
-    async def call(self, tenant: str, request: Request, timeout_sec: float) -> Exchange:
-        """Call once for a tenant, and tell what came of it within `timeout_sec`.
+    async def call(self, tenant: str, request: WebhookRequest, timeout_sec: float) -> Exchange:
+        """Make one call for a tenant and return the exchange, after `timeout_sec` at the latest.
 
-        Nothing that a receiver or a network does raises. Raises InvalidInput when the URL is one that `read_url` refuses.
+        Failures of the network or the receiver are part of the exchange; they raise nothing. Raises InvalidInput if
+        `read_url` refuses the URL.
         """
         read_url(request.url)
-        attempt = _Attempt(Marks(self._clock), request.secret_headers)
-        token = present_marks.set(attempt.marks)
+        attempt = _ExchangeBuilder(Marks(self._clock), request.secret_headers)
+        token = current_marks.set(attempt.marks)
         try:
-            async with asyncio.timeout(timeout_sec), self._places:
+            async with asyncio.timeout(timeout_sec), self._slots:
                 await self._exchange(tenant, request, attempt)
-        except (Cut, aiohttp.ClientError, OSError) as error:
-            attempt.error = _read_error(error, attempt, timeout_sec)
+        except (ConnectionCut, aiohttp.ClientError, OSError) as error:
+            attempt.error = _call_error(error, attempt, timeout_sec)
         finally:
-            present_marks.reset(token)
+            current_marks.reset(token)
         return attempt.exchange(self._clock)
 
-    async def _exchange(self, tenant: str, request: Request, attempt: "_Attempt") -> None:
+    async def _exchange(self, tenant: str, request: WebhookRequest, attempt: "_ExchangeBuilder") -> None:
         session = self._sessions.enter(tenant)
         try:
             async with session.request(
@@ -173,14 +178,14 @@ class Caller:
                 data=request.body or None,
                 allow_redirects=False,
             ) as response:
-                attempt.answered(response)
+                attempt.read_head(response)
                 await attempt.read_body(response, self._max_body)
         finally:
             await self._sessions.leave(tenant)
 
 
-class _Attempt:
-    """A call in the making."""
+class _ExchangeBuilder:
+    """Collects the response of a call in flight."""
 
     def __init__(self, marks: Marks, secret_headers: tuple[str, ...]) -> None:
         self.marks = marks
@@ -191,18 +196,19 @@ class _Attempt:
         self._truncated = False
         self.error: CallError | None = None
 
-    def answered(self, response: aiohttp.ClientResponse) -> None:
-        self.marks.mark("answered")
+    def read_head(self, response: aiohttp.ClientResponse) -> None:
+        self.marks.mark("responded")
         self.status = response.status
-        kept = _first([(_text(name), _text(value)) for name, value in response.headers.items()], MAX_KEPT_HEADERS)
+        headers = [(_text(name), _text(value)) for name, value in response.headers.items()]
+        kept = _first_headers(headers, MAX_KEPT_HEADERS)
         self._truncated = len(kept) < len(response.headers)
         self._headers = redacted(kept, self._secret_headers)
 
-    async def read_body(self, response: aiohttp.ClientResponse, most: int) -> None:
+    async def read_body(self, response: aiohttp.ClientResponse, max_bytes: int) -> None:
         while chunk := await response.content.readany():
             self._body += chunk
-            if len(self._body) > most:
-                del self._body[most:]
+            if len(self._body) > max_bytes:
+                del self._body[max_bytes:]
                 self._truncated = True
                 response.close()
                 return
@@ -221,52 +227,52 @@ class _Attempt:
 
 
 def _text(header: str) -> str:
-    """The client library keeps bytes that are not UTF-8 as lone surrogates, which nothing can encode."""
+    """Replace bytes that are not UTF-8, which the client library keeps as lone surrogates that cannot be encoded."""
     return header.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _first(headers: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+def _first_headers(headers: list[tuple[str, str]], max_chars: int) -> list[tuple[str, str]]:
     for index, (name, value) in enumerate(headers):
-        most -= len(name) + len(value)
-        if most < 0:
+        max_chars -= len(name) + len(value)
+        if max_chars < 0:
             return headers[:index]
     return headers
 
 
 def _timings(marks: Marks, ended: float) -> Timings:
-    def took(start: float | None, *ends: float | None) -> float | None:
-        end = next((each for each in ends if each is not None), ended)
+    def elapsed_ms(start: float | None, *ends: float | None) -> float | None:
+        end = next((mark for mark in ends if mark is not None), ended)
         return None if start is None else round((end - start) * 1000, 3)
 
     return Timings(
         total_ms=round((ended - marks.began) * 1000, 3),
-        dns_ms=took(marks.looking_up, marks.dialled),
-        connect_ms=took(marks.dialled, marks.handshake, marks.connected),
-        tls_ms=took(marks.handshake, marks.connected),
-        first_byte_ms=took(marks.sent, marks.answered),
+        dns_ms=elapsed_ms(marks.resolving, marks.dialled),
+        connect_ms=elapsed_ms(marks.dialled, marks.handshake, marks.connected),
+        tls_ms=elapsed_ms(marks.handshake, marks.connected),
+        first_byte_ms=elapsed_ms(marks.sent, marks.responded),
     )
 
 
-def _read_error(error: Exception, attempt: _Attempt, timeout_sec: float) -> CallError:
+def _call_error(error: Exception, attempt: _ExchangeBuilder, timeout_sec: float) -> CallError:
     kind = _kind_of(error, attempt)
     match kind:
         case ErrorKind.TIMEOUT_BEFORE_SENT:
             return CallError(kind, f"no connection within {timeout_sec:g} s; nothing was sent")
         case ErrorKind.TIMEOUT_AFTER_SENT:
-            what = "no answer" if attempt.status is None else "no whole answer"
-            return CallError(kind, f"{what} within {timeout_sec:g} s; the request was sent")
+            missing = "no response" if attempt.status is None else "incomplete response"
+            return CallError(kind, f"{missing} within {timeout_sec:g} s; the request was sent")
         case _:
             return CallError(kind, _text(_cause_of(error) or type(error).__name__)[:MAX_DETAIL])
 
 
-def _kind_of(error: Exception, attempt: _Attempt) -> ErrorKind:
+def _kind_of(error: Exception, attempt: _ExchangeBuilder) -> ErrorKind:
     if type(error) is TimeoutError and error.errno is None:
         return ErrorKind.TIMEOUT_BEFORE_SENT if attempt.marks.sent is None else ErrorKind.TIMEOUT_AFTER_SENT
     if attempt.status is not None:
         return ErrorKind.BODY
     if isinstance(error, aiohttp.ClientConnectorError):
         return _kind_of_dial(error, attempt.marks)
-    if isinstance(error, Cut | OSError | aiohttp.ClientConnectionError):
+    if isinstance(error, ConnectionCut | OSError | aiohttp.ClientConnectionError):
         return ErrorKind.RESET
     return ErrorKind.PROTOCOL
 
@@ -290,7 +296,7 @@ def _cause_of(error: Exception) -> str:
 
 
 def _cause_of_dial(error: OSError) -> str:
-    """In words that name no address: which addresses a name has inside the operator's network is not the tenant's to know."""
-    if isinstance(error, RefusedAddress | LookUpTookTooLong | socket.gaierror | ssl.SSLError):
+    """Describe a failed dial without naming an address: tenants must not learn addresses of the operator's network."""
+    if isinstance(error, RefusedAddress | ResolveTimeout | socket.gaierror | ssl.SSLError):
         return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else "no address could be reached"

@@ -1,4 +1,4 @@
-"""The built-in handler of the pool that calls webhooks. What it stands on is imported when the first call is made."""
+"""Built-in handler that calls webhooks. It imports the HTTP client at the first call."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from noonday.worker.context import Context
 from noonday.worker.handler import Handler, Mode
 
 if TYPE_CHECKING:
-    from noonday.webhooks.sending import Sender
+    from noonday.webhooks.sending import WebhookSender
 
 POOL, NAME = WEBHOOKS_POOL, "webhook.call"
 MAX_TIMEOUT_SEC = 300.0
-"""How long a call may take, unless the operator says otherwise."""
+"""Default maximum duration of a call (webhooks.max_timeout_sec)."""
 SLACK_SEC = 5.0
-"""A call ends itself when its time is up, and says how far it came; whoever watches it waits for that."""
+"""Time that the worker adds to the timeout: a call ends itself at its timeout and then reports how far it came."""
 
 CLOSE_SEC = 0.5
-"""How long the loop of the handlers is waited for at a stop."""
+"""Time that closing waits for the event loop of the handlers."""
 
 
 class WebhookHandler:
-    """Calls webhooks on the loop of the handlers."""
+    """Calls webhooks on the event loop of the handlers."""
 
     def __init__(
         self,
@@ -47,18 +47,21 @@ class WebhookHandler:
         self._connections = connections
         self._ca_file = ca_file
         self._max_timeout_sec = max_timeout_sec
-        self._sender: Sender | None = None
+        self._sender: WebhookSender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def handler(self) -> Handler:
-        doc = "Calls a webhook. Made for /v1/tasks."
+        doc = "Calls a webhook. /v1/tasks creates its jobs."
         return Handler(NAME, POOL, self.call, Mode.ASYNC, _decode, _encode, doc=doc, slack_sec=SLACK_SEC)
 
     async def call(self, ctx: Context, payload: Any) -> Any:
         return await self._open().send(ctx, payload)
 
     async def close(self) -> None:
-        """Cut what is open. From any loop. If the loop of the handlers is blocked, what is open ends with the process."""
+        """Close all connections. May be called from any event loop.
+
+        If the loop of the handlers is blocked, connections stay open until the process ends.
+        """
         if self._sender is None or self._loop is None:
             return
         sender, self._sender = self._sender, None
@@ -68,22 +71,23 @@ class WebhookHandler:
             closing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sender.close(), self._loop))
             await asyncio.wait({closing}, timeout=CLOSE_SEC)
 
-    def _open(self) -> "Sender":
+    def _open(self) -> "WebhookSender":
         if self._sender is None:
             from noonday.webhooks.addresses import Networks
-            from noonday.webhooks.calling import Caller
-            from noonday.webhooks.sending import Sender
+            from noonday.webhooks.calling import WebhookClient
+            from noonday.webhooks.sending import WebhookSender
 
             self._loop = asyncio.get_running_loop()
-            caller = Caller(Networks(self._allow_networks), self._clock, limit=self._connections, ca_file=self._ca_file)
-            self._sender = Sender(caller, self._keyring, self._user_agent, self._max_timeout_sec)
+            networks = Networks(self._allow_networks)
+            client = WebhookClient(networks, self._clock, limit=self._connections, ca_file=self._ca_file)
+            self._sender = WebhookSender(client, self._keyring, self._user_agent, self._max_timeout_sec)
         return self._sender
 
 
 def _decode(payload: bytes) -> Any:
-    from noonday.webhooks.sending import Call
+    from noonday.webhooks.sending import WebhookCall
 
-    return msgspec.json.decode(payload, type=Call)
+    return msgspec.json.decode(payload, type=WebhookCall)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""Which headers a user may set."""
+"""Headers that a user may set on a call."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ POINTER = "/payload/headers"
 MAX_HEADERS = 64
 MAX_BYTES = 16_384
 SHOWN = 200
-"""How much of a name that is refused is sent back."""
+"""Characters of a refused header name that an error message repeats."""
 
 _CONNECTION = {
     "host",
@@ -36,34 +36,34 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 def check_headers(headers: Mapping[str, str], pointer: str = POINTER) -> None:
-    """Raise InvalidInput with every flaw of the headers that a user wants on a call."""
+    """Raise InvalidInput with every flaw of a user's headers."""
     flaws = flaws_of(headers, pointer)
     if flaws:
-        raise InvalidInput("these headers cannot be sent: " + "; ".join(flaw.detail for flaw in flaws), flaws)
+        raise InvalidInput("invalid headers: " + "; ".join(flaw.detail for flaw in flaws), flaws)
 
 
 def flaws_of(headers: Mapping[str, str], pointer: str = POINTER) -> list[Flaw]:
-    """What keeps headers from being sent. A flaw never repeats a header's value: it may be a secret."""
+    """Return the flaws of a user's headers. A flaw never contains a header's value, which may be a secret."""
     if len(headers) > MAX_HEADERS:
-        return [Flaw(pointer, f"at most {MAX_HEADERS} headers", len(headers))]
+        return [Flaw(pointer, f"must have at most {MAX_HEADERS} headers", len(headers))]
     flaws = [
         Flaw(f"{pointer}/{_escaped(name[:SHOWN])}", f"{name[:SHOWN]!r} {detail}")
         for name, value in headers.items()
-        if (detail := _fault_of(name, value)) is not None
+        if (detail := _flaw_of(name, value)) is not None
     ]
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MAX_BYTES:
-        flaws.append(Flaw(pointer, f"at most {MAX_BYTES} characters of headers", size))
+        flaws.append(Flaw(pointer, f"must have at most {MAX_BYTES} characters in all headers", size))
     return flaws
 
 
-def _fault_of(name: str, value: str) -> str | None:
+def _flaw_of(name: str, value: str) -> str | None:
     if not _NAME.fullmatch(name):
-        return "is not a name that a header can have"
+        return "is not a valid header name"
     if (reason := _reserved(name.lower())) is not None:
         return f"cannot be set: it {reason}"
     if not _VALUE.fullmatch(value):
-        return "has a value with other characters than printable ASCII"
+        return "has a value that is not printable ASCII"
     return None
 
 

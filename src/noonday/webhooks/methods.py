@@ -1,4 +1,4 @@
-"""Which methods a webhook may be called with."""
+"""HTTP methods of webhook calls."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What a webhook's URL may look like."""
+"""Parsing and validation of webhook URLs."""
 
 import re
 from functools import lru_cache
@@ -20,11 +20,11 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Whom a webhook calls. Secrets, limits and health are kept for each."""
+    """Scheme, host and port that a webhook calls. Secrets, limits and health belong to an endpoint."""
 
     scheme: str
     host: str
-    """As it is dialled: lower case, IDNA-encoded, without a trailing dot; an IPv6 address without brackets."""
+    """Normalized: lower case, IDNA-encoded, without a trailing dot; an IPv6 address without brackets."""
     port: int
 
     def __str__(self) -> str:
@@ -34,17 +34,17 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def read_url(text: str) -> Endpoint:
-    """The endpoint of a URL that may be called. Raises InvalidInput with a flaw at `/payload/webhook_url`.
+    """Validate a URL and return its endpoint. Raises InvalidInput with a flaw at `/payload/webhook_url`.
 
-    The URL is read by the same parser as the one that will dial it, so that both see the same host. Whether the host's
-    address may be dialled is not known here: it is checked when it is dialled, each time.
+    The parser is the one that the HTTP client uses, so both see the same host. IP addresses are checked elsewhere, whenever
+    one is dialled.
     """
     if not 0 < len(text) <= MAX_LENGTH:
         raise InvalidInput.of(POINTER, f"must have 1 to {MAX_LENGTH} characters", len(text))
     if _UNWANTED.search(text):
         raise _flawed(text, "must not contain spaces, control characters or backslashes")
     if _CREDENTIALS.match(text):
-        raise InvalidInput.of(POINTER, "must not carry credentials; put them into a header")
+        raise InvalidInput.of(POINTER, "must not contain credentials; put them into a header")
     url = _parse(text)
     _check_scheme(url, text)
     return Endpoint(url.scheme, _host_of(url, text), _port_of(url, text))
@@ -77,7 +77,7 @@ def _host_of(url: URL, text: str) -> str:
 
 
 def _ipv4(host: str, text: str) -> str:
-    # Other spellings (2130706433, 0x7f.1, 0177.0.0.1, 127.0.0.1.) are read differently from one library to the next.
+    # Libraries disagree about other spellings (2130706433, 0x7f.1, 0177.0.0.1, 127.0.0.1.).
     try:
         return str(IPv4Address(host))
     except ValueError as error:
@@ -95,7 +95,7 @@ def _ipv6(host: str, text: str) -> str:
 
 
 def _port_of(url: URL, text: str) -> int:
-    # yarl reads `http://host:/` as the scheme's own port, which is what it means.
+    # yarl reads `http://host:/` as the default port of the scheme, which is correct.
     if url.port is None or not 0 < url.port < 65_536:
         raise _flawed(text, "the port must be from 1 to 65535")
     return url.port
