@@ -99,6 +99,7 @@ class ClusterSimulation(Simulation):
         self.disk.check_every = 20
         self.network = Network(self.world, Random(f"network/{seed}"))
         self.broker = Broker(self.world, Random(f"broker/{seed}"))
+        self.broker.largest_bytes = self.largest_message = self.load.largest_message
         self.redis = Redis(self.world, lost_hints=self.history.spans)
         self.registrar = Registrar(self.world)
         self.processes: dict[str, Process] = {}

@@ -51,6 +51,7 @@ from tests.simulation.observing import observe, seen
 from tests.simulation.policies import check_policies
 from tests.simulation.retention import check_retention
 from tests.simulation.rows import SqliteRows
+from tests.simulation.sizes import FILL, LARGE, check_sizes
 
 T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
@@ -190,6 +191,8 @@ class Simulation:
         self.world = World(seed)
         self.random = Random(f"user/{seed}")
         self.load = load or Load()
+        self.largest_message: int | None = None
+        """What is larger is refused. An embedded engine has no messages."""
         self.disk = Disk(Random(f"disk/{seed}"), self.world.now_ms)
         self.keyring = Keyring.generate()
         self.history = History()
@@ -364,6 +367,11 @@ class Simulation:
         elif kind == "fail" and ctx.attempt <= payload["times"]:
             await asyncio.sleep(0.05)
             raise ValueError("told to\x00fail \ud800")
+        elif kind == "large result":
+            return {"text": FILL}
+        elif kind == "large progress":
+            ctx.heartbeat({"step": 0, "text": FILL})
+            await asyncio.sleep(1.5)
         elif kind == "never again":
             raise DoNotRetry("told to")
         elif kind == "snooze" and ctx._dispatch.number <= payload["times"]:
@@ -437,6 +445,8 @@ class Simulation:
         """Create a job of any kind, for any tenant. In some runs, some jobs have a unique key, and are asked for again by it."""
         caller = self.random.choice([USER, USER, OTHER])
         spec = self.any_spec()
+        if self.largest_message is not None and self.load.random.random() < 0.4:
+            spec = msgspec.structs.replace(spec, payload={"v": 1, **self.load.random.choice(LARGE)})
         if self.load.unique_keys and self.load.random.random() < 0.5:
             spec = self._with_key(spec, caller)
         return await self.create(spec, caller)
@@ -618,6 +628,8 @@ class Simulation:
         rows = SqliteRows(self.disk.conn)
         yield from check_log(rows, self.history)
         yield from check_policies(rows, self.history, QUICK)
+        if self.largest_message is not None:
+            yield from check_sizes(rows, self.history)
         if self.load.retention is not None:
             faults = faults_of(self.history, self.world, self.recovery_ms)
             quiet_since_ms = max((fault.until_ms for fault in faults), default=0)

@@ -23,6 +23,8 @@ class Load:
     """Clocks are set, by up to two seconds."""
     old_redis: bool = False
     """Redis is restored from copies that are some seconds old."""
+    largest_message: int | None = None
+    """The broker refuses larger messages, and some payloads, results and progress are larger."""
     other_keeps_days: int | None = None
     """How long the other tenant keeps what is over, if it has a time of its own."""
 
@@ -36,5 +38,6 @@ def load_of(seed: int) -> Load:
         skew=seed % 17 < 4,
         clock_steps=seed % 17 in (2, 3, 4),
         old_redis=seed % 19 < 5,
+        largest_message=3_000 if seed % 23 < 6 else None,
         other_keeps_days=1 if seed % 26 < 3 else None,
     )

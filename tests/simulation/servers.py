@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
+import msgspec
+
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import Database, Request, Work
@@ -29,6 +31,7 @@ from tests.simulation.history import History, Logged, Span
 from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Dispatch | LogEntry)
 Watcher = Callable[[Process, str, bool], bool]
 """Told of each call (who, verb, whether the server has done it); answers whether it has done something about it."""
 LOG_PARTITIONS = 2
@@ -143,6 +146,8 @@ class Broker:
     depth: int | None = None
     """How many unread messages of a pool use up its credit; None: it is never used up."""
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    largest_bytes: int | None = None
+    """The largest message that is taken, if there is a bound."""
     rebalances: int = 0
     """How often everyone was told to begin where the group has committed."""
 
@@ -160,6 +165,13 @@ class Broker:
             partition.append(dispatch)
             if self.random.random() < self.duplicate:
                 partition.append(dispatch)
+
+    def refused(self, entries: Sequence[E]) -> list[Oversized[E]]:
+        """Those that are larger than one message: none of them is taken, and all others are."""
+        if self.largest_bytes is None:
+            return []
+        sizes = [(entry, len(msgspec.msgpack.encode(entry))) for entry in entries]
+        return [Oversized(entry, size, self.largest_bytes) for entry, size in sizes if size > self.largest_bytes]
 
     def rebalance(self) -> None:
         """What was taken and is not committed is delivered again; late commits of it are refused."""
@@ -211,8 +223,10 @@ class SimBus(Bus):
         return await self._network.call(self._process, self._clock, KAFKA, work, BusUnavailable)
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
-        await self._call(lambda: self._broker.publish(dispatches))
-        return ()
+        oversized = self._broker.refused(dispatches)
+        sent = _without(dispatches, oversized)
+        await self._call(lambda: self._broker.publish(sent))
+        return oversized
 
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
         waited = 0.0
@@ -296,12 +310,14 @@ class SimBus(Bus):
         self._open.clear()
 
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
+        oversized = self._broker.refused(entries)
+        entries = _without(entries, oversized)
         await self._call(lambda: self._write(partition, entries))
         for entry in entries:
             if isinstance(entry, Report):
                 name = (entry.execution_id, entry.dispatch, str(self._process))
                 self._history.acks.setdefault(name, self._broker.world.now_ms())
-        return ()
+        return oversized
 
     def _write(self, partition: int, entries: Sequence[LogEntry]) -> None:
         self._broker.log[partition].extend(entries)
@@ -325,6 +341,11 @@ class SimBus(Bus):
 
     async def era(self, partition: int) -> str:
         return await self._call(lambda: "the only one")
+
+
+def _without(entries: Sequence[E], oversized: Sequence[Oversized[E]]) -> Sequence[E]:
+    refused = {id(each.entry) for each in oversized}
+    return [entry for entry in entries if id(entry) not in refused] if refused else entries
 
 
 @dataclass
