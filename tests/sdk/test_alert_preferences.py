@@ -10,7 +10,7 @@ from aiohttp import web
 from noonday.alerts.preferences import PreferenceSpec, PreferenceView, SentNotice
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.notice import USUAL_KINDS, ChannelType, Recipient
-from noonday.sdk.alert_preferences import AlertPreferences
+from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.client import Client
 from noonday.sdk.sync import SyncAlertPreferences, SyncClient
 from tests.sdk.test_client import Wire, listening, problem, served_from_a_thread
@@ -74,7 +74,7 @@ def test_the_synchronous_client_has_the_same_methods() -> None:
     def methods(of: type) -> set[str]:
         return {name for name in vars(of) if not name.startswith("_")}
 
-    assert methods(SyncAlertPreferences) == methods(AlertPreferences)
+    assert methods(SyncAlertPreferences) == methods(AlertPreferencesClient)
     with served_from_a_thread() as wire, SyncClient(wire.url, "a-token") as client:
         answer: Any = {"preferences": [VIEW]}
         wire.will(answer)

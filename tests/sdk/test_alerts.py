@@ -8,7 +8,7 @@ import pytest
 from noonday.alerts.wire import Acknowledged, AlertList, AlertView
 from noonday.model.alert import AlertKind, AlertState
 from noonday.model.errors import NotFound
-from noonday.sdk.alerts import Alerts
+from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.client import Client
 from noonday.sdk.sync import SyncAlerts, SyncClient
 from tests.sdk.test_client import Wire, listening, problem, served_from_a_thread
@@ -65,7 +65,7 @@ def test_the_synchronous_client_has_the_same_methods() -> None:
     def methods(of: type) -> set[str]:
         return {name for name in vars(of) if not name.startswith("_")}
 
-    assert methods(SyncAlerts) == methods(Alerts)
+    assert methods(SyncAlerts) == methods(AlertsClient)
     with served_from_a_thread() as wire, SyncClient(wire.url, "a-token") as client:
         wire.will(LIST)
         assert client.alerts.list() == LIST

@@ -451,7 +451,7 @@ async def test_an_atomic_batch_says_so_and_is_one(client, wire):
     await client.create_many([SPEC], atomic=True)
 
     assert wire.asked[0].query == {"atomic": "true"}
-    with pytest.raises(InvalidInput, match="at most 10000"):
+    with pytest.raises(InvalidInput, match="send at most 10000"):
         await client.create_many([SPEC] * 10_001, atomic=True)
 
 
@@ -632,7 +632,7 @@ async def test_a_result_comes_as_the_type_that_is_asked_for(client, wire):
     wire.will(execution(result={"pages": 3}), execution(result={"pages": "x"}))
 
     assert await client.result(execution(), type=Pages) == Pages(3)
-    with pytest.raises(InvalidInput, match="the result is no Pages") as caught:
+    with pytest.raises(InvalidInput, match="the result is not a valid Pages") as caught:
         await client.result(execution(), type=Pages)
     assert caught.value.flaws[0].pointer == "/result/pages"
 

@@ -7,7 +7,7 @@ import pytest
 from noonday.model.endpoint import Condition, EndpointSettings, endpoint_id
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.sdk.client import Client
-from noonday.sdk.endpoints import Endpoints
+from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.sync import SyncClient, SyncEndpoints
 from noonday.tasks.endpoints import EndpointHealthView, EndpointPage, EndpointView
 from tests.sdk.test_client import Wire, listening, problem, served_from_a_thread
@@ -72,5 +72,5 @@ def test_whoever_waits_has_the_same_methods():
     with served_from_a_thread() as wire, SyncClient(wire.url) as client:
         wire.will(VIEW)
         assert client.endpoints.get(THERE) == VIEW
-    public = {name for name, _ in inspect.getmembers(Endpoints, inspect.isfunction) if not name.startswith("_")}
+    public = {name for name, _ in inspect.getmembers(EndpointsClient, inspect.isfunction) if not name.startswith("_")}
     assert public <= set(dir(SyncEndpoints))

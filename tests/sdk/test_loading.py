@@ -51,7 +51,7 @@ def test_the_only_app_of_a_module_needs_no_name(write):
 def test_several_apps_need_a_name(write):
     write("twins.py", APP + "a, b = Registry(), Registry()\n")
 
-    assert "say one of twins:a, twins:b" in str(refusal("twins"))
+    assert "choose one of twins:a, twins:b" in str(refusal("twins"))
 
 
 def test_a_missing_module_is_refused_with_the_nearest_file(write, tmp_path):

@@ -145,7 +145,7 @@ def test_results_are_json(value, raw):
 
 
 def test_a_result_without_json_is_named():
-    with pytest.raises(InvalidInput, match="a Opaque has no JSON"):
+    with pytest.raises(InvalidInput, match="type Opaque has no JSON form"):
         to_json({"it": Opaque()})
 
 

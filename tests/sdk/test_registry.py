@@ -207,7 +207,7 @@ def test_a_bad_cron_raises_where_it_is_declared_and_leaves_nothing(app):
         ({}, "got `null`"),
         ({"payload": Invoice(1), "overlap": "SOMETIMES"}, "overlap: Invalid enum value 'SOMETIMES'"),
         ({"payload": Invoice(1), "spreadsec": 3}, "did you mean spread_sec"),
-        ({"payload": Invoice(1), "unique_key": "x"}, "there is no field unique_key"),
+        ({"payload": Invoice(1), "unique_key": "x"}, "unknown field unique_key"),
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused(app, fields, said):
@@ -224,7 +224,7 @@ def test_a_schedule_that_is_forgotten_is_noticed(app, decorator):
 def test_names_of_declared_jobs_are_unique_across_pools(app):
     app.every(60, pool="a", payload=Invoice(1))(crunch)
 
-    with pytest.raises(Conflict, match="two jobs called crunch"):
+    with pytest.raises(Conflict, match="two declared jobs are named crunch"):
         app.every(60, pool="b", payload=Invoice(1))(crunch)
     assert list(app.handlers) == [("a", "crunch")]
 
@@ -292,12 +292,12 @@ def test_each_timing_makes_its_type_of_job(app, said, type_, fields):
 
 
 def test_two_timings_are_refused(app):
-    with pytest.raises(InvalidInput, match="delay and every do not go together"):
+    with pytest.raises(InvalidInput, match="delay and every cannot be combined"):
         app.spec_for("remote", pool="p", delay=1, every=2)
 
 
 def test_a_zone_without_a_cron_is_refused(app):
-    with pytest.raises(InvalidInput, match="timezone goes with cron only"):
+    with pytest.raises(InvalidInput, match="timezone is allowed with cron only"):
         app.spec_for("remote", pool="p", at=SOON, timezone="Asia/Tokyo")
 
 

@@ -11,9 +11,9 @@ from noonday.model.view import BulkView
 from noonday.ports.endpoints import SecretKind
 from noonday.sdk.client import Client
 from noonday.sdk.problems import UnexpectedAnswer
-from noonday.sdk.secrets import Secrets
+from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.sync import SyncClient, SyncSecrets, SyncTasks
-from noonday.sdk.tasks import Tasks
+from noonday.sdk.tasks import TasksClient
 from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
 from noonday.tasks.wire import (
     Pagination,
@@ -143,7 +143,7 @@ async def test_a_task_can_be_created_from_fields(client, wire):
     [
         ({"type": "ONCE", "payload": CALL}, "TaskSpec: Invalid enum value 'ONCE'"),
         ({"type": "ONE_TIME", "payload": CALL, "shceduled_at": NOON}, "did you mean scheduled_at?"),
-        ({"type": "ONE_TIME", "payload": CALL, "a": 1, "b": 2}, "2 fields are not known"),
+        ({"type": "ONE_TIME", "payload": CALL, "a": 1, "b": 2}, "2 fields are unknown"),
     ],
 )
 async def test_fields_that_make_no_task_are_refused_before_anything_is_sent(client, wire, fields, complaint):
@@ -310,7 +310,7 @@ def test_the_synchronous_client_has_tasks_and_secrets():
         assert list(client.secrets.list()) == [SECRET]
 
 
-@pytest.mark.parametrize(("waiting", "asked"), [(SyncTasks, Tasks), (SyncSecrets, Secrets)])
+@pytest.mark.parametrize(("waiting", "asked"), [(SyncTasks, TasksClient), (SyncSecrets, SecretsClient)])
 def test_the_synchronous_parts_have_every_method(waiting, asked):
     def public(kind):
         return {name for name in vars(kind) if not name.startswith("_")}

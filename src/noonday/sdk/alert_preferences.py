@@ -1,4 +1,4 @@
-"""What can be asked of a server about who is told of alerts."""
+"""Client of /v1/alert-preferences: recipients and channels of alerts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,18 +10,18 @@ from noonday.sdk.fields import filled
 from noonday.sdk.transport import Transport, path_of
 
 
-class AlertPreferences:
-    """`client.alert_preferences`. Errors and retries are those of the client; every change carries an Idempotency-Key."""
+class AlertPreferencesClient:
+    """`client.alert_preferences`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
 
     def __init__(self, http: Transport) -> None:
         self._http = http
 
     async def list(self) -> Sequence[PreferenceView]:
-        """Who is told of what, by id."""
+        """Return all preferences, ordered by id."""
         return (await self._http.get(_Preferences, "/v1/alert-preferences")).preferences
 
     async def get(self, preference_id: str) -> PreferenceView:
-        """Raises NotFound."""
+        """Return a preference. Raises NotFound."""
         return await self._http.get(PreferenceView, path_of("alert-preferences", preference_id))
 
     async def put(
@@ -33,21 +33,20 @@ class AlertPreferences:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> PreferenceView:
-        """Say what somebody wants to be told of: `put("ops", channel={"type": "EMAIL", "address": "ops@example.com"})`.
+        """Create or replace a preference: `put("ops", channel={"type": "EMAIL", "address": "ops@example.com"})`.
 
-        What there was under this id is replaced whole. Raises InvalidInput with every flaw, and Conflict if the channel is
-        not set up at the server.
+        Replaces all fields. Raises InvalidInput with every flaw, and Conflict if the server has no such channel configured.
         """
-        said, path = filled(PreferenceSpec, spec, fields), path_of("alert-preferences", preference_id)
-        return await self._http.change(PreferenceView, "PUT", path, said, key=idempotency_key)
+        preference, path = filled(PreferenceSpec, spec, fields), path_of("alert-preferences", preference_id)
+        return await self._http.change(PreferenceView, "PUT", path, preference, key=idempotency_key)
 
     async def delete(self, preference_id: str, *, idempotency_key: str | None = None) -> None:
-        """Nobody is told by it any more. Raises NotFound."""
+        """Delete a preference. Raises NotFound."""
         path = path_of("alert-preferences", preference_id)
         await self._http.change(type(None), "DELETE", path, key=idempotency_key)
 
     async def test(self, preference_id: str, *, idempotency_key: str | None = None) -> SentNotice:
-        """Send a test notice now; the job in the answer tells what became of it. Raises NotFound."""
+        """Send a test notice. The returned job has the result. Raises NotFound."""
         path = path_of("alert-preferences", preference_id, "test")
         return await self._http.change(SentNotice, "POST", path, key=idempotency_key)
 

@@ -1,4 +1,4 @@
-"""What can be asked of a server about alerts."""
+"""Client of /v1/alerts."""
 
 from datetime import datetime
 
@@ -7,8 +7,8 @@ from noonday.model.alert import AlertKind
 from noonday.sdk.transport import Transport, path_of
 
 
-class Alerts:
-    """`client.alerts`: the inbox of what went wrong. Every change carries an Idempotency-Key."""
+class AlertsClient:
+    """`client.alerts`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
 
     def __init__(self, http: Transport) -> None:
         self._http = http
@@ -22,9 +22,9 @@ class Alerts:
         cursor: str | None = None,
         limit: int | None = None,
     ) -> AlertList:
-        """One page of the alerts that meet every condition given, newest first; `next_cursor` asks for the following one.
+        """Return a page of the alerts that match all conditions, newest first. `next_cursor` is the next `cursor`.
 
-        `task_id` is that of a task, or of any job.
+        `task_id` is the id of a task or of any job.
         """
         query = {
             "unread": None if unread is None else str(unread).lower(),
@@ -36,11 +36,11 @@ class Alerts:
         return await self._http.get(AlertList, "/v1/alerts", query)
 
     async def get(self, alert_id: str) -> AlertView:
-        """Raises NotFound."""
+        """Return an alert. Raises NotFound."""
         return await self._http.get(AlertView, path_of("alerts", alert_id))
 
     async def acknowledge(self, alert_id: str, *, idempotency_key: str | None = None) -> AlertView:
-        """It is read. If it happens again, another alert is opened. Raises NotFound."""
+        """Acknowledge an alert. If its cause recurs, a new alert opens. Raises NotFound."""
         path = path_of("alerts", alert_id, "acknowledge")
         return await self._http.change(AlertView, "POST", path, key=idempotency_key)
 
@@ -52,7 +52,7 @@ class Alerts:
         until: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> int:
-        """All that meet the conditions are read, or all there are. Answers how many that were."""
-        which = AcknowledgeRequest(kind=AlertKind(kind) if kind else None, task_id=task_id, until=until)
-        answer = await self._http.change(Acknowledged, "POST", "/v1/alerts/acknowledge", which, key=idempotency_key)
-        return answer.acknowledged
+        """Acknowledge all alerts that match the conditions; without conditions, all. Returns their number."""
+        filters = AcknowledgeRequest(kind=AlertKind(kind) if kind else None, task_id=task_id, until=until)
+        response = await self._http.change(Acknowledged, "POST", "/v1/alerts/acknowledge", filters, key=idempotency_key)
+        return response.acknowledged

@@ -1,4 +1,4 @@
-"""The HTTP client: what can be asked of a server."""
+"""Asynchronous HTTP client of the API."""
 
 import asyncio
 import uuid
@@ -35,14 +35,14 @@ from noonday.model.view import (
     UsageView,
     WorkerView,
 )
-from noonday.sdk.alert_preferences import AlertPreferences
-from noonday.sdk.alerts import Alerts
-from noonday.sdk.endpoints import Endpoints
+from noonday.sdk.alert_preferences import AlertPreferencesClient
+from noonday.sdk.alerts import AlertsClient
+from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.payload import decoder_of
 from noonday.sdk.problems import Problem, is_problem, problem_of
-from noonday.sdk.secrets import Secrets
+from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration, seconds_of, spec_of
-from noonday.sdk.tasks import Tasks
+from noonday.sdk.tasks import TasksClient
 from noonday.sdk.transport import ClientClosed, ServerUnreachable, Transport, decoded, path_of
 
 __all__ = ["Client", "ClientClosed", "Listing", "Problem", "ResultTimeout", "ServerUnreachable"]
@@ -58,13 +58,13 @@ PageT = TypeVar("PageT", bound=Page)
 
 
 class ResultTimeout(NoondayError, TimeoutError):
-    """`result()` was told to wait no longer. The execution goes on."""
+    """The timeout of `result()` passed. The execution continues."""
 
     code = "result-timeout"
 
 
 class Listing(Generic[PageT, T]):
-    """A list that the server gives out page by page: `async for page in it`, or `async for one in it.items()`."""
+    """A paged list: `async for page in listing`, or `async for item in listing.items()`."""
 
     def __init__(
         self, fetch: Callable[[str | None], Awaitable[PageT]], items: Callable[[PageT], Sequence[T]], cursor: str | None
@@ -87,14 +87,13 @@ class Listing(Generic[PageT, T]):
 
 
 class Client:
-    """A Noonday server, seen from Python: `async with Client(url, token) as client`.
+    """Client of a Noonday server: `async with Client(url, token) as client`.
 
-    Refusals of the server raise the class of `noonday.model.errors` that has the problem's code. When a connection
-    fails, the request is sent again, a few times: whatever changes something carries an Idempotency-Key, so it is done
-    once however often it arrives. Then ServerUnreachable is raised. No request takes longer than `timeout` seconds.
+    A problem response raises the class of `noonday.model.errors` with the problem's code. If a connection fails, the client
+    retries the request up to 3 times, then raises ServerUnreachable. Every change has an Idempotency-Key, so the server applies
+    it once even if the request is repeated. A request takes at most `timeout` seconds.
 
-    Webhooks that are called on time are at `tasks`, what their calls are signed with at `secrets`, whom they call
-    at `endpoints`.
+    `tasks` schedules webhook calls, `secrets` manages their signing secrets, and `endpoints` the limits of the URLs they call.
     """
 
     def __init__(
@@ -106,11 +105,11 @@ class Client:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._http = Transport(url, token, seconds_of(timeout, "/timeout"), sleep)
-        self.tasks = Tasks(self._http)
-        self.secrets = Secrets(self._http)
-        self.alert_preferences = AlertPreferences(self._http)
-        self.endpoints = Endpoints(self._http)
-        self.alerts = Alerts(self._http)
+        self.tasks = TasksClient(self._http)
+        self.secrets = SecretsClient(self._http)
+        self.alert_preferences = AlertPreferencesClient(self._http)
+        self.endpoints = EndpointsClient(self._http)
+        self.alerts = AlertsClient(self._http)
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,7 +118,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections. Nothing can be asked afterwards."""
+        """Close all connections. Further requests raise ClientClosed."""
         await self._http.close()
 
     # Jobs
@@ -128,20 +127,20 @@ class Client:
         self, spec: JobSpec | None = None, /, *, idempotency_key: str | None = None, **fields: Any
     ) -> JobView:
         """Create a job from a JobSpec, or from its fields by name: `create(type="CRON", target=..., schedule=...)`."""
-        said = _either(spec, fields, spec_of)
-        return await self._http.change(JobView, "POST", "/v1/jobs", said, key=idempotency_key)
+        job = _either(spec, fields, spec_of)
+        return await self._http.change(JobView, "POST", "/v1/jobs", job, key=idempotency_key)
 
     async def create_many(self, specs: Iterable[JobSpec], *, atomic: bool = False) -> list[JobView | Problem]:
-        """Create many jobs, and say what became of each, in the same order.
+        """Create many jobs. Returns a job or a problem for each, in the same order.
 
-        More than the server takes at a time are sent in several batches, each stored in one transaction. If a later
-        batch fails, the error's context has under `answered` what became of those before it. With `atomic`, all are
-        stored or none is and the error has every flaw; that goes for one batch only.
+        The client sends several batches if one request would be too large; each batch is one transaction. If a later batch
+        fails, `answered` in the error's context has the results of the batches before it. With `atomic`, all jobs are stored or
+        none, and the error has every flaw; this needs a single batch (at most 10,000 jobs).
         """
         if atomic:
             specs = list(specs)
             if len(specs) > BATCH_JOBS:
-                raise InvalidInput(f"at most {BATCH_JOBS} jobs can be created atomically, not {len(specs)}")
+                raise InvalidInput(f"{len(specs)} jobs cannot be created atomically; send at most {BATCH_JOBS}")
         answered: list[JobView | Problem] = []
         for batch in _batches(specs, None if atomic else BATCH_BYTES):
             try:
@@ -152,7 +151,7 @@ class Client:
         return answered
 
     async def get_job(self, job_id: str, *, executions: int | None = None) -> JobView:
-        """A job with so many of its latest executions. Raises NotFound."""
+        """Return a job with its latest executions (`executions` is their number). Raises NotFound."""
         return await self._http.get(JobView, path_of("jobs", job_id), {"executions": executions})
 
     def list_jobs(
@@ -169,7 +168,7 @@ class Client:
         limit: int | None = None,
         summary: bool = False,
     ) -> Listing[JobPage, JobView]:
-        """The jobs that meet every condition given; `limit` is the size of a page. A `summary` has no payloads."""
+        """List jobs that match all conditions. `limit` is the page size. A `summary` omits payloads."""
         query = {
             "view": "summary" if summary else None,
             "state": state,
@@ -184,7 +183,7 @@ class Client:
         return self._list(JobPage, lambda page: page.jobs, "/v1/jobs", query, cursor)
 
     async def replace(self, job_id: str, spec: JobSpec, *, if_version: int | None = None) -> JobView:
-        """Replace a job's whole definition. Raises VersionMismatch if its version is not `if_version` any more."""
+        """Replace the whole definition of a job. Raises VersionMismatch if its version is not `if_version`."""
         headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
         return await self._http.change(JobView, "PUT", path_of("jobs", job_id), spec, headers=headers)
 
@@ -198,15 +197,15 @@ class Client:
         return await self._http.change(JobView, "DELETE", path_of("jobs", job_id))
 
     async def trigger(self, job_id: str, *, idempotency_key: str | None = None) -> ExecutionView:
-        """Run a job now, besides its schedule. Raises Conflict if its overlap is SKIP and one is open."""
+        """Run a job now, in addition to its schedule. Raises Conflict if an execution is open and `overlap` is SKIP."""
         return await self._http.change(ExecutionView, "POST", path_of("jobs", job_id, "trigger"), key=idempotency_key)
 
     async def backfill(
         self, job_id: str, from_: datetime, to: datetime, *, backfill_id: str | None = None, preview: bool = False
     ) -> BackfillView:
-        """Run the occurrences of a past range, in pages: go on until `created` is 0.
+        """Run the occurrences of a past range, in pages. Repeat until `created` is 0.
 
-        A backfill of the same id, which is made of the range by default, makes only what is not made yet.
+        A repeated backfill with the same id creates only missing executions. The id defaults to the range.
         """
         body: dict[str, Any] = {"from": from_, "to": to, "preview": preview}
         if backfill_id is not None:
@@ -216,14 +215,14 @@ class Client:
     async def occurrences(
         self, job_id: str, from_: datetime | None = None, to: datetime | None = None, *, limit: int | None = None
     ) -> OccurrencePage:
-        """What became of a job's occurrences and why, and which are planned."""
+        """Return a job's occurrences: decisions with reasons, and planned times."""
         query = {"from": from_, "to": to, "limit": limit}
         return await self._http.get(OccurrencePage, path_of("jobs", job_id, "occurrences"), query)
 
     async def preview(self, request: PreviewRequest | None = None, /, **fields: Any) -> Preview:
-        """The next times of a schedule, without a job: `preview(schedule="0 3 * * *", timezone="Europe/Oslo")`."""
-        said = _either(request, fields, PreviewRequest)
-        return await self._http.ask(Preview, "POST", "/v1/schedules/preview", said)
+        """Preview the next fire times of a schedule: `preview(schedule="0 3 * * *", timezone="Europe/Oslo")`."""
+        body = _either(request, fields, PreviewRequest)
+        return await self._http.ask(Preview, "POST", "/v1/schedules/preview", body)
 
     # Executions
 
@@ -239,14 +238,14 @@ class Client:
         )
 
     async def cancel(self, execution_id: str) -> ExecutionView:
-        """Ask for an execution to be cancelled: at once if it has not started, else as soon as its handler heeds it."""
+        """Request cancellation: immediate if the execution has not started, else when its handler reacts."""
         return await self._http.change(ExecutionView, "POST", path_of("executions", execution_id, "cancel"))
 
     async def result(self, of: str | ExecutionView | JobView, timeout: Duration | None = None, type: Any = Any) -> Any:
-        """Wait for an execution to end, and return what its handler returned as a value of `type`.
+        """Wait for an execution to end, and return its handler's result as a value of `type`.
 
-        `of` is an execution, or a job, which stands for its latest execution, awaited if there is none yet; or the id
-        of either. Raises ExecutionFailed if it ended otherwise, ResultTimeout if it has not ended in time.
+        `of` is an execution, a job, or the id of either. A job stands for its latest execution; if it has none yet, the client
+        waits for the first. Raises ExecutionFailed if the execution did not succeed, and ResultTimeout after `timeout`.
         """
         seconds = None if timeout is None else seconds_of(timeout, "/timeout")
         try:
@@ -269,31 +268,31 @@ class Client:
         limit: int | None = None,
         **conditions: Any,
     ) -> Listing[DeadLetterPage, DeadLetterView]:
-        """The dead letters that meet a DeadFilter, or its conditions by name: `dead_letters(pool="mail")`."""
+        """List dead letters that match a DeadFilter, or its fields by name: `dead_letters(pool="mail")`."""
         query = {**_members(_either(where, conditions, DeadFilter)), "limit": limit}
         return self._list(DeadLetterPage, lambda page: page.dead_letters, "/v1/dead-letters", query, cursor)
 
     async def retry_dead(self, execution_id: str) -> ExecutionView:
-        """Run a dead letter once more: as the execution that is returned."""
+        """Retry a dead letter. Returns the new execution."""
         return await self._http.change(ExecutionView, "POST", path_of("dead-letters", execution_id, "retry"))
 
     async def archive_dead(self, execution_id: str) -> DeadLetterView:
         return await self._http.change(DeadLetterView, "POST", path_of("dead-letters", execution_id, "archive"))
 
     async def retry_dead_where(self, where: DeadFilter | None = None, /, **conditions: Any) -> BulkView:
-        """Retry the dead letters that meet the conditions, up to the server's limit; `more` says to go on."""
-        said = _either(where, conditions, DeadFilter)
-        return await self._http.change(BulkView, "POST", "/v1/dead-letters/retry", said)
+        """Retry up to 1,000 dead letters that match the filter. `more` is true if some are left."""
+        filters = _either(where, conditions, DeadFilter)
+        return await self._http.change(BulkView, "POST", "/v1/dead-letters/retry", filters)
 
     async def archive_dead_where(self, where: DeadFilter | None = None, /, **conditions: Any) -> BulkView:
-        said = _either(where, conditions, DeadFilter)
-        return await self._http.change(BulkView, "POST", "/v1/dead-letters/archive", said)
+        filters = _either(where, conditions, DeadFilter)
+        return await self._http.change(BulkView, "POST", "/v1/dead-letters/archive", filters)
 
     # The server
 
     async def pools(self, *, all_tenants: bool = False) -> list[PoolView]:
-        """The pools, with the tenant's backlog; with the scope operator also that of all tenants."""
-        return (await self._http.get(_Pools, "/v1/pools", _whose(all_tenants))).pools
+        """Return the pools with the tenant's backlog, or with that of all tenants (needs scope operator)."""
+        return (await self._http.get(_Pools, "/v1/pools", _scope_query(all_tenants))).pools
 
     async def get_pool(self, name: str) -> PoolView:
         return await self._http.get(PoolView, path_of("pools", name))
@@ -312,23 +311,23 @@ class Client:
         cursor: str | None = None,
         limit: int | None = None,
     ) -> Listing[AuditPage, AuditView]:
-        """Who did what, latest first. Needs scope admin."""
+        """List changes and who made them, newest first. Needs scope admin."""
         query = {"target": target, "subject": subject, "limit": limit}
         return self._list(AuditPage, lambda page: page.entries, "/v1/audit", query, cursor)
 
     async def pauses(self) -> tuple[PauseView, ...]:
-        """What is held: tenants, pools, or everything."""
+        """Return the pauses of tenants, of pools, and of everything."""
         return (await self._http.get(PauseList, "/v1/pauses")).pauses
 
     async def hold(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
         """Pause a TENANT or a POOL by its name, or ALL. Jobs are still accepted.
 
-        Needs scope operator, or admin for the own tenant.
+        Needs scope operator, or admin for the caller's tenant.
         """
         return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "pause"))).pauses
 
     async def let_go(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
-        """Resume what was paused, as fast as the pools take it. Needs the same scope."""
+        """Resume a TENANT, a POOL, or ALL. Due work starts as capacity allows. Needs the same scope as `hold`."""
         return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "resume"))).pauses
 
     async def get_tenant(self, tenant: str) -> TenantView:
@@ -338,27 +337,29 @@ class Client:
         return await self._http.change(TenantView, "PUT", path_of("tenants", tenant), settings)
 
     async def usage(self, tenant: str, from_: date | None = None, to: date | None = None) -> UsageView:
-        """What a tenant used from one day to another (UTC), both included; the last 30 days, if not said."""
+        """Return the daily usage of a tenant (UTC). Both days are inclusive; the default is the last 30 days."""
         return await self._http.get(UsageView, path_of("tenants", tenant, "usage"), {"from": from_, "to": to})
 
     async def overview(self, *, all_tenants: bool = False) -> dict[str, Any]:
-        """The tenant's backlog; with the scope operator also that of all tenants, with rate and lateness."""
-        return await self._http.get(dict[str, Any], "/v1/overview", _whose(all_tenants))
+        """Return the tenant's backlog, or that of all tenants with rate and lateness (needs scope operator)."""
+        return await self._http.get(dict[str, Any], "/v1/overview", _scope_query(all_tenants))
 
     async def proof(self, nonce: str) -> str:
-        """What the server answers to a challenge. Raises NotFound if it has no shared secret."""
+        """Return the server's proof for a nonce. Raises NotFound if it has no shared secret."""
         return (await self._http.get(dict[str, str], "/proof", {"nonce": nonce})).get("proof", "")
 
     async def health(self) -> dict[str, Any]:
-        """What the server says of itself. Raises ServerUnreachable if it says nothing."""
+        """Return the health of the server. Raises ServerUnreachable if it does not respond."""
         return await self._http.get(dict[str, Any], "/healthz")
 
-    # How it is asked
+    # Requests
 
     async def _create_batch(self, batch: list[bytes], atomic: bool) -> list[JobView | Problem]:
         path = "/v1/jobs/batch" + ("?atomic=true" if atomic else "")
-        answer = await self._http.change(_Batch, "POST", path, msgspec.Raw(b'{"jobs":[' + b",".join(batch) + b"]}"))
-        return [_job_or_problem(raw) for raw in answer.jobs]
+        response = await self._http.change(
+            _BatchResponse, "POST", path, msgspec.Raw(b'{"jobs":[' + b",".join(batch) + b"]}")
+        )
+        return [_job_or_problem(raw) for raw in response.jobs]
 
     async def _ended(self, of: str | ExecutionView | JobView) -> ExecutionView:
         waits = _poll_waits()
@@ -398,7 +399,7 @@ class _Pools(msgspec.Struct):
     pools: list[PoolView]
 
 
-def _whose(all_tenants: bool) -> dict[str, Any]:
+def _scope_query(all_tenants: bool) -> dict[str, Any]:
     return {"scope": "all"} if all_tenants else {}
 
 
@@ -413,7 +414,7 @@ class _Workers(msgspec.Struct):
     workers: list[WorkerView]
 
 
-class _Batch(msgspec.Struct):
+class _BatchResponse(msgspec.Struct):
     jobs: list[msgspec.Raw]
 
 
@@ -421,7 +422,7 @@ def _either(given: T | None, fields: dict[str, Any], make: Callable[..., T]) -> 
     if given is None:
         return make(**fields)
     if fields:
-        raise InvalidInput(f"give either a whole {type(given).__name__} or its fields, not both")
+        raise InvalidInput(f"pass either a whole {type(given).__name__} or its fields, not both")
     return given
 
 
@@ -458,7 +459,7 @@ def _id_of(of: str | ExecutionView | JobView) -> str:
 
 
 def _is_job(of: str | ExecutionView | JobView) -> bool:
-    """Ids tell what they name: those of jobs are UUIDs of version 7, those of executions of version 8."""
+    """Return whether `of` is a job. Ids of jobs are UUIDs of version 7, ids of executions of version 8."""
     if not isinstance(of, str):
         return isinstance(of, JobView)
     try:
@@ -468,9 +469,9 @@ def _is_job(of: str | ExecutionView | JobView) -> bool:
 
 
 def _failure(ended: ExecutionView) -> ExecutionFailed:
-    said = f": {ended.error.type}: {ended.error.message}" if ended.error else ""
+    reason = f": {ended.error.type}: {ended.error.message}" if ended.error else ""
     return ExecutionFailed(
-        f"execution {ended.execution_id} is {ended.state} after attempt {ended.attempt}{said}",
+        f"execution {ended.execution_id} is {ended.state} after attempt {ended.attempt}{reason}",
         execution_id=ended.execution_id,
         state=ended.state,
         attempt=ended.attempt,

@@ -1,4 +1,4 @@
-"""A small pool that `noonday up` always has, so that a newcomer sees a job succeed, run long and be retried."""
+"""Demo handlers in the pool `demo`, which `noonday up` always runs."""
 
 import asyncio
 from typing import Any
@@ -11,13 +11,13 @@ demo = Registry()
 
 @demo.handler("demo.echo", pool="demo")
 async def echo(ctx: Context, payload: Any = None) -> Any:
-    """Answers its payload."""
+    """Return the payload."""
     return payload
 
 
 @demo.handler("demo.sleep", pool="demo")
 async def sleep(ctx: Context, payload: dict[str, Any] | None = None) -> str:
-    """Sleeps for `seconds` (10 if not said) and says how far it is."""
+    """Sleep for `seconds` (default 10) and report progress."""
     seconds = float((payload or {}).get("seconds", 10))
     begun = int(ctx.progress.get("slept", 0))
     for slept in range(begun, int(seconds)):
@@ -29,7 +29,7 @@ async def sleep(ctx: Context, payload: dict[str, Any] | None = None) -> str:
 
 @demo.handler("demo.fail", pool="demo")
 async def fail(ctx: Context, payload: dict[str, Any] | None = None) -> str:
-    """Fails `times` times (always, if not said), then succeeds."""
+    """Fail `times` times (default: always), then succeed."""
     times = (payload or {}).get("times")
     if times is None or ctx.attempt <= int(times):
         raise RuntimeError(f"attempt {ctx.attempt} was told to fail")

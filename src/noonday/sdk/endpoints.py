@@ -1,4 +1,4 @@
-"""What can be asked of a server about those whom tasks call."""
+"""Client of /v1/webhook-endpoints: limits and health of the endpoints that tasks call."""
 
 from typing import Any
 
@@ -9,19 +9,21 @@ from noonday.tasks.endpoints import EndpointPage, EndpointView
 from noonday.webhooks.urls import read_url
 
 
-class Endpoints:
-    """`client.endpoints`. An endpoint is said as a URL, of which scheme, host and port count, or as the id that the server gave
-    it. Errors and retries are those of the client; every change carries an Idempotency-Key."""
+class EndpointsClient:
+    """`client.endpoints`. An endpoint is given by its id, or by a URL with its scheme, host and port.
+
+    Errors and retries are as in `Client`; every change has an Idempotency-Key.
+    """
 
     def __init__(self, http: Transport) -> None:
         self._http = http
 
     async def list(self, *, cursor: str | None = None, limit: int | None = None) -> EndpointPage:
-        """One page of those that were called or have settings, by name; `next` of it is the cursor of the following one."""
+        """Return a page of the endpoints that were called or have settings, by name. `next` is the next `cursor`."""
         return await self._http.get(EndpointPage, "/v1/webhook-endpoints", {"cursor": cursor, "limit": limit})
 
     async def get(self, endpoint: str) -> EndpointView:
-        """Raises NotFound for one that was never called, and for which nothing is set."""
+        """Return an endpoint. Raises NotFound if it was never called and has no settings."""
         return await self._http.get(EndpointView, _path(endpoint))
 
     async def set(
@@ -33,16 +35,16 @@ class Endpoints:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> EndpointView:
-        """Replace all that is set: `set("https://api.example.com", rate_per_sec=10, burst=20, max_concurrency=5)`."""
-        said = filled(EndpointSettings, settings, fields)
-        return await self._http.change(EndpointView, "PUT", _path(endpoint), said, key=idempotency_key)
+        """Replace all settings: `set("https://api.example.com", rate_per_sec=10, burst=20, max_concurrency=5)`."""
+        body = filled(EndpointSettings, settings, fields)
+        return await self._http.change(EndpointView, "PUT", _path(endpoint), body, key=idempotency_key)
 
     async def enable(self, endpoint: str, *, idempotency_key: str | None = None) -> EndpointView:
-        """Call it again: tasks that were stopped because it was disabled go on. Raises NotFound."""
+        """Enable an endpoint. Tasks that stopped because it was disabled resume. Raises NotFound."""
         return await self._http.change(EndpointView, "POST", _path(endpoint, "enable"), key=idempotency_key)
 
     async def disable(self, endpoint: str, *, idempotency_key: str | None = None) -> EndpointView:
-        """Call it no more: its tasks are stopped, and new ones are refused."""
+        """Disable an endpoint. Its tasks stop, and new ones are rejected."""
         return await self._http.change(EndpointView, "POST", _path(endpoint, "disable"), key=idempotency_key)
 
 

@@ -1,4 +1,4 @@
-"""A value that is given whole, or by its fields."""
+"""Structs that are passed either whole or by fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -12,24 +12,24 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def filled(kind: type[S], given: S | None, fields: Mapping[str, Any]) -> S:
-    """`given`, or a `kind` of the fields, whose values are as Python has them or as the wire does. Raises InvalidInput."""
+    """Return `given`, or a `kind` made of `fields` with Python or JSON values. Raises InvalidInput."""
     if given is not None:
         if fields:
-            raise InvalidInput(f"give either a whole {kind.__name__} or its fields, not both")
+            raise InvalidInput(f"pass either a whole {kind.__name__} or its fields, not both")
         return given
-    flaws = list(_flaws_of_names(kind, fields))
+    flaws = list(_unknown_fields(kind, fields))
     if flaws:
-        raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} fields are not known", flaws)
+        raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} fields are unknown", flaws)
     try:
         return msgspec.convert(to_builtins(dict(fields), ""), kind)
     except msgspec.ValidationError as bad:
         raise InvalidInput(f"{kind.__name__}: {bad}", [Flaw("", str(bad))]) from bad
 
 
-def _flaws_of_names(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> Iterator[Flaw]:
+def _unknown_fields(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> Iterator[Flaw]:
     known = kind.__struct_fields__
     for name in fields:
         if name not in known:
             guess = nearest(name, known)
-            detail = f"there is no field {name} here" + (f"; did you mean {guess}?" if guess else "")
+            detail = f"unknown field {name}" + (f"; did you mean {guess}?" if guess else "")
             yield Flaw(f"/{name}", detail, allowed=list(known), nearest=guess)

@@ -1,4 +1,4 @@
-"""Finding the application that a command line names."""
+"""Import of the application that a command line names."""
 
 import importlib
 import os
@@ -11,9 +11,9 @@ from noonday.sdk.registry import Registry
 
 
 def load_app(path: str) -> Registry:
-    """The application at `module:attribute`, imported with the current directory on the path.
+    """Return the application at `module:attribute`, imported with the current directory on the path.
 
-    Without `:attribute`, the only application of the module. Raises InvalidInput that says what was found instead.
+    Without `:attribute`, returns the only application of the module. Raises InvalidInput.
     """
     name, _, attribute = path.partition(":")
     if name.endswith(".py") or "/" in name:
@@ -56,7 +56,9 @@ def _only_app_in(path: str, module: ModuleType) -> Registry:
     if not apps:
         raise _refusal(path, f"module {module.__name__} has no Noonday app")
     choices = [f"{module.__name__}:{name}" for name in apps]
-    raise _refusal(path, f"module {module.__name__} has several Noonday apps: say one of {', '.join(choices)}", choices)
+    raise _refusal(
+        path, f"module {module.__name__} has several Noonday apps: choose one of {', '.join(choices)}", choices
+    )
 
 
 def _apps_in(module: ModuleType) -> dict[str, Registry]:

@@ -1,7 +1,7 @@
-"""What a handler takes and gives back: from its annotations to decoding, encoding and a JSON schema.
+"""Payloads and results of handlers: decoders, encoders and JSON schemas derived from annotations.
 
-Types are msgspec's: structs, dataclasses, TypedDicts, builtins, dates and so on. Pydantic models work where pydantic is
-installed: a program that annotates with one has imported it already, so it is never imported here.
+Supported types are those of msgspec: structs, dataclasses, TypedDicts, builtins, dates and so on. Pydantic models work too;
+this module never imports pydantic, because a program that uses a model has imported it already.
 """
 
 import inspect
@@ -24,7 +24,7 @@ _NEVER_A_CONTEXT = (dict, list, tuple, set, str, int, float, bool, bytes)
 
 @dataclass(frozen=True)
 class Shape:
-    """How to call a handler with JSON: see the fields of the same names in `worker.handler.Handler`."""
+    """Decoder, encoder and schema of a handler, as in `worker.handler.Handler`."""
 
     decode: Callable[[bytes], Any] | None
     encode: Callable[[Any], bytes] | None
@@ -32,10 +32,10 @@ class Shape:
 
 
 def shape_of(function: Callable[..., Any]) -> Shape:
-    """Read a handler's signature: a context, then at most one payload.
+    """Return the shape of a handler from its signature: a context, then at most one payload.
 
-    A payload with a default may be left out of the job: JSON null stands for the default. Raises InvalidInput, naming
-    the function, if it cannot be called like that or if an annotation is nothing that JSON could become.
+    If the payload has a default, a job may omit it: JSON null stands for the default. Raises InvalidInput, which names the
+    function, if the signature differs or an annotation has no JSON form.
     """
     payload = _payload_parameter(function)
     encode = encoder_of(_result_annotation(function))
@@ -53,10 +53,10 @@ def shape_of(function: Callable[..., Any]) -> Shape:
 
 
 def decoder_of(annotation: Any, what: str = "payload") -> Callable[[bytes], Any]:
-    """A function from the JSON of a payload, or of `what` it is, to a value of the annotated type.
+    """Return a function that decodes JSON into the annotated type. `what` names the value in messages.
 
-    What it is given and cannot take raises InvalidInput that says what is wrong and where. An annotation that JSON
-    cannot become raises InvalidInput here.
+    The function raises InvalidInput with the path of an invalid value. An annotation without a JSON form raises InvalidInput
+    immediately.
     """
     if annotation in _UNTYPED:
         annotation = Any
@@ -65,24 +65,24 @@ def decoder_of(annotation: Any, what: str = "payload") -> Callable[[bytes], Any]
     try:
         decoder = msgspec.json.Decoder(annotation)
     except TypeError as bad:
-        raise _unusable(annotation, bad) from bad
+        raise _unsupported_type(annotation, bad) from bad
 
     def decode(raw: bytes) -> Any:
         try:
             return decoder.decode(raw)
         except msgspec.DecodeError as bad:
-            raise _misfit(annotation, what, raw, bad) from bad
+            raise _invalid_value(annotation, what, raw, bad) from bad
 
     return decode
 
 
 def encoder_of(annotation: Any) -> Callable[[Any], bytes] | None:
-    """A function from what a handler returns to JSON, or None if it returns nothing worth keeping."""
+    """Return a function that encodes a handler's result as JSON, or None if the handler returns nothing."""
     return None if annotation in (None, types.NoneType, Never, NoReturn) else to_json
 
 
 def schema_of(annotation: Any) -> dict[str, Any] | None:
-    """The JSON schema of the annotated type, valid on its own; None if anything goes."""
+    """Return the self-contained JSON schema of the annotated type; None if any value is valid."""
     if annotation in _UNTYPED:
         return None
     if _mentions_model(annotation):
@@ -91,11 +91,11 @@ def schema_of(annotation: Any) -> dict[str, Any] | None:
     try:
         return msgspec.json.schema(annotation) or None
     except TypeError as bad:
-        raise _unusable(annotation, bad) from bad
+        raise _unsupported_type(annotation, bad) from bad
 
 
 def to_json(value: Any) -> bytes:
-    """A handler's result as JSON. Raises InvalidInput if it holds something that has no JSON."""
+    """Encode a handler's result as JSON. Raises InvalidInput if a value has no JSON form."""
     try:
         return msgspec.json.encode(value, enc_hook=_model_json)
     except (TypeError, ValueError) as bad:
@@ -103,7 +103,7 @@ def to_json(value: Any) -> bytes:
 
 
 def to_builtins(value: Any, pointer: str = "/payload") -> Any:
-    """A value of any supported type as dicts, lists, strings and numbers. Raises InvalidInput as `to_json` does."""
+    """Convert a value of any supported type to JSON builtins. Raises InvalidInput if a value has no JSON form."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_model_builtins)
     except (TypeError, ValueError) as bad:
@@ -111,7 +111,7 @@ def to_builtins(value: Any, pointer: str = "/payload") -> Any:
 
 
 def label(function: Callable[..., Any]) -> str:
-    """What to call a function in an error message."""
+    """Return the name of a function for error messages."""
     name = getattr(function, "__qualname__", None) or repr(function)
     return f"{getattr(function, '__module__', None) or '?'}.{name}"
 
@@ -132,7 +132,7 @@ def _result_annotation(function: Callable[..., Any]) -> Any:
     try:
         return _resolved(function, "the result", inspect.signature(function).return_annotation)
     except InvalidInput:
-        return Any  # imported for type checkers only; whatever it is, it is not None
+        return Any  # imported for type checkers only; it is not None
 
 
 def _wrong_parameters(function: Callable[..., Any]) -> InvalidInput:
@@ -148,14 +148,14 @@ def _refuse_payload_as_context(function: Callable[..., Any], first: inspect.Para
         annotation = _resolved(function, "", first.annotation)
     except InvalidInput:
         return  # a context imported for type checkers only
-    if _is_plainly_payload(annotation):
+    if _is_payload_type(annotation):
         raise InvalidInput(
             f"{label(function)}: the first parameter is the context, but `{first.name}` is annotated as "
             f"{_type_name(annotation)}; expected `{first.name}` to come second, as in `(ctx, {first.name})`"
         )
 
 
-def _is_plainly_payload(annotation: Any) -> bool:
+def _is_payload_type(annotation: Any) -> bool:
     kind = typing.get_origin(annotation) or annotation
     if not isinstance(kind, type):
         return False
@@ -163,13 +163,13 @@ def _is_plainly_payload(annotation: Any) -> bool:
 
 
 def _resolved(function: Callable[..., Any], what: str, annotation: Any) -> Any:
-    """The annotation itself where the source has it as text, looked up in the function's module."""
+    """Resolve an annotation; a string is evaluated in the function's module. Raises InvalidInput."""
     if annotation is inspect.Parameter.empty:
         return annotation
 
     def holder() -> None: ...
 
-    # One annotation at a time: another one may be text that only a type checker can resolve.
+    # One annotation at a time: others may be strings that only a type checker can resolve.
     holder.__annotations__ = {"it": annotation}
     known = getattr(inspect.unwrap(function), "__globals__", {})
     try:
@@ -189,7 +189,7 @@ def _or_default(decode: Callable[[bytes], Any], default: Any) -> Callable[[bytes
     return decode_or_default
 
 
-def _unusable(annotation: Any, why: Exception) -> InvalidInput:
+def _unsupported_type(annotation: Any, why: Exception) -> InvalidInput:
     reason = str(why).rpartition("\n\n")[2].splitlines()[0]
     return InvalidInput(
         f"{_type_name(annotation)} cannot be read from JSON ({reason}): expected a msgspec.Struct, a dataclass, "
@@ -201,17 +201,17 @@ _PATH = re.compile(r"`\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
-def _misfit(annotation: Any, what: str, raw: bytes, bad: msgspec.DecodeError) -> InvalidInput:
+def _invalid_value(annotation: Any, what: str, raw: bytes, bad: msgspec.DecodeError) -> InvalidInput:
     if not isinstance(bad, msgspec.ValidationError):
         return InvalidInput.of(f"/{what}", f"the {what} is not JSON: {bad}")
     path = _PATH.search(str(bad))
     steps = _known_steps(path[1]) if path else []
-    detail = f"the {what} is no {_type_name(annotation)}: {bad}"
+    detail = f"the {what} is not a valid {_type_name(annotation)}: {bad}"
     return InvalidInput.of(_pointer(what, *steps), detail, _value_at(raw, steps))
 
 
 def _known_steps(path: str) -> list[str]:
-    """The steps up to the first one that msgspec does not name: it says `[...]` for the key of a dict."""
+    """Return the steps before the first dict key, which msgspec writes as `[...]`."""
     steps = []
     for field, index, unnamed in _STEP.findall(path):
         if unnamed:
@@ -252,8 +252,8 @@ def _model_decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
             return adapter.validate_json(raw)
         except sys.modules["pydantic"].ValidationError as bad:
             flaws = [_model_flaw(error, what) for error in bad.errors(include_url=False)]
-            said = "; ".join(f"{flaw.detail} - at `{flaw.pointer}`" for flaw in flaws)
-            raise InvalidInput(f"the {what} is no {_type_name(annotation)}: {said}", flaws) from bad
+            details = "; ".join(f"{flaw.detail} - at `{flaw.pointer}`" for flaw in flaws)
+            raise InvalidInput(f"the {what} is not a valid {_type_name(annotation)}: {details}", flaws) from bad
 
     return decode
 
@@ -263,11 +263,11 @@ def _adapter(annotation: Any) -> Any:
     try:
         return pydantic.TypeAdapter(annotation)
     except pydantic.PydanticUserError as bad:
-        raise _unusable(annotation, bad) from bad
+        raise _unsupported_type(annotation, bad) from bad
 
 
 def _model_flaw(error: dict[str, Any], what: str) -> Flaw:
-    value = None if isinstance(error["input"], bytes) else error["input"]  # bytes: the JSON as a whole is broken
+    value = None if isinstance(error["input"], bytes) else error["input"]  # bytes: the input is not JSON
     return Flaw(_pointer(what, *error["loc"]), error["msg"], value)
 
 
@@ -283,10 +283,10 @@ def _model_builtins(value: Any) -> Any:
 
 def _require_model(value: Any) -> None:
     if not _is_model(type(value)):
-        raise TypeError(f"a {_type_name(type(value))} has no JSON")
+        raise TypeError(f"type {_type_name(type(value))} has no JSON form")
 
 
 def codec_of(function: Callable[..., Any]) -> tuple[Callable[[bytes], Any] | None, Callable[[Any], bytes] | None]:
-    """How a process that has only the function decodes its payload and encodes its result."""
+    """Return decoder and encoder of a handler, for a process that has only the function."""
     shape = shape_of(function)
     return shape.decode, shape.encode

@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457) as the server sends them, and the errors they stand for."""
+"""Problem details (RFC 9457) of responses, and the exceptions that they map to."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,23 +12,23 @@ _STANDARD = frozenset({"type", "title", "status", "detail", "instance", "errors"
 
 
 class UnexpectedAnswer(NoondayError):
-    """What answered does not speak as a Noonday server does: a proxy, another service, another version."""
+    """The response is not that of a Noonday server: it may come from a proxy, another service or another version."""
 
     code = "unexpected-answer"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why one request, or one job of a batch, was refused."""
+    """Problem of one request, or of one job of a batch."""
 
     code: str
-    """The stable name of the kind of problem: that of the class in `noonday.model.errors`."""
+    """Stable code: that of the class in `noonday.model.errors`."""
     detail: str
     status: int | None = None
     flaws: tuple[Flaw, ...] = ()
     context: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def error(self) -> NoondayError:
-        """The same as an exception of the class that has this code; the root class, if this version knows none."""
+        """Return an exception of the class with this code, or a NoondayError if the code is unknown."""
         kind = _kinds().get(self.code, NoondayError)
         error = kind(self.detail)
         if kind is NoondayError:
@@ -44,7 +44,7 @@ def is_problem(members: Mapping[str, Any]) -> bool:
 
 
 def problem_of(members: Mapping[str, Any]) -> Problem:
-    """A problem from the members of its JSON object; those that RFC 9457 does not name are its context."""
+    """Return the problem of a JSON object. Extension members become its context."""
     return Problem(
         code=str(members["type"]).removeprefix(TYPE_PREFIX),
         detail=str(members.get("detail") or members.get("title") or ""),

@@ -1,4 +1,4 @@
-"""The handlers of an application and the jobs it declares in code."""
+"""Registry of an application's handlers and of the jobs that it declares in code."""
 
 import inspect
 from collections.abc import Callable
@@ -22,10 +22,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry:
-    """What an application can do (`handlers`, by pool and name) and what it wants done on a schedule (`declared`).
+    """Handlers by pool and name (`handlers`), and jobs declared in code (`declared`).
 
-    Decorators return the function as it was, so it can still be called and tested like any other. Whatever is wrong
-    with a function, a name or a schedule raises InvalidInput at once, which is when the module is imported.
+    Decorators return the function unchanged, so it can be called and tested like any other. An invalid function, name or
+    schedule raises InvalidInput when the module is imported.
     """
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class Registry:
     ) -> Any:
         """Register a function as a handler: `@app.handler` or `@app.handler("name", pool=..., ...)`.
 
-        The function takes a context and, if it wants one, a payload, whose annotation says how JSON becomes it.
-        `async def` runs on the handlers' loop, `def` in a thread, `def` with `process=True` in a process of its own,
-        which can be killed. `timeout` (seconds) and `retry` hold for jobs that do not say otherwise. The name is the
-        function's own by default; a second handler of that name in the pool raises Conflict.
+        The function takes a context and optionally a payload, which is decoded from JSON by its annotation. `async def` runs
+        on the handlers' event loop, `def` in a thread, and `def` with `process=True` in its own process, which can be killed.
+        `timeout` (seconds) and `retry` are defaults for jobs. `name` defaults to the function's name. A second handler with
+        the same name in the pool raises Conflict.
         """
         if callable(name):
             return self.handler()(name)
@@ -86,7 +86,7 @@ class Registry:
     ) -> Callable[[F], F]:
         """Register a function as a handler, and declare the job that runs it by a cron expression.
 
-        Both are called `name`. Declared jobs are created, or updated, when the application starts.
+        Handler and job have the same `name`. Declared jobs are created or updated when the application starts.
         """
         when = timing(at=None, delay=None, cron=expression, every=None, timezone=timezone)
         return self._declare(name, pool, timeout, retry, process, when, payload, fields)
@@ -103,12 +103,12 @@ class Registry:
         payload: Any = None,
         **fields: Unpack[DeclaredFields],
     ) -> Callable[[F], F]:
-        """As `cron`, for a job that runs at an interval, counted from the Unix epoch plus `phase_sec`."""
+        """Like `cron`, for a job that runs every `seconds`, counted from the Unix epoch plus `phase_sec`."""
         when = timing(at=None, delay=None, cron=None, every=seconds, timezone=None)
         return self._declare(name, pool, timeout, retry, process, when, payload, fields)
 
     def include(self, other: "Registry") -> None:
-        """Take over all handlers and declared jobs of another registry. Raises Conflict, and takes none, on a clash."""
+        """Add all handlers and declared jobs of another registry. Raises Conflict, and adds none, if a name is taken."""
         self._add(list(other.handlers.values()), other.declared)
 
     def spec_for(
@@ -125,10 +125,10 @@ class Registry:
         name: str | None = None,
         **fields: Unpack[JobFields],
     ) -> JobSpec:
-        """The job that runs a handler, by its name or the function itself: now, or by one of the four timings.
+        """Return the spec of a job that runs a handler, given by name or function: now, or by one of the four timings.
 
-        A handler of this registry brings its pool, and its payload is checked. Any other needs `pool`: it may be known
-        to workers elsewhere. Raises InvalidInput.
+        For a handler of this registry, `pool` is optional and the payload is validated. Any other handler needs `pool`. Raises
+        InvalidInput.
         """
         known = self._find(handler, pool)
         plain = to_builtins(payload)
@@ -145,7 +145,7 @@ class Registry:
 
     @staticmethod
     def client(url: str, token: str | None = None, *, timeout: float = 30) -> "Client":
-        """A client of a Noonday server: `async with Noonday.client(url, token) as client`."""
+        """Return a client of a Noonday server: `async with Noonday.client(url, token) as client`."""
         from noonday.sdk.client import Client
 
         return Client(url, token, timeout=timeout)
@@ -178,7 +178,9 @@ class Registry:
         keys = {spec.unique_key for spec in self.declared}
         for spec in new:
             if spec.unique_key in keys:
-                raise Conflict(f"two jobs called {spec.name} are declared; names of jobs are unique across pools")
+                raise Conflict(
+                    f"two declared jobs are named {spec.name}; names of declared jobs must be unique across pools"
+                )
         self.handlers.update({(handler.pool, handler.name): handler for handler in handlers})
         self.declared += new
 
@@ -201,17 +203,16 @@ class Registry:
         return None
 
     def _ambiguous(self, wanted: str | Callable[..., Any], found: list[Handler]) -> InvalidInput:
-        places = [f"{handler.name} in pool {handler.pool}" for handler in found]
-        said = label(wanted) if callable(wanted) else wanted
-        return InvalidInput.of(
-            "/target/handler", f"{said} is several handlers: {', '.join(places)}", said, allowed=places
-        )
+        matches = [f"{handler.name} in pool {handler.pool}" for handler in found]
+        name = label(wanted) if callable(wanted) else wanted
+        detail = f"{name} matches several handlers: {', '.join(matches)}; set pool"
+        return InvalidInput.of("/target/handler", detail, name, allowed=matches)
 
     def _unknown(self, name: str) -> InvalidInput:
         names = sorted({known for _, known in self.handlers})
         guess = nearest(name, names)
-        detail = f"there is no handler {name} here" + (f"; did you mean {guess}?" if guess else "")
-        detail += "; for one that lives elsewhere say its pool"
+        detail = f"unknown handler {name}" + (f"; did you mean {guess}?" if guess else "")
+        detail += "; for a handler of another application, set pool"
         return InvalidInput.of("/target/handler", detail, name, allowed=names, nearest=guess)
 
 
@@ -237,7 +238,7 @@ def _handler_of(
         retry_policy=retry,
         doc=inspect.getdoc(function),
     )
-    _check_words_and_limits(handler)
+    _check_handler(handler)
     return handler
 
 
@@ -258,7 +259,7 @@ def _mode_of(function: Callable[..., Any], process: bool) -> Mode:
     return Mode.PROCESS
 
 
-def _check_words_and_limits(handler: Handler) -> None:
+def _check_handler(handler: Handler) -> None:
     target = Target(handler.pool, handler.name)
     probe = JobSpec(
         type=JobType.ONE_TIME, target=target, timeout_sec=handler.timeout_sec, retry_policy=handler.retry_policy
@@ -281,14 +282,14 @@ def _declaration(handler: Handler, when: dict[str, Any], payload: Any, fields: D
     return spec
 
 
-def _check(spec: JobSpec, about: str) -> None:
-    """All that `check` says, with the function named: it is read in the traceback of an import."""
+def _check(spec: JobSpec, function: str) -> None:
+    """Validate a spec. Raises InvalidInput that names the function, because it appears in an import's traceback."""
     try:
-        # The clock matters to `runAt` alone, which nothing declared in code has.
+        # Only `runAt` depends on the clock, and no declared job has one.
         job.check(spec, now_ms=0)
     except InvalidInput as bad:
-        said = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in bad.flaws)
-        raise InvalidInput(f"{about}: {said}", bad.flaws) from bad
+        details = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in bad.flaws)
+        raise InvalidInput(f"{function}: {details}", bad.flaws) from bad
 
 
 def _check_payload(handler: Handler, payload: Any) -> None:

@@ -1,4 +1,4 @@
-"""What can be asked of a server about the secrets that calls of tasks are signed with."""
+"""Client of /v1/webhook-secrets: secrets that sign the calls of tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from noonday.sdk.transport import Transport, path_of
 from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
 
 
-class Secrets:
-    """`client.secrets`. Errors and retries are those of the client; every change carries an Idempotency-Key."""
+class SecretsClient:
+    """`client.secrets`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
 
     def __init__(self, http: Transport) -> None:
         self._http = http
@@ -19,20 +19,19 @@ class Secrets:
     async def make(
         self, wanted: NewSecret | None = None, /, *, idempotency_key: str | None = None, **fields: Any
     ) -> MadeSecret:
-        """Make a secret, or replace the one there is: `make(endpoint="https://api.example.com")`.
+        """Create or rotate a secret: `make(endpoint="https://api.example.com")`. Needs scope admin.
 
-        The answer is the only one that has the secret in it. The former one of the same endpoint goes on to sign as well
-        for `overlap_seconds`. Needs scope admin.
+        Only this result has the secret. The previous secret of the same endpoint keeps signing for `overlap_seconds`.
         """
-        said = filled(NewSecret, wanted, fields)
-        return await self._http.change(MadeSecret, "POST", "/v1/webhook-secrets", said, key=idempotency_key)
+        spec = filled(NewSecret, wanted, fields)
+        return await self._http.change(MadeSecret, "POST", "/v1/webhook-secrets", spec, key=idempotency_key)
 
     async def list(self) -> Sequence[SecretView]:
-        """The secrets, newest first, without what is secret of them."""
+        """Return the secrets, newest first, without their values."""
         return (await self._http.get(_Secrets, "/v1/webhook-secrets")).secrets
 
     async def end(self, secret_id: str) -> None:
-        """Nothing is signed with it any more. Raises NotFound, and Conflict for the last one. Needs scope admin."""
+        """Delete a secret. Raises NotFound, and Conflict for the last one. Needs scope admin."""
         await self._http.change(type(None), "DELETE", path_of("webhook-secrets", secret_id))
 
 

@@ -1,4 +1,4 @@
-"""A job from keyword arguments: the words of the SDK made into the words of the wire."""
+"""Job specs from keyword arguments."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from noonday.model.retry import RetryPolicy
 from noonday.sdk.payload import to_builtins
 
 Duration = float | timedelta
-"""Seconds, or a timedelta."""
+"""A duration: seconds or a timedelta."""
 
 
 class DeclaredFields(TypedDict, total=False):
-    """What a job declared in code can say besides its name, target, payload and schedule: as in `JobSpec`."""
+    """Optional fields of a job declared in code, as in `JobSpec`."""
 
     dst: Dst
     phase_sec: Duration
@@ -34,7 +34,7 @@ class DeclaredFields(TypedDict, total=False):
 
 
 class JobFields(DeclaredFields, total=False):
-    """What an enqueued job can say: the same, its own limits, and the key that makes it the update of another."""
+    """Optional fields of an enqueued job: those of a declared job, plus unique key, retry policy and timeout."""
 
     unique_key: str
     retry_policy: RetryPolicy
@@ -45,31 +45,33 @@ _TYPES = get_type_hints(JobSpec, include_extras=True)
 
 
 def spec_of(**fields: Any) -> JobSpec:
-    """A job from the fields of `JobSpec` by their Python names; their values as Python has them or as the wire does.
+    """Return a job spec from the fields of `JobSpec` by their Python names, with Python or JSON values.
 
-    Raises InvalidInput with every flaw. Whether the values make sense together is for `model.job.check` to say.
+    Raises InvalidInput with every flaw. `model.job.check` validates the combination of the values.
     """
-    missing = [Flaw(f"/{name}", f"{name} is missing") for name in ("type", "target") if name not in fields]
+    missing = [Flaw(f"/{name}", f"{name} is required") for name in ("type", "target") if name not in fields]
     if missing:
         raise InvalidInput(f"a job needs {' and '.join(flaw.pointer[1:] for flaw in missing)}", missing)
     return JobSpec(**_converted(fields, _TYPES))
 
 
 def with_fields(spec: JobSpec, fields: Mapping[str, Any], allowed: Iterable[str]) -> JobSpec:
-    """The job with some more of its fields said. Raises InvalidInput with every flaw; not `allowed` is one."""
+    """Return the spec with these fields set. Raises InvalidInput with every flaw, such as a field not in `allowed`."""
     return msgspec.structs.replace(spec, **_converted(fields, allowed)) if fields else spec
 
 
 def timing(
     *, at: datetime | None, delay: Duration | None, cron: str | None, every: Duration | None, timezone: str | None
 ) -> dict[str, Any]:
-    """When a job runs, as fields of `JobSpec`: at most one of the four; none of them is now."""
+    """Return the timing as fields of `JobSpec`. At most one of `at`, `delay`, `cron`, `every` is set; none means now."""
     given = {"at": at, "delay": delay, "cron": cron, "every": every}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise InvalidInput(f"a job has one timing: {' and '.join(named)} do not go together", allowed=list(given))
+        raise InvalidInput(
+            f"{' and '.join(named)} cannot be combined; set at most one of {', '.join(given)}", allowed=list(given)
+        )
     if timezone is not None and cron is None:
-        raise InvalidInput.of("/timezone", "timezone goes with cron only: other times name an instant", timezone)
+        raise InvalidInput.of("/timezone", "timezone is allowed with cron only", timezone)
     if delay is not None:
         return {"type": JobType.DELAYED, "delay_sec": seconds_of(delay, "/delay")}
     if cron is not None:
@@ -95,7 +97,7 @@ def _converted(fields: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, A
     for name, value in fields.items():
         if name not in names:
             guess = nearest(name, names)
-            detail = f"there is no field {name} here" + (f"; did you mean {guess}?" if guess else "")
+            detail = f"unknown field {name}" + (f"; did you mean {guess}?" if guess else "")
             flaws.append(Flaw(f"/{name}", detail, allowed=sorted(names), nearest=guess))
             continue
         try:

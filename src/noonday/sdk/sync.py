@@ -1,4 +1,4 @@
-"""The client for code without an event loop: a thin portal to the asynchronous one, which does all the work."""
+"""Synchronous client: a thin wrapper that runs the asynchronous client in a background thread."""
 
 import asyncio
 import atexit
@@ -11,29 +11,29 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from noonday.model.view import Page
-from noonday.sdk.alert_preferences import AlertPreferences
-from noonday.sdk.alerts import Alerts
+from noonday.sdk.alert_preferences import AlertPreferencesClient
+from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.client import Client, ClientClosed, Listing
-from noonday.sdk.endpoints import Endpoints
-from noonday.sdk.secrets import Secrets
+from noonday.sdk.endpoints import EndpointsClient
+from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration
-from noonday.sdk.tasks import Tasks
+from noonday.sdk.tasks import TasksClient
 
 P = ParamSpec("P")
 T = TypeVar("T")
 PageT = TypeVar("PageT", bound=Page)
-AskedT = TypeVar("AskedT")
-AskedT_co = TypeVar("AskedT_co", covariant=True)
+ClientT = TypeVar("ClientT")
+ClientT_co = TypeVar("ClientT_co", covariant=True)
 _END = object()
 _END_WITHIN_SEC = 5.0
-"""How long closing may take, also at the exit of the process."""
+"""Timeout of closing in seconds, also at process exit."""
 
 
 class Portal:
-    """An event loop in a thread of its own, to which any thread can hand coroutines.
+    """An event loop in its own thread, which runs coroutines for any thread.
 
-    The thread is started at the first use in a process. A forked child has none of its parent's threads, so it starts its own:
-    a client may be made before a fork (gunicorn --preload, Celery, multiprocessing) and used on both sides of it.
+    The thread starts at first use. A forked child has none of its parent's threads, so it starts its own: a client may be
+    created before a fork (gunicorn --preload, Celery, multiprocessing) and used in both processes.
     """
 
     def __init__(self) -> None:
@@ -43,23 +43,23 @@ class Portal:
         _portals.add(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises. Raises ClientClosed if the portal is closed before it ends."""
+        """Run the coroutine and return its result. Raises ClientClosed if the portal closes before it ends."""
         with self._lock:
             if self._closed:
                 coroutine.close()
-                raise ClientClosed("this client is closed")
+                raise ClientClosed("the client is closed; create a new one")
             if self._thread is None:
                 self._thread = _LoopThread()
             future = self._thread.submit(coroutine)
         try:
             return future.result()
         except CancelledError as cancelled:
-            raise ClientClosed("this client was closed before the answer came") from cancelled
+            raise ClientClosed("the client was closed before the response arrived") from cancelled
         finally:
-            future.cancel()  # matters if the waiting itself was interrupted, as by Ctrl-C
+            future.cancel()  # for an interrupted wait, such as Ctrl-C
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run one last coroutine, cancel all others, end the thread. A second call does nothing."""
+        """Run `last`, cancel all other coroutines and end the thread. A second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -69,13 +69,13 @@ class Portal:
             thread.end(last)
 
     def after_fork(self) -> None:
-        """In the child: the lock may be held by a thread that is not there, and so may the loop."""
+        """Reset the portal in a forked child: a thread of the parent may hold the lock or run the loop."""
         self._lock = threading.Lock()
         self._thread = None
 
 
 class _LoopThread:
-    """A daemon thread that runs an event loop until it is ended."""
+    """A daemon thread that runs an event loop until `end`."""
 
     def __init__(self) -> None:
         ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -111,7 +111,7 @@ async def _idle(ready: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]"
 
 
 class Pages(Generic[PageT, T]):
-    """As `Listing`, for plain loops: `for page in pages`, or `for one in pages.items()`."""
+    """Synchronous `Listing`: `for page in pages`, or `for item in pages.items()`."""
 
     def __init__(self, portal: Portal, listing: Listing[PageT, T]) -> None:
         self._portal = portal
@@ -134,27 +134,27 @@ async def _next(iterator: AsyncIterator[Any]) -> Any:
     return await anext(iterator, _END)
 
 
-class Waiting(Protocol[AskedT_co]):
-    """Whoever has something asynchronous, and a portal to wait for its answers at."""
+class HasPortal(Protocol[ClientT_co]):
+    """An object with an asynchronous client and a portal that runs its coroutines."""
 
     @property
-    def client(self) -> AskedT_co: ...
+    def client(self) -> ClientT_co: ...
     @property
     def portal(self) -> Portal: ...
 
 
-class blocking(Generic[AskedT, P, T]):
-    """A method of `Client`, or of a part of it, as one that waits for its answer, with the same signature."""
+class blocking(Generic[ClientT, P, T]):
+    """Descriptor: a blocking version of an asynchronous method, with the same signature."""
 
-    def __init__(self, method: Callable[Concatenate[AskedT, P], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, method: Callable[Concatenate[ClientT, P], Coroutine[Any, Any, T]]) -> None:
         self._method = method
         self.__doc__ = method.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: Waiting[AskedT], owner: type) -> Callable[P, T]: ...
-    def __get__(self, client: Waiting[AskedT] | None, owner: type) -> Self | Callable[P, T]:
+    def __get__(self, client: HasPortal[ClientT], owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: HasPortal[ClientT] | None, owner: type) -> Self | Callable[P, T]:
         if client is None:
             return self
 
@@ -165,7 +165,7 @@ class blocking(Generic[AskedT, P, T]):
 
 
 class paging(Generic[P, PageT, T]):
-    """A method of `Client` that lists, as one whose pages are iterated over without `async`."""
+    """Descriptor: a version of a listing method of `Client` whose pages are iterated without `async`."""
 
     def __init__(self, method: Callable[Concatenate[Client, P], Listing[PageT, T]]) -> None:
         self._method = method
@@ -186,87 +186,87 @@ class paging(Generic[P, PageT, T]):
 
 
 class SyncTasks:
-    """`Tasks` without `async`."""
+    """`TasksClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: Tasks) -> None:
+    def __init__(self, portal: Portal, client: TasksClient) -> None:
         self.portal = portal
         self.client = client
 
-    create = blocking(Tasks.create)
-    get = blocking(Tasks.get)
-    list = blocking(Tasks.list)
-    change = blocking(Tasks.change)
-    pause = blocking(Tasks.pause)
-    resume = blocking(Tasks.resume)
-    delete = blocking(Tasks.delete)
-    executions = blocking(Tasks.executions)
-    calls = blocking(Tasks.calls)
-    find_executions = blocking(Tasks.find_executions)
-    resend = blocking(Tasks.resend)
-    resend_many = blocking(Tasks.resend_many)
-    dead_letters = blocking(Tasks.dead_letters)
-    dead_letter = blocking(Tasks.dead_letter)
-    retry_dead = blocking(Tasks.retry_dead)
-    archive_dead = blocking(Tasks.archive_dead)
-    retry_dead_where = blocking(Tasks.retry_dead_where)
-    archive_dead_where = blocking(Tasks.archive_dead_where)
+    create = blocking(TasksClient.create)
+    get = blocking(TasksClient.get)
+    list = blocking(TasksClient.list)
+    change = blocking(TasksClient.change)
+    pause = blocking(TasksClient.pause)
+    resume = blocking(TasksClient.resume)
+    delete = blocking(TasksClient.delete)
+    executions = blocking(TasksClient.executions)
+    calls = blocking(TasksClient.calls)
+    find_executions = blocking(TasksClient.find_executions)
+    resend = blocking(TasksClient.resend)
+    resend_many = blocking(TasksClient.resend_many)
+    dead_letters = blocking(TasksClient.dead_letters)
+    dead_letter = blocking(TasksClient.dead_letter)
+    retry_dead = blocking(TasksClient.retry_dead)
+    archive_dead = blocking(TasksClient.archive_dead)
+    retry_dead_where = blocking(TasksClient.retry_dead_where)
+    archive_dead_where = blocking(TasksClient.archive_dead_where)
 
 
 class SyncAlerts:
-    """`Alerts` without `async`."""
+    """`AlertsClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: Alerts) -> None:
+    def __init__(self, portal: Portal, client: AlertsClient) -> None:
         self.portal = portal
         self.client = client
 
-    list = blocking(Alerts.list)
-    get = blocking(Alerts.get)
-    acknowledge = blocking(Alerts.acknowledge)
-    acknowledge_all = blocking(Alerts.acknowledge_all)
+    list = blocking(AlertsClient.list)
+    get = blocking(AlertsClient.get)
+    acknowledge = blocking(AlertsClient.acknowledge)
+    acknowledge_all = blocking(AlertsClient.acknowledge_all)
 
 
 class SyncAlertPreferences:
-    """`AlertPreferences` without `async`."""
+    """`AlertPreferencesClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: AlertPreferences) -> None:
+    def __init__(self, portal: Portal, client: AlertPreferencesClient) -> None:
         self.portal = portal
         self.client = client
 
-    list = blocking(AlertPreferences.list)
-    get = blocking(AlertPreferences.get)
-    put = blocking(AlertPreferences.put)
-    delete = blocking(AlertPreferences.delete)
-    test = blocking(AlertPreferences.test)
+    list = blocking(AlertPreferencesClient.list)
+    get = blocking(AlertPreferencesClient.get)
+    put = blocking(AlertPreferencesClient.put)
+    delete = blocking(AlertPreferencesClient.delete)
+    test = blocking(AlertPreferencesClient.test)
 
 
 class SyncSecrets:
-    """`Secrets` without `async`."""
+    """`SecretsClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: Secrets) -> None:
+    def __init__(self, portal: Portal, client: SecretsClient) -> None:
         self.portal = portal
         self.client = client
 
-    make = blocking(Secrets.make)
-    list = blocking(Secrets.list)
-    end = blocking(Secrets.end)
+    make = blocking(SecretsClient.make)
+    list = blocking(SecretsClient.list)
+    end = blocking(SecretsClient.end)
 
 
 class SyncEndpoints:
-    """`Endpoints` without `async`."""
+    """`EndpointsClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: Endpoints) -> None:
+    def __init__(self, portal: Portal, client: EndpointsClient) -> None:
         self.portal = portal
         self.client = client
 
-    list = blocking(Endpoints.list)
-    get = blocking(Endpoints.get)
-    set = blocking(Endpoints.set)
-    enable = blocking(Endpoints.enable)
-    disable = blocking(Endpoints.disable)
+    list = blocking(EndpointsClient.list)
+    get = blocking(EndpointsClient.get)
+    set = blocking(EndpointsClient.set)
+    enable = blocking(EndpointsClient.enable)
+    disable = blocking(EndpointsClient.disable)
 
 
 class SyncClient:
-    """`Client` without `async`: the same methods, which wait. Any number of threads may share one."""
+    """`Client` with blocking methods. Any number of threads may share one."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout: Duration = 30) -> None:
         self.client = Client(url, token, timeout=timeout)
@@ -285,7 +285,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of all connections and end the thread; whoever still waits gets ClientClosed."""
+        """Close all connections and end the thread. Pending calls raise ClientClosed."""
         self.portal.close(self.client.close)
 
     create = blocking(Client.create)

@@ -1,4 +1,4 @@
-"""How a server is asked: one session, typed answers, and retries that cannot do a thing twice."""
+"""HTTP transport: one session, typed responses, and safe retries."""
 
 import os
 import uuid
@@ -23,22 +23,21 @@ T = TypeVar("T")
 
 
 class ServerUnreachable(NoondayError):
-    """Nothing answers at the URL, or nothing did in time."""
+    """The server did not respond, or not in time."""
 
     code = "server-unreachable"
 
 
 class ClientClosed(NoondayError):
-    """The client was used after, or while, it was closed."""
+    """The client was closed before or during the call."""
 
     code = "client-closed"
 
 
 class Transport:
-    """Requests to one server, with the caller's token.
+    """Sends requests to one server, with the caller's token.
 
-    A request whose connection fails is sent again. That is safe for all of them: what only asks changes nothing, and
-    what changes something goes through `change`, which gives it an Idempotency-Key.
+    If a connection fails, the request is retried. This is safe: reads change nothing, and `change` adds an Idempotency-Key.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class Transport:
         self._timeout_sec = timeout_sec
         self._session: aiohttp.ClientSession | None = None
         self._process = os.getpid()
-        """The process that the session was made in."""
-        self._parents: aiohttp.ClientSession | None = None
+        """Id of the process that created the session."""
+        self._parent_session: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def close(self) -> None:
@@ -62,9 +61,9 @@ class Transport:
             await self._session.close()
 
     async def get(self, kind: type[T], path: str, query: Mapping[str, Any] = _NOTHING) -> T:
-        """Ask for a value. What the query leaves None is not said."""
-        said = {name: _query_text(value) for name, value in query.items() if value is not None}
-        return await self.ask(kind, "GET", f"{path}?{urlencode(said)}" if said else path)
+        """Send a GET request. Query parameters that are None are omitted."""
+        parameters = {name: _query_text(value) for name, value in query.items() if value is not None}
+        return await self.ask(kind, "GET", f"{path}?{urlencode(parameters)}" if parameters else path)
 
     async def change(
         self,
@@ -76,18 +75,18 @@ class Transport:
         key: str | None = None,
         headers: Mapping[str, str] = _NOTHING,
     ) -> T:
-        """Ask for a change, made once however often the request arrives."""
+        """Send a change with an Idempotency-Key, so that it is applied once even if the request is repeated."""
         keyed = {"Idempotency-Key": _quoted(key or str(uuid.uuid4())), **headers}
         return await self.ask(kind, method, path, body, keyed)
 
     async def ask(
         self, kind: type[T], method: str, path: str, body: Any = None, headers: Mapping[str, str] = _NOTHING
     ) -> T:
-        """Send a request until it is answered, and read the answer. Raises what the server refuses it with."""
+        """Send a request, with retries, and decode the response. Raises the error of a problem response."""
         for wait in RETRY_WAITS_SEC:
             try:
                 return decoded(kind, await self._send(method, path, body, headers), path)
-            # In progress: the server still works on what arrived before the connection broke.
+            # In progress: the server still processes the request whose connection broke.
             except (*_BROKEN, IdempotencyInProgress):
                 await self.sleep(wait)
         try:
@@ -97,10 +96,12 @@ class Transport:
 
     async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
-        said = headers if data is None else {**headers, "Content-Type": "application/json"}
+        all_headers = headers if data is None else {**headers, "Content-Type": "application/json"}
         url = URL(self.url + path, encoded=True)
         try:
-            async with self._opened().request(method, url, data=data, headers=said, allow_redirects=False) as response:
+            async with self._opened().request(
+                method, url, data=data, headers=all_headers, allow_redirects=False
+            ) as response:
                 raw = await response.read()
         except aiohttp.ServerTimeoutError:
             raise
@@ -112,10 +113,10 @@ class Transport:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise ClientClosed("this client is closed")
+            raise ClientClosed("the client is closed; create a new one")
         if self._session is not None and self._process != os.getpid():
-            # Made before a fork: its sockets are the parent's. It is kept, because its destructor would call it forgotten.
-            self._parents = self._session
+            # Created before a fork: its sockets belong to the parent. Kept, because its destructor warns about an open session.
+            self._parent_session = self._session
             self._session = None
         if self._session is None:
             self._process = os.getpid()
@@ -136,12 +137,12 @@ def path_of(*parts: str) -> str:
 
 
 def decoded(kind: type[T], raw: bytes | msgspec.Raw, path: str) -> T:
-    """What was answered; nothing at all (204) is None."""
+    """Decode a response body; an empty one (204) is None. Raises UnexpectedAnswer."""
     try:
-        answer: T = _decoder(cast(Hashable, kind)).decode(raw or b"null")
+        value: T = _decoder(cast(Hashable, kind)).decode(raw or b"null")
     except msgspec.DecodeError as bad:
-        raise UnexpectedAnswer(f"the answer to {path} cannot be read: {bad}") from bad
-    return answer
+        raise UnexpectedAnswer(f"unexpected response to {path}: {bad}") from bad
+    return value
 
 
 @lru_cache
@@ -155,9 +156,9 @@ def _query_text(value: Any) -> str:
 
 
 def _quoted(key: str) -> str:
-    """A string as structured fields have it (RFC 9651)."""
+    """Return the key as a structured field string (RFC 9651). Raises InvalidInput."""
     if not (key.isascii() and key.isprintable()):
-        raise InvalidInput.of("/idempotency_key", "an Idempotency-Key has printable ASCII characters only", key)
+        raise InvalidInput.of("/idempotency_key", "an Idempotency-Key must have printable ASCII characters only", key)
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -169,6 +170,6 @@ def _refusal(response: aiohttp.ClientResponse, raw: bytes) -> NoondayError:
         members = None
     if isinstance(members, dict) and is_problem(members):
         return problem_of(members).error()
-    said = response.headers.get("Location") or raw[:200].decode(errors="replace")
-    detail = f"{response.method} {response.url} was answered {response.status} {response.reason}: {said}"
+    text = response.headers.get("Location") or raw[:200].decode(errors="replace")
+    detail = f"{response.method} {response.url} returned {response.status} {response.reason}: {text}"
     return UnexpectedAnswer(detail, status=response.status)
