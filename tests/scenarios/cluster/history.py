@@ -18,6 +18,8 @@ ACKNOWLEDGED_MS = 2_000
 EVERYONE, BROKER = "", "broker"
 """Victims that are no process. A broker that is away explains nothing by itself: it keeps reports from being acknowledged."""
 KILLED, FROZEN = "killed", "frozen"
+Settled = Mapping[tuple[str, int], str]
+"""(execution, dispatch) -> the process whose report the store settled."""
 
 
 @dataclass
@@ -53,6 +55,7 @@ def problems_in(
     lines: list[dict[str, Any]],
     faults: Sequence[Fault],
     since_ms: int = 0,
+    settled: Settled | None = None,
 ) -> list[str]:
     """The checker's word on all promises but one: that a second run needs a fault which explains it, is judged here.
 
@@ -62,11 +65,16 @@ def problems_in(
     recent = [effect for effect in effects if effect.start_ms >= since_ms]
     with closing(copy):
         found = check_end(copy, History(answers, recent, checks_of(effects)), now_ms(), calm=False)
-    return [problem for problem in found if not problem.startswith("I8")] + list(_runs_without_excuse(effects, faults))
+    return [problem for problem in found if not problem.startswith("I8")] + list(
+        _runs_without_excuse(effects, faults, settled or {})
+    )
 
 
-def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[Duplicate]:
+def duplicates_in(
+    effects: Sequence[Effect], faults: Sequence[Fault], settled: Settled | None = None
+) -> Iterator[Duplicate]:
     """Every run that another of the same dispatch came before, or that began while another was under way."""
+    settled = settled or {}
     deaths = {fault.victim: fault.at_ms for fault in faults if fault.kind == KILLED}
     for runs in _by_execution(effects).values():
         left_behind: dict[int, Fault] = {}  # for each run of a dispatch that had run already: why
@@ -77,6 +85,7 @@ def duplicates_in(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterato
                     continue
                 fault = (
                     _excuse(before, _end_ms(before, deaths), faults)
+                    or _unreported(before, run, faults, settled)
                     or _forgetting(before, run, faults)
                     or _asleep(run, faults)
                 )
@@ -95,9 +104,9 @@ def _was_woken_within(fault: Fault, since_ms: int, until_ms: int) -> bool:
     return fault.at_ms <= until_ms and fault.until_ms is not None and fault.until_ms >= since_ms
 
 
-def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault]) -> Iterator[str]:
+def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault], settled: Settled) -> Iterator[str]:
     """I8: a second run of a dispatch, or one beside another, only if a fault met the first one; else tokens grow with time."""
-    duplicates = list(duplicates_in(effects, faults))
+    duplicates = list(duplicates_in(effects, faults, settled))
     for duplicate in duplicates:
         if duplicate.fault is None:
             yield (
@@ -128,6 +137,17 @@ def _excuse(run: Effect, end_ms: int, faults: Sequence[Fault]) -> Fault | None:
     until_ms = _acknowledged_ms(end_ms, faults)
     met = [fault for fault in faults if fault.met(run.process, run.start_ms - 1_000, until_ms)]
     return max(met, key=lambda fault: fault.victim != EVERYONE, default=None)
+
+
+def _unreported(first: Effect, second: Effect, faults: Sequence[Fault], settled: Settled) -> Fault | None:
+    """Its process was killed before it could report: the store settled the dispatch by the report of the second run. How long a
+    report takes depends on the machine and on how soon a client finds a broker that is back."""
+    if first.dispatch != second.dispatch or settled.get((first.execution, first.dispatch)) != second.process:
+        return None
+    if first.process == second.process:
+        return None
+    killed = (fault for fault in faults if fault.kind == KILLED and fault.victim == first.process)
+    return next((fault for fault in killed if first.start_ms - 1_000 <= fault.at_ms <= second.start_ms), None)
 
 
 def _asleep(run: Effect, faults: Sequence[Fault]) -> Fault | None:

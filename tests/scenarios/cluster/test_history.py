@@ -9,8 +9,9 @@ def run(dispatch: int = 1, start_ms: int = 10_000, end_ms: int | None = 11_000, 
     return Effect("x", dispatch, dispatch, process, start_ms, start_ms, {}, end_ms)
 
 
-def found(*effects: Effect, faults: list[Fault] | None = None) -> list[Duplicate]:
-    return list(duplicates_in(effects, faults or []))
+def found(*effects: Effect, faults: list[Fault] | None = None, settled_by: str = "") -> list[Duplicate]:
+    """`settled_by`: the process whose report of the first dispatch was settled."""
+    return list(duplicates_in(effects, faults or [], {("x", 1): settled_by}))
 
 
 def test_runs_of_two_dispatches_one_after_the_other_are_no_duplicates() -> None:
@@ -94,3 +95,13 @@ def test_a_handler_whose_process_was_killed_ended_when_it_was_last_alive() -> No
     assert not found(*effects_of([*first, line("start", 2, start_ms=13_000)]))
     assert len(found(*effects_of([*first, line("start", 2, start_ms=12_800)]))) == 1
     assert [run.end_ms for run in effects_of([*first, line("end", end_ms=13_000)])] == [13_000]
+
+
+def test_a_death_long_after_the_run_explains_it_only_if_the_report_of_the_second_run_was_settled() -> None:
+    late, other = Fault(KILLED, "1", 20_000), Fault(KILLED, "3", 20_000)
+    runs = run(), run(start_ms=50_000, process="2")
+
+    assert found(*runs, faults=[late], settled_by="2")[0].fault is late
+    assert found(*runs, faults=[late], settled_by="1")[0].fault is None
+    assert found(*runs, faults=[other], settled_by="2")[0].fault is None
+    assert found(*runs, faults=[Fault(KILLED, "1", 60_000)], settled_by="2")[0].fault is None

@@ -77,6 +77,11 @@ def read_dispatches(copy: sqlite3.Connection) -> list[DispatchRecord]:
     ]
 
 
+def settled_by(records: Iterable[DispatchRecord]) -> dict[tuple[str, int], str]:
+    """The process whose report settled each dispatch."""
+    return {(record.execution, record.number): record.process for record in records if record.process}
+
+
 def losses_in(records: Iterable[DispatchRecord], faults: Sequence[Fault], deploys: Sequence[Deploy]) -> Iterator[Loss]:
     """Every attempt that ended with its worker."""
     told = {deploy.process: deploy for deploy in deploys}

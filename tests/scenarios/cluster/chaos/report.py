@@ -13,6 +13,7 @@ from tests.scenarios.cluster.chaos.attempts import (
     DispatchRecord,
     check_attempts,
     losses_in,
+    settled_by,
     under_way_at_deploys,
 )
 from tests.scenarios.cluster.chaos.faults import Done
@@ -151,7 +152,8 @@ class Report:
 
     @cached_property
     def _duplicates(self) -> list[Duplicate]:
-        return sorted(duplicates_in(self._effects, self._life.harm), key=lambda duplicate: duplicate.second.start_ms)
+        found = duplicates_in(self._effects, self._life.harm, settled_by(self._life.dispatches))
+        return sorted(found, key=lambda duplicate: duplicate.second.start_ms)
 
     def _tell(self, duplicate: Duplicate) -> str:
         first, second = duplicate.first, duplicate.second

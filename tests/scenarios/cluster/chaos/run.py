@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.scenarios.cluster.chaos.attempts import read_dispatches
+from tests.scenarios.cluster.chaos.attempts import read_dispatches, settled_by
 from tests.scenarios.cluster.chaos.faults import Faults
 from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_load, read_states
 from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
@@ -67,7 +67,8 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
         copy = await cluster.store.copy()
         life = run.life(copy)
         _keep(folder, life, copy)
-        problems = problems_in(copy, cluster.answers, life.lines, cluster.faults)
+        settled = settled_by(life.dispatches)
+        problems = problems_in(copy, cluster.answers, life.lines, cluster.faults, settled=settled)
     report = Report(life, [*life.problems, *problems])
     (folder / "report.txt").write_text(report.text + "\n")
     return report
