@@ -79,25 +79,25 @@ async def refusal(authenticator: TokenAuthenticator, header: str | None) -> str:
         ("", set()),
     ],
 )
-def test_a_scope_includes_the_lesser_ones(held: str, allowed: set[str]) -> None:
+def test_scope_includes_lower_ones(held: str, allowed: set[str]) -> None:
     caller = Caller(TenantId("acme"), "ann", frozenset(held.split()))
     assert {scope for scope in SCOPES if caller.may(scope)} == allowed
 
 
-def test_a_missing_scope_is_named_with_those_held() -> None:
+def test_missing_scope_error_lists_the_held_ones() -> None:
     with pytest.raises(Forbidden, match="needs scope admin; held: read, write") as caught:
         Caller(TenantId("acme"), "ann", frozenset({"write", "read"})).require("admin")
     assert caught.value.context == {"required": "admin", "held": ["read", "write"]}
 
 
-def test_requiring_what_is_held_passes() -> None:
+def test_requiring_a_held_scope_passes() -> None:
     Caller(TenantId("acme"), "ann", frozenset({"admin"})).require("read")
 
 
 # A shared secret
 
 
-async def test_a_good_token_names_tenant_subject_and_scopes(clock: Clock) -> None:
+async def test_valid_token_returns_tenant_subject_and_scopes(clock: Clock) -> None:
     caller = await TokenAuthenticator(Rules(), clock).authenticate(bearer())
     assert caller == Caller(TenantId("acme"), "ann", frozenset({"read", "write"}))
 
@@ -124,13 +124,15 @@ async def test_the_scheme_may_be_written_in_any_case(clock: Clock) -> None:
         ("Bearer é.é.é", "malformed"),
     ],
 )
-async def test_a_header_that_holds_no_token_says_what_to_send(clock: Clock, header: str | None, complaint: str) -> None:
+async def test_invalid_authorization_header_explains_the_format(
+    clock: Clock, header: str | None, complaint: str
+) -> None:
     assert complaint in await refusal(TokenAuthenticator(Rules(), clock), header)
 
 
 @given(st.lists(st.text(max_size=60) | st.text(alphabet="eyJ.-_=A0", max_size=60), min_size=20))
 @settings(max_examples=20)
-def test_no_header_whatever_raises_anything_but_unauthorized(noises: list[str]) -> None:
+def test_arbitrary_header_raises_only_unauthorized(noises: list[str]) -> None:
     authenticator = TokenAuthenticator(Rules(), lambda: NOW)
 
     async def refuse_all() -> None:
@@ -162,7 +164,7 @@ def test_no_header_whatever_raises_anything_but_unauthorized(noises: list[str]) 
         ({"scope": ["read", 3]}, "claim scope: must be words"),
     ],
 )
-async def test_a_claim_that_is_missing_or_wrong_is_named(clock: Clock, changes: dict[str, Any], complaint: str) -> None:
+async def test_missing_or_invalid_claim_is_named(clock: Clock, changes: dict[str, Any], complaint: str) -> None:
     assert complaint in await refusal(TokenAuthenticator(Rules(), clock), bearer(**changes))
 
 
@@ -205,14 +207,14 @@ async def test_a_token_for_our_audience_and_of_our_issuer_passes(clock: Clock, a
         ({"aud": "noonday"}, "missing token claim iss"),
     ],
 )
-async def test_a_token_for_or_from_somebody_else_is_refused(
+async def test_token_with_wrong_audience_or_issuer_is_rejected(
     clock: Clock, changes: dict[str, Any], complaint: str
 ) -> None:
     authenticator = TokenAuthenticator(Rules(audience="noonday", issuer="https://id"), clock)
     assert complaint in await refusal(authenticator, bearer(**changes))
 
 
-async def test_a_token_that_passed_still_expires(clock: Clock) -> None:
+async def test_remembered_token_expires(clock: Clock) -> None:
     authenticator = TokenAuthenticator(Rules(), clock)
     header = bearer()
     await authenticator.authenticate(header)
@@ -222,7 +224,7 @@ async def test_a_token_that_passed_still_expires(clock: Clock) -> None:
     assert "expired" in await refusal(authenticator, header)
 
 
-async def test_remembered_tokens_are_bounded_and_the_used_ones_stay(clock: Clock) -> None:
+async def test_remembered_tokens_evict_the_least_recently_used(clock: Clock) -> None:
     authenticator = TokenAuthenticator(Rules(), clock, remember=2)
     used, idle, new = (bearer(sub=name) for name in ("used", "idle", "new"))
     first = [await authenticator.authenticate(header) for header in (used, idle)]
@@ -244,7 +246,7 @@ async def test_remembered_tokens_are_bounded_and_the_used_ones_stay(clock: Clock
         (Rules("ES256", jwks_file="/nowhere/keys"), "cannot read the key set /nowhere/keys: No such file"),
     ],
 )
-def test_rules_that_cannot_work_are_refused_at_once(clock: Clock, rules: Rules, complaint: str) -> None:
+def test_invalid_rules_raise_bad_settings(clock: Clock, rules: Rules, complaint: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(complaint)):
         TokenAuthenticator(rules, clock)
 
@@ -272,7 +274,7 @@ async def test_a_token_can_be_minted_for_a_server_that_names_its_parties(clock: 
     ("changes", "pointer"),
     [({"scopes": ["read", "wirte"]}, "/scopes/1"), ({"ttl_seconds": 0}, "/ttlSeconds"), ({"tenant": ""}, "/tenant")],
 )
-def test_minting_what_the_server_would_refuse_is_refused(changes: dict[str, Any], pointer: str) -> None:
+def test_mint_rejects_invalid_claims(changes: dict[str, Any], pointer: str) -> None:
     wish = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW} | changes
     with pytest.raises(InvalidInput) as caught:
         mint(SECRET, **wish)
@@ -385,22 +387,18 @@ async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(
     assert complaint in await refusal(authenticator, f"Bearer {forged.decode()}")
 
 
-async def test_tokens_of_another_algorithm_never_make_the_server_look_for_keys(
-    clock: Clock, provider: Provider
-) -> None:
+async def test_tokens_of_another_algorithm_never_refresh_the_key_set(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     assert "accepts RS256 only" in await refusal(authenticator, bearer())
     assert provider.reads == 0
 
 
-async def test_a_key_of_the_wrong_owner_is_refused(clock: Clock, provider: Provider) -> None:
+async def test_token_signed_with_another_key_of_same_id_is_rejected(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     assert "invalid token signature" in await refusal(authenticator, bearer(OTHER_RSA_KEY, "RS256", "r1"))
 
 
-async def test_unknown_keys_make_the_server_look_again_at_most_every_30_seconds(
-    clock: Clock, provider: Provider
-) -> None:
+async def test_unknown_keys_refresh_the_key_set_at_most_every_30_seconds(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     header = bearer(OTHER_RSA_KEY, "RS256", "r2")
     assert "unknown signing key (kid)" in await refusal(authenticator, header)
@@ -413,7 +411,7 @@ async def test_unknown_keys_make_the_server_look_again_at_most_every_30_seconds(
     assert provider.reads == 2
 
 
-async def test_callers_that_come_together_cause_one_look_and_all_pass(clock: Clock, provider: Provider) -> None:
+async def test_concurrent_callers_read_the_key_set_once(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     headers = [bearer(RSA_KEY, "RS256", "r1", sub=f"user-{n}") for n in range(10)]
     callers = await asyncio.gather(*(authenticator.authenticate(header) for header in headers))
@@ -421,7 +419,7 @@ async def test_callers_that_come_together_cause_one_look_and_all_pass(clock: Clo
     assert provider.reads == 1
 
 
-async def test_a_key_that_was_withdrawn_stops_working(clock: Clock, provider: Provider) -> None:
+async def test_removed_signing_key_is_rejected(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     header = bearer(RSA_KEY, "RS256", "r1", exp=NOW + 86_400)
     await authenticator.authenticate(header)
@@ -430,7 +428,7 @@ async def test_a_key_that_was_withdrawn_stops_working(clock: Clock, provider: Pr
     assert "unknown signing key (kid)" in await refusal(authenticator, header)
 
 
-async def test_old_keys_are_kept_while_the_provider_is_away(clock: Clock, provider: Provider) -> None:
+async def test_old_keys_stay_in_use_while_the_provider_is_unavailable(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     header = bearer(RSA_KEY, "RS256", "r1", exp=NOW + 86_400)
     await authenticator.authenticate(header)
@@ -455,7 +453,7 @@ async def test_known_keys_work_while_a_slow_provider_is_asked_for_others(clock: 
     assert "unknown signing key (kid)" in await waiting
 
 
-async def test_a_provider_that_fails_is_asked_again_after_5_seconds(clock: Clock, provider: Provider) -> None:
+async def test_failed_key_set_read_is_retried_after_5_seconds(clock: Clock, provider: Provider) -> None:
     provider.status = 503
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     header = bearer(RSA_KEY, "RS256", "r1")
@@ -469,7 +467,7 @@ async def test_a_provider_that_fails_is_asked_again_after_5_seconds(clock: Clock
     assert await authenticator.authenticate(header)
 
 
-async def test_a_clock_that_is_set_back_does_not_stop_the_looking(clock: Clock, provider: Provider) -> None:
+async def test_clock_set_back_does_not_block_key_set_refreshes(clock: Clock, provider: Provider) -> None:
     authenticator = TokenAuthenticator(Rules("RS256", None, jwks_url=provider.url), clock)
     await authenticator.authenticate(bearer(RSA_KEY, "RS256", "r1"))
     provider.keys.append(rsa_entry("r2", OTHER_RSA_KEY))

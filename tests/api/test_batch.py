@@ -19,7 +19,7 @@ def limits() -> ApiLimits:
     return ApiLimits(batch_jobs=100, batch_bytes=200_000, body_bytes=10_000)
 
 
-async def test_the_good_ones_are_stored_and_the_others_are_problems_in_their_places(client: Client):
+async def test_batch_stores_valid_jobs_and_reports_problems_in_order(client: Client):
     elements = [job(name="a"), job(type="CORN"), job(timeoutSec=-1), 7, job(name="b")]
     response = await client.post("/v1/jobs/batch", {"jobs": elements})
     assert response.status == 200
@@ -32,7 +32,7 @@ async def test_the_good_ones_are_stored_and_the_others_are_problems_in_their_pla
     assert await stored(client) == 2
 
 
-async def test_an_element_with_broken_text_spoils_nobody_elses(client: Client):
+async def test_malformed_batch_element_does_not_affect_others(client: Client):
     body = b'{"jobs": [{"name": "\xff"}, {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "h"}}]}'
     response = await client.post("/v1/jobs/batch", body)
     broken, good = response.json["jobs"]
@@ -40,7 +40,7 @@ async def test_an_element_with_broken_text_spoils_nobody_elses(client: Client):
     assert good["state"] == "ACTIVE"
 
 
-async def test_an_atomic_batch_is_stored_whole_or_not_at_all(client: Client):
+async def test_atomic_batch_with_flaws_stores_nothing(client: Client):
     elements = [job(), job(type="CORN"), job(timeoutSec=-1)]
     response = await client.post("/v1/jobs/batch?atomic=true", {"jobs": elements})
     assert (response.status, response.code) == (422, "invalid-input")
@@ -53,7 +53,7 @@ async def test_an_atomic_batch_without_flaws_is_stored(client: Client):
     assert (response.status, await stored(client)) == (200, 2)
 
 
-async def test_a_repeated_batch_is_answered_as_before(client: Client):
+async def test_repeated_batch_returns_the_stored_response(client: Client):
     elements = {"jobs": [job(), job()]}
     first = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
     again = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
@@ -61,7 +61,7 @@ async def test_a_repeated_batch_is_answered_as_before(client: Client):
     assert await stored(client) == 2
 
 
-async def test_a_repeated_batch_is_answered_with_its_problems_too(client: Client):
+async def test_repeated_batch_returns_the_stored_problems(client: Client):
     elements = {"jobs": [job(), job(type="CORN")]}
     first = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
     again = await client.post("/v1/jobs/batch", elements, idempotency_key="k1")
@@ -74,11 +74,11 @@ async def test_an_atomic_batch_of_one_with_a_key_is_a_batch(client: Client):
     assert (response.status, len(response.json["jobs"])) == (200, 1)
 
 
-async def test_an_empty_batch_is_answered_with_nothing(client: Client):
+async def test_empty_batch_returns_no_jobs(client: Client):
     assert (await client.post("/v1/jobs/batch", {"jobs": []})).json == {"jobs": []}
 
 
-async def test_too_many_jobs_are_413(client: Client):
+async def test_batch_with_too_many_jobs_returns_413(client: Client):
     response = await client.post("/v1/jobs/batch", {"jobs": [0] * 101})
     assert (response.status, response.code) == (413, "payload-too-large")
     assert (response.json["limitJobs"], response.json["jobs"]) == (100, 101)
@@ -91,5 +91,5 @@ async def test_a_batch_may_be_larger_than_another_body(client: Client):
 
 
 @pytest.mark.parametrize("body", [{}, {"jobs": {}}, {"jobs": [], "atomic": True}, []])
-async def test_a_batch_that_is_none_is_refused(client: Client, body: Any):
+async def test_invalid_batch_body_is_rejected(client: Client, body: Any):
     assert (await client.post("/v1/jobs/batch", body)).status == 422

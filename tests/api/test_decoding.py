@@ -25,17 +25,17 @@ def test_an_unknown_field_is_named_with_the_nearest_known_one():
     assert "schedule" in flaw.allowed
 
 
-def test_an_unknown_field_inside_is_compared_with_the_fields_of_that_place():
+def test_unknown_nested_field_is_compared_with_fields_of_its_object():
     flaw = flaw_in(b'{"type": "CRON", "retryPolicy": {"maxAttempt": 3}, %s}' % TARGET)
     assert (flaw.pointer, flaw.value, flaw.nearest) == ("/retryPolicy/maxAttempt", 3, "maxAttempts")
 
 
-def test_a_missing_field_is_pointed_at_where_it_should_stand():
+def test_missing_field_has_the_pointer_of_its_position():
     flaw = flaw_in(b'{"type": "CRON", "target": {"pool": "p"}}')
     assert (flaw.pointer, flaw.detail) == ("/target/handler", "handler is required")
 
 
-def test_a_wrong_choice_is_answered_with_the_right_ones():
+def test_invalid_enum_value_lists_the_allowed_ones():
     flaw = flaw_in(b'{"type": "CORN", %s}' % TARGET)
     assert (flaw.pointer, flaw.value, flaw.nearest) == ("/type", "CORN", "CRON")
     assert flaw.allowed == [type_.value for type_ in JobType]
@@ -53,7 +53,7 @@ def test_a_wrong_choice_is_answered_with_the_right_ones():
         (b'"concurrency": []', "/concurrency", []),
     ],
 )
-def test_a_value_of_the_wrong_type_is_shown_with_its_place(field: bytes, pointer: str, value: Any):
+def test_value_of_wrong_type_is_reported_with_its_pointer(field: bytes, pointer: str, value: Any):
     flaw = flaw_in(b'{"type": "CRON", %s, %s}' % (TARGET, field))
     assert (flaw.pointer, flaw.value) == (pointer, value)
 
@@ -63,16 +63,16 @@ def test_the_pointer_of_a_field_with_slashes_is_escaped():
 
 
 @pytest.mark.parametrize("name", ["x` - at `$.target", "`", "ü\\n", "$", ""])
-def test_no_field_name_confuses_the_explanation(name: str):
+def test_special_field_names_are_reported_correctly(name: str):
     flaw_in(b'{"type": "CRON", "%s": 1, %s}' % (name.encode(), TARGET))
 
 
-def test_a_field_name_without_end_is_shown_in_part():
+def test_long_field_name_is_truncated():
     flaw = flaw_in(b'{"type": "CRON", "%s": 1, %s}' % (b"x" * 900_000, TARGET))
     assert len(flaw.pointer) == 101
 
 
-def test_a_whole_number_may_be_written_with_a_point():
+def test_whole_float_is_accepted_as_integer():
     body = b'{"type": "CRON", "maxRuns": 3.0, "retryPolicy": {"delaysMs": [1.0, 2, 3.0], "maxAttempts": 2.0}, %s}'
     spec = DECODER.decode(body % TARGET)
     assert (spec.max_runs, spec.retry_policy.delays_ms, spec.retry_policy.max_attempts) == (3, (1, 2, 3), 2)
@@ -97,7 +97,7 @@ def test_a_float_in_the_payload_stays_a_float():
         (b'{"type": NaN}', "JSON is malformed", 9),
     ],
 )
-def test_what_is_not_json_is_malformed_and_says_where(body: bytes, detail: str, position: int | None):
+def test_malformed_json_is_reported_with_its_position(body: bytes, detail: str, position: int | None):
     with pytest.raises(MalformedBody) as refused:
         DECODER.decode(body)
     assert refused.value.detail.startswith(detail)
@@ -110,7 +110,7 @@ def test_json_that_is_nested_too_deeply_is_malformed(depth: int):
         DECODER.decode(b'{"payload": %s%s}' % (b"[" * depth, b"]" * depth))
 
 
-def test_a_nul_character_is_only_a_character():
+def test_nul_character_is_accepted():
     assert DECODER.decode(b'{"type": "CRON", "name": "\\u0000", %s}' % TARGET).name == "\0"
 
 
@@ -125,13 +125,13 @@ TENANT = BodyDecoder(TenantSettings)
         (b'{"mail": 3}', "/pools/mail", 3, None),
     ],
 )
-def test_a_flaw_within_an_object_names_the_key(pools: bytes, pointer: str, value: object, likely: str | None):
+def test_flaw_in_a_dict_value_names_its_key(pools: bytes, pointer: str, value: object, likely: str | None):
     with pytest.raises(InvalidInput) as refused:
         TENANT.decode(b'{"pools": %s}' % pools)
     (flaw,) = refused.value.flaws
     assert (flaw.pointer, flaw.value, flaw.nearest) == (pointer, value, likely)
 
 
-def test_a_whole_number_within_an_object_may_be_written_with_a_point():
+def test_whole_float_in_a_dict_is_accepted_as_integer():
     read = TENANT.decode(b'{"pools": {"etl": {"maxRunning": 3.0}, "mail": {"maxRunning": 5.0}}}')
     assert [each.max_running for each in read.pools.values()] == [3, 5]

@@ -17,18 +17,18 @@ from noonday.api.headers import idempotency_key, version_to_match
         ('"' + "k" * 255 + '"', "k" * 255),
     ],
 )
-def test_a_key_may_be_quoted_or_bare(header: str, key: str):
+def test_idempotency_key_may_be_quoted_or_bare(header: str, key: str):
     assert idempotency_key(header) == key
 
 
 @pytest.mark.parametrize("header", ["", '""', '"open', '"a"b"', r'"\x"', "k" * 256, '"' + "k" * 256 + '"', "ü", "a\tb"])
-def test_a_key_that_is_empty_too_long_or_ill_formed_is_refused(header: str):
+def test_invalid_idempotency_key_is_rejected(header: str):
     with pytest.raises(BadHeader):
         idempotency_key(header)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=255))
-def test_any_printable_key_survives_its_quotes(key: str):
+def test_any_printable_idempotency_key_round_trips_quoted(key: str):
     escaped = key.replace("\\", r"\\").replace('"', r"\"")
     assert idempotency_key(f'"{escaped}"') == key
 
@@ -39,6 +39,6 @@ def test_if_match_names_a_version_or_any(header: str | None, version: int | None
 
 
 @pytest.mark.parametrize("header", ["", '"', '"a"', 'W/"3"', '"1", "2"', "3\n", "²", "9" * 19])
-def test_any_other_if_match_is_refused(header: str):
+def test_invalid_if_match_is_rejected(header: str):
     with pytest.raises(BadHeader):
         version_to_match(header)

@@ -9,7 +9,7 @@ async def test_health_needs_no_token(client: Client):
         assert (response.status, response.json) == (200, {"status": "UP"})
 
 
-async def test_a_process_that_is_not_ready_says_why(client: Client, backstage: Backstage):
+async def test_unready_process_returns_reasons(client: Client, backstage: Backstage):
     backstage.pulse.reasons = ["the tick loop has stood still for 12 s"]
     response = await client.get("/readyz")
     assert (response.status, response.code) == (503, "not-ready")
@@ -17,7 +17,7 @@ async def test_a_process_that_is_not_ready_says_why(client: Client, backstage: B
     assert (await client.get("/healthz")).status == 200
 
 
-async def test_a_process_that_is_not_alive_says_so(client: Client, backstage: Backstage):
+async def test_dead_process_fails_liveness(client: Client, backstage: Backstage):
     backstage.pulse.alive = False
     assert (await client.get("/healthz")).status == 503
 

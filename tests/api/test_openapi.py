@@ -54,7 +54,7 @@ def test_every_path_under_v1_and_every_probe_is_documented():
     assert {name for name, _ in operations()} == served
 
 
-def test_every_operation_says_what_it_does_and_which_scope_it_needs():
+def test_every_operation_has_summary_and_scope():
     for route in ROUTES:
         if route.documented:
             operation = DOCUMENT["paths"][route.path][route.method.lower()]
@@ -67,7 +67,7 @@ def test_operation_ids_are_unique():
     assert len(set(ids)) == len(ids)
 
 
-def test_changes_take_an_idempotency_key_and_replacing_takes_if_match():
+def test_changes_accept_idempotency_key_and_replace_accepts_if_match():
     taken = {
         name: {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"}
         for name, operation in operations()
@@ -77,19 +77,19 @@ def test_changes_take_an_idempotency_key_and_replacing_takes_if_match():
     assert taken["POST /v1/schedules/preview"] == taken["GET /v1/jobs"] == set()
 
 
-def test_a_full_quota_is_an_answer_to_whatever_creates_jobs():
+def test_routes_that_create_jobs_document_429():
     creating = {name for name, operation in operations() if "429" in operation["responses"]}
     assert creating == {"POST /v1/jobs", "POST /v1/jobs/batch", "POST /v1/tasks"}
     headers = DOCUMENT["components"]["responses"]["TooManyRequests"]["headers"]
     assert headers.keys() == {"Retry-After", "RateLimit", "RateLimit-Policy"}
 
 
-def test_job_answers_carry_an_etag_and_new_ones_a_location():
+def test_job_responses_have_etag_and_created_jobs_location():
     created = DOCUMENT["paths"]["/v1/jobs"]["post"]["responses"]["201"]["headers"]
     assert created.keys() == {"ETag", "Location", "Idempotency-Replay", "RateLimit", "RateLimit-Policy"}
 
 
-def test_every_reference_leads_somewhere():
+def test_every_schema_reference_resolves():
     def references(node: Any) -> Iterator[str]:
         if isinstance(node, dict):
             if isinstance(node.get("$ref"), str):
@@ -104,7 +104,7 @@ def test_every_reference_leads_somewhere():
         assert name in DOCUMENT["components"][kind]
 
 
-def test_what_can_be_sent_names_all_its_fields():
+def test_request_schemas_forbid_additional_properties():
     def closed(schema: dict[str, Any]) -> bool:
         if "$ref" in schema:
             schema = COMPONENTS[schema["$ref"].rpartition("/")[2]]
@@ -115,7 +115,7 @@ def test_what_can_be_sent_names_all_its_fields():
             assert closed(operation["requestBody"]["content"]["application/json"]["schema"]), name
 
 
-def test_instants_are_declared_as_such():
+def test_instants_have_format_date_time():
     view = COMPONENTS["JobView"]["properties"]
     assert view["createdAt"] == {"type": "string", "format": "date-time"}
     assert view["nextFireAt"]["anyOf"][0] == {"type": "string", "format": "date-time"}
@@ -196,7 +196,7 @@ async def test_the_examples_of_the_document_are_accepted(client: Client):
             assert (await client.post("/v1/schedules/preview", example)).status == 200
 
 
-def test_the_time_zones_of_the_document_are_those_we_know():
+def test_documented_time_zones_are_the_known_ones():
     for name in COMPONENTS["TimeZone"]["enum"]:
         assert schedule.zone(name).key == name
 
@@ -206,7 +206,7 @@ FIELD_TEXT = st.text("0123456789*-/,#LWlwMONsunjan", min_size=1, max_size=5)
 
 
 @given(st.lists(FIELD_TEXT, min_size=4, max_size=7).map(" ".join))
-def test_the_cron_pattern_allows_whatever_can_be_parsed(text: str):
+def test_cron_pattern_matches_every_parsable_expression(text: str):
     try:
         cron.parse(text)
     except InvalidInput:
@@ -217,7 +217,7 @@ def test_the_cron_pattern_allows_whatever_can_be_parsed(text: str):
 @pytest.mark.parametrize(
     "text", ["0 3 * * *", "0 0 3 * * MON-FRI", "*/5 0-23/2 L,15 jan 5#2", "0 0 LW * friL", *cron.ALIASES]
 )
-def test_the_cron_pattern_knows_the_whole_dialect(text: str):
+def test_cron_pattern_matches_the_whole_dialect(text: str):
     cron.parse(text)
     assert PATTERN.is_valid(text)
 
@@ -225,5 +225,5 @@ def test_the_cron_pattern_knows_the_whole_dialect(text: str):
 @pytest.mark.parametrize(
     "text", ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "@often"]
 )
-def test_the_cron_pattern_refuses_what_is_plainly_wrong(text: str):
+def test_cron_pattern_rejects_invalid_expressions(text: str):
     assert not PATTERN.is_valid(text)

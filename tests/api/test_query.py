@@ -22,7 +22,7 @@ def test_parameters_are_read_by_their_wire_names_and_types():
     assert JOBS.read(b"uniqueKey=a%20b&type=CRON&limit=7") == JobQuery(unique_key="a b", type=JobType.CRON, limit=7)
 
 
-def test_no_query_means_the_defaults():
+def test_empty_query_returns_defaults():
     assert JOBS.read(b"") == JobQuery()
 
 
@@ -37,12 +37,12 @@ def test_an_unknown_parameter_is_named_with_the_nearest():
     assert (flaw.pointer, flaw.value, flaw.nearest) == ("/limt", "7", "limit")
 
 
-def test_a_parameter_given_twice_is_refused():
+def test_repeated_query_parameter_is_rejected():
     (flaw,) = flaws_in(JOBS, b"limit=7&limit=8")
     assert flaw.detail == "query parameter limit is repeated; send it once"
 
 
-def test_a_wrong_choice_is_answered_with_the_right_ones():
+def test_invalid_enum_value_lists_the_allowed_ones():
     (flaw,) = flaws_in(JOBS, b"state=ACTVE")
     assert (flaw.value, flaw.nearest) == ("ACTVE", "ACTIVE")
     assert flaw.allowed == ["ACTIVE", "CANCELLED", "COMPLETED", "PAUSED"]
@@ -55,19 +55,19 @@ def test_a_page_has_1_to_500_entries(text: str):
 
 
 @pytest.mark.parametrize("text", ["True", "1", "yes", ""])
-def test_truth_is_spelled_one_way(text: str):
+def test_boolean_parameter_accepts_only_true_and_false(text: str):
     (flaw,) = flaws_in(DEAD, f"archived={text}".encode())
     assert flaw.pointer == "/archived"
 
 
-def test_every_flaw_is_told_at_once():
+def test_query_reports_every_flaw():
     assert [flaw.pointer for flaw in flaws_in(JOBS, b"limt=1&limit=x&type=y")] == ["/limt", "/limit", "/type"]
 
 
 @pytest.mark.parametrize("query", [b"name=%ff", b"name=\xff", b"&".join([b"a=1"] * 101)])
-def test_a_query_that_cannot_be_read_is_refused(query: bytes):
+def test_malformed_query_string_is_rejected(query: bytes):
     assert flaws_in(JOBS, query) == []
 
 
-def test_a_nul_character_is_only_a_character():
+def test_nul_character_is_accepted():
     assert JOBS.read(b"name=%00").name == "\0"

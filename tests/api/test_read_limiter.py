@@ -8,7 +8,7 @@ from tests.api.asgi import Client
 from tests.support.eventually import eventually
 
 
-async def test_a_tenant_reads_so_much_at_once_and_others_do_not_wait_for_it() -> None:
+async def test_tenant_at_its_read_limit_does_not_delay_others() -> None:
     limiter, go_on, reading = ReadLimiter(at_once=2), asyncio.Event(), list[str]()
 
     async def read(tenant: str) -> None:
@@ -24,7 +24,7 @@ async def test_a_tenant_reads_so_much_at_once_and_others_do_not_wait_for_it() ->
     assert len(reading) == 5
 
 
-async def test_a_tenant_for_which_too_many_reads_wait_is_told_to_come_back() -> None:
+async def test_too_many_waiting_reads_raise_busy() -> None:
     limiter, go_on = ReadLimiter(at_once=1, most_waiting=1), asyncio.Event()
 
     async def read() -> None:
@@ -39,7 +39,7 @@ async def test_a_tenant_for_which_too_many_reads_wait_is_told_to_come_back() -> 
     await asyncio.gather(*tasks)
 
 
-async def test_a_read_that_fails_or_is_given_up_frees_its_turn() -> None:
+async def test_failed_or_cancelled_read_is_released() -> None:
     limiter = ReadLimiter(at_once=1)
     with pytest.raises(ZeroDivisionError):
         async with limiter.admit("acme"):
@@ -58,6 +58,6 @@ async def _take(limiter: ReadLimiter) -> None:
         pass
 
 
-async def test_many_reads_of_one_tenant_are_all_answered(client: Client) -> None:
+async def test_many_concurrent_reads_of_one_tenant_succeed(client: Client) -> None:
     answers = await asyncio.gather(*(client.get("/v1/jobs") for _ in range(20)))
     assert {answer.status for answer in answers} == {200}

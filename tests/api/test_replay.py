@@ -14,7 +14,7 @@ async def fail_as_before(_context: RequestContext) -> JobView:
     raise Answered(409, b'{"type": "https://noonday.dev/problems/conflict"}')
 
 
-async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage: Backstage):
+async def test_stored_problem_is_replayed_as_a_problem(backstage: Backstage):
     engine = ApiServices(
         backstage.desk,
         backstage.reading,
@@ -35,7 +35,7 @@ async def test_a_problem_that_was_kept_is_answered_as_a_problem_again(backstage:
     assert response.headers["idempotency-replay"] == "true"
 
 
-async def test_a_refusal_is_answered_again_under_its_key(client: Client, backstage: Backstage):
+async def test_refusal_is_replayed_under_its_key(client: Client, backstage: Backstage):
     wanted = {"type": "ONE_TIME", "target": {"pool": "later", "handler": "echo"}}
     first = await client.post("/v1/jobs", wanted, idempotency_key="k1")
     assert (first.status, "idempotency-replay" in first.headers) == (422, False)

@@ -54,19 +54,19 @@ def test_changes_need_write_those_of_the_tenant_admin_and_those_of_the_server_op
         assert scope == expected, name
 
 
-async def test_a_wrong_token_is_told_apart_from_none(client: Client):
+async def test_invalid_token_and_missing_token_have_different_challenges(client: Client):
     response = await client.get("/v1/jobs", authorization="Bearer forged")
     assert response.headers["www-authenticate"] == 'Bearer realm="noonday", error="invalid_token"'
 
 
 @pytest.mark.parametrize("path", ["/\ud800", "/v2/jobs", "/v1", "/v1/jobs/", "/v1/jobs/a/b/c", "/favicon.ico"])
-async def test_a_path_that_does_not_exist_is_a_problem(client: Client, path: str):
+async def test_unknown_path_returns_a_problem(client: Client, path: str):
     response = await client.get(path)
     assert (response.status, response.code) == (404, "unknown-route")
 
 
 @pytest.mark.parametrize("job_id", ["7", "..", "0190c1e2-0000-7000-8000-00000000000", "%00", "\0", "ü", SOME_ID + "\n"])
-async def test_an_id_that_is_no_uuid_is_not_found(client: Client, job_id: str):
+async def test_id_that_is_not_a_uuid_returns_404(client: Client, job_id: str):
     for method, suffix in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/executions")):
         response = await client.call(method, f"/v1/jobs/{job_id}{suffix}")
         assert (response.status, response.code) == (404, "not-found")
@@ -79,18 +79,18 @@ async def test_an_id_may_be_written_in_capitals(client: Client):
 
 
 @pytest.mark.parametrize("name", ["\0", "-x", "a" * 101, "a b", "demo\n"])
-async def test_a_pool_name_that_cannot_be_is_refused(client: Client, name: str):
+async def test_invalid_pool_name_is_rejected(client: Client, name: str):
     response = await client.put(f"/v1/pools/{name}", {})
     assert (response.status, response.flaw["pointer"]) == (422, "/name")
 
 
-async def test_a_method_that_is_not_possible_is_answered_with_those_that_are(client: Client):
+async def test_unsupported_method_lists_the_allowed_ones(client: Client):
     response = await client.call("PATCH", f"/v1/jobs/{SOME_ID}", {})
     assert (response.status, response.code) == (405, "method-not-allowed")
     assert response.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PUT"
 
 
-async def test_options_tell_the_methods_of_a_path(client: Client):
+async def test_options_lists_the_methods_of_a_path(client: Client):
     response = await client.call("OPTIONS", "/v1/jobs")
     assert (response.status, response.body) == (204, b"")
     assert response.headers["allow"] == "GET, HEAD, OPTIONS, POST"
@@ -116,7 +116,7 @@ async def test_json_may_be_declared_with_parameters_and_in_any_case(client: Clie
 
 
 @pytest.mark.parametrize("declared", [None, "1048577", "9" * 5000])
-async def test_a_body_over_the_limit_is_refused_with_the_remedy(client: Client, declared: str | None):
+async def test_body_over_the_limit_is_rejected_with_advice(client: Client, declared: str | None):
     headers = {} if declared is None else {"content_length": declared}
     response = await client.post("/v1/jobs", b'"%s"' % (b"x" * ApiLimits().body_bytes), **headers)
     assert (response.status, response.code) == (413, "payload-too-large")

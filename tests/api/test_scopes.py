@@ -61,7 +61,7 @@ def as_operator(client: Client, tenant: str) -> Client:
 
 
 @pytest.mark.parametrize("route", PROTECTED, ids=label)
-async def test_every_route_takes_the_scopes_it_names_and_no_lesser_ones(client: Client, route: Route) -> None:
+async def test_every_route_accepts_its_scope_and_no_lower_one(client: Client, route: Route) -> None:
     assert route.scope is not None
     for held in SCOPES:
         response = await client.call(route.method, url_of(route), {}, authorization=f"Bearer {held}")
@@ -70,7 +70,7 @@ async def test_every_route_takes_the_scopes_it_names_and_no_lesser_ones(client: 
 
 
 @pytest.mark.parametrize("route", PROTECTED, ids=label)
-async def test_only_an_operator_names_another_tenant_and_only_to_read(client: Client, route: Route) -> None:
+async def test_only_operator_reads_another_tenant_and_never_changes_it(client: Client, route: Route) -> None:
     for held in SCOPES:
         headers = {"authorization": f"Bearer {held}@ops", "noonday_tenant": "acme"}
         response = await client.call(route.method, url_of(route), {}, **headers)
@@ -81,13 +81,13 @@ async def test_only_an_operator_names_another_tenant_and_only_to_read(client: Cl
 @pytest.mark.parametrize(
     "path", ["/v1/pause", "/v1/resume", "/v1/pools/demo/pause", "/v1/tenants/globex/pause", "/v1/tenants/globex/resume"]
 )
-async def test_an_admin_pauses_nobody_else(client: Client, path: str) -> None:
+async def test_admin_cannot_pause_another_tenant(client: Client, path: str) -> None:
     response = await client.post(path, authorization="Bearer admin@acme")
     assert (response.status, response.json["required"]) == (403, "operator")
     assert (await client.get("/v1/pauses")).json == {"pauses": []}
 
 
-async def test_an_admin_pauses_and_resumes_the_own_tenant(client: Client) -> None:
+async def test_admin_pauses_and_resumes_own_tenant(client: Client) -> None:
     headers = {"authorization": "Bearer admin@acme"}
     assert (await client.post("/v1/tenants/acme/pause", **headers)).status == 200
     assert (await client.post("/v1/tenants/acme/resume", **headers)).status == 200
@@ -95,19 +95,19 @@ async def test_an_admin_pauses_and_resumes_the_own_tenant(client: Client) -> Non
 
 
 @pytest.mark.parametrize("method_and_path", ["PUT /v1/pools/demo", "PUT /v1/tenants/acme"])
-async def test_an_admin_sets_neither_pools_nor_tenants(client: Client, method_and_path: str) -> None:
+async def test_admin_cannot_put_pools_or_tenants(client: Client, method_and_path: str) -> None:
     method, _, path = method_and_path.partition(" ")
     response = await client.call(method, path, {}, authorization="Bearer admin@acme")
     assert (response.status, response.json["required"]) == (403, "operator")
 
 
 @pytest.mark.parametrize("path", ["/v1/tenants/globex", "/v1/tenants/globex/usage"])
-async def test_an_admin_sees_no_other_tenant(client: Client, path: str) -> None:
+async def test_admin_cannot_read_another_tenant(client: Client, path: str) -> None:
     response = await client.get(path, authorization="Bearer admin@acme")
     assert (response.status, response.json["required"]) == (403, "operator")
 
 
-async def test_a_change_by_an_operator_is_in_the_audit_of_the_tenant_it_concerns(client: Client) -> None:
+async def test_operator_change_is_audited_in_the_affected_tenant(client: Client) -> None:
     operator = {"authorization": "Bearer operator@ops"}
     await client.post("/v1/tenants/acme/pause", **operator)
     await client.put("/v1/tenants/acme", {"weight": 3}, **operator)
@@ -117,7 +117,7 @@ async def test_a_change_by_an_operator_is_in_the_audit_of_the_tenant_it_concerns
     assert await audit_of(client, "globex") == []
 
 
-async def test_a_change_that_concerns_everybody_is_in_everybodys_audit(client: Client) -> None:
+async def test_server_wide_change_is_audited_in_every_tenant(client: Client) -> None:
     operator = {"authorization": "Bearer operator@ops"}
     await client.post("/v1/jobs", JOB, authorization="Bearer write@globex")
     await client.post("/v1/pause", **operator)
@@ -129,7 +129,7 @@ async def test_a_change_that_concerns_everybody_is_in_everybodys_audit(client: C
     assert (await audit_of(client, "globex"))[3]["action"] == "job.create"
 
 
-async def test_pages_of_the_audit_have_both_kinds_of_entries_once(client: Client) -> None:
+async def test_audit_pages_have_tenant_and_server_entries_once(client: Client) -> None:
     for _ in range(3):
         await client.post("/v1/pause", authorization="Bearer operator@ops")
         await client.post("/v1/tenants/acme/pause", authorization="Bearer admin@acme")
@@ -142,7 +142,7 @@ async def test_pages_of_the_audit_have_both_kinds_of_entries_once(client: Client
     assert seen == ["tenant.pause", "all.pause"] * 3 + ["pool.put"]
 
 
-async def test_an_operator_reads_jobs_of_another_tenant_without_what_they_carry(client: Client) -> None:
+async def test_operator_reads_redacted_jobs_of_another_tenant(client: Client) -> None:
     made = (await client.post("/v1/jobs", JOB, authorization="Bearer write@acme")).json
     visitor = as_operator(client, "acme")
     shown = (await visitor.get(f"/v1/jobs/{made['jobId']}")).json
@@ -154,7 +154,7 @@ async def test_an_operator_reads_jobs_of_another_tenant_without_what_they_carry(
     assert "redacted" not in own
 
 
-async def test_an_operator_reads_tasks_of_another_tenant_without_their_calls(client: Client) -> None:
+async def test_operator_reads_redacted_tasks_of_another_tenant(client: Client) -> None:
     headers = {"authorization": "Bearer write@acme", "idempotency_key": "k"}
     task = await client.post("/v1/tasks", TASK, **headers)
     assert task.status == 201
@@ -165,7 +165,7 @@ async def test_an_operator_reads_tasks_of_another_tenant_without_their_calls(cli
         assert b"pst" not in response.body
 
 
-async def test_an_operator_is_in_the_audit_of_a_tenant_once_a_day(client: Client, backstage: Backstage) -> None:
+async def test_operator_read_is_audited_once_a_day(client: Client, backstage: Backstage) -> None:
     visitor = as_operator(client, "acme")
     for path in ("/v1/jobs", "/v1/tasks", "/v1/audit"):
         assert (await visitor.get(path)).status == 200
@@ -175,7 +175,7 @@ async def test_an_operator_is_in_the_audit_of_a_tenant_once_a_day(client: Client
     assert [(entry["subject"], entry["target"]) for entry in reads] == [("somebody", "acme")]
 
 
-async def test_an_operator_who_names_the_own_tenant_reads_it_as_ever(client: Client) -> None:
+async def test_operator_reads_own_tenant_unredacted(client: Client) -> None:
     await client.post("/v1/jobs", JOB, authorization="Bearer write@ops")
     (listed,) = (await as_operator(client, "ops").get("/v1/jobs")).json["jobs"]
     assert listed["payload"] == "pst"
@@ -183,17 +183,17 @@ async def test_an_operator_who_names_the_own_tenant_reads_it_as_ever(client: Cli
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a%00", "x" * 101])
-async def test_a_tenant_that_cannot_be_is_refused(client: Client, name: str) -> None:
+async def test_invalid_tenant_header_is_rejected(client: Client, name: str) -> None:
     response: Response = await as_operator(client, name).get("/v1/jobs")
     assert (response.status, response.code) == (400, "bad-header")
 
 
-async def test_names_beyond_ascii_are_percent_encoded(client: Client) -> None:
+async def test_non_ascii_tenant_header_is_percent_encoded(client: Client) -> None:
     response = await as_operator(client, "M%C3%BCller").get("/v1/jobs")
     assert response.status == 200
 
 
-async def test_hosts_and_processes_of_workers_are_for_operators(client: Client, backstage: Backstage) -> None:
+async def test_worker_host_and_pid_are_visible_to_operators_only(client: Client, backstage: Backstage) -> None:
     await backstage.add_worker("w1", stuck=("0190c1e2-0000-8000-8000-000000000001",))
     (seen,) = (await client.get("/v1/workers", authorization="Bearer admin@acme")).json["workers"]
     assert (seen["host"], seen["pid"], seen["stuck"]) == (None, None, [])
@@ -204,7 +204,7 @@ async def test_hosts_and_processes_of_workers_are_for_operators(client: Client, 
 CARRIED = {"payload", "progress", "result", "request", "response", "body", "headers", "webhook_url"}
 
 
-def test_every_answer_that_carries_something_of_the_tenants_can_be_withheld() -> None:
+def test_every_response_with_tenant_data_can_be_redacted() -> None:
     answers = [route.returns for route in PROTECTED if not route.is_change and route.status != 204]
     for struct in _structs(answers):
         names = {field.name for field in struct.fields}
@@ -228,6 +228,6 @@ def _structs(types: list[Any]) -> Iterator[inspect.StructType]:
         ]
 
 
-def test_what_is_withheld_exists() -> None:
+def test_redacted_fields_exist() -> None:
     for struct, names in REDACTED_FIELDS.items():
         assert {*names, "redacted"} <= {field.name for field in msgspec.structs.fields(struct)}
