@@ -1,7 +1,7 @@
-"""Tasks: jobs whose target is a webhook, in the words of `/v1/tasks`.
+"""Tasks: jobs whose target is a webhook, as `/v1/tasks` presents them.
 
-A task is a job like any other, on the same timeline and in the same store; only what it is called differs. What a person
-says (`wire.TaskSpec`) becomes a job (`translating.to_job_spec`), goes over the same desk as every job (`desk.TaskDesk`),
-and is shown as what was said (`viewing.task_view`); intervals in words are understood in `phrases`.
-Calls of all tasks are found, and made once more, in `calls`; those that were given up are dealt with in `dead_letters`.
+A task is an ordinary job, on the same timeline and in the same store; only its API differs. `translating.to_job_spec` converts a
+request (`wire.TaskSpec`) into a job, the task service (`desk.TaskDesk`) passes it to the job service, and `viewing.task_view`
+converts it back. `phrases` parses intervals such as "every 15 minutes". `calls` lists and resends calls of all tasks, and
+`dead_letters` retries and archives calls that failed permanently. `health` disables endpoints that fail for days.
 """

@@ -1,8 +1,8 @@
-"""Calls of all tasks: found by what became of them, and made once more.
+"""Calls of all tasks: list and resend.
 
-What a call is made again as has an id that follows from the call and from whoever asks for it: an Idempotency-Key, or the
-name of a replay. Asking again under the same name therefore finds it made. A replay does not send again what it has made
-itself, so that whatever of it failed is not sent for ever.
+The id of a resent execution is derived from the original execution and from the Idempotency-Key or the replay id, so repeating a
+request finds the executions that it made before. A replay does not resend its own executions; otherwise a call that keeps failing
+would be resent forever.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from noonday.tasks.viewing import call_view, resent_view
 from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
 
 LOOKED_AT = 5_000
-"""Of so many executions a page is made, so that it costs the same however few of them are meant."""
+"""Maximum number of executions scanned for one page, so that a page costs the same however few of them match."""
 JOBS_AT_ONCE = 8
 
 
@@ -39,7 +39,7 @@ class TaskCalls:
     async def list_calls(
         self, caller: Caller, where: CallFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskCallPage:
-        """Newest first, by the time they were meant for. A page may be short although there is a next one."""
+        """List calls, newest scheduled time first. A page may be short although there is a next one."""
         page = await self._archive.list_calls(caller.tenant, where, cursor, limit, LOOKED_AT)
         kept = await self._kept(caller, page.calls)
         views = (
@@ -51,9 +51,9 @@ class TaskCalls:
         return TaskCallPage(executions=tuple(views), next=page.next)
 
     async def resend(self, caller: Caller, task_id: str, execution: str, idem: Idempotency | None = None) -> ResentView:
-        """Make the call of an execution that ended once more, as it was said then if that is kept, else as the task is now.
+        """Resend the call of a finished execution: with its original payload if that is stored, else with the task's current one.
 
-        A dead letter is dealt with by it. Raises NotFound, and Conflict if the execution has not ended.
+        Resending resolves a dead letter. Raises NotFound, and Conflict if the execution has not ended.
         """
         key = idem.key if idem else str(uuid4())
         async with self._desk.receipts.unless_answered(caller, idem):
@@ -66,7 +66,7 @@ class TaskCalls:
             return await self._resend(caller, again, idem)
 
     async def resend_many(self, caller: Caller, wanted: ResendRequest, idem: Idempotency | None = None) -> ResendList:
-        """Make the calls of executions of whatever tasks once more; what cannot be says why, in its place."""
+        """Resend the calls of executions of any tasks. A result without a new execution has a problem text."""
         async with self._desk.receipts.once(caller, idem):
             key = f"replay:{wanted.replay_id}" if wanted.replay_id else idem.key if idem else str(uuid4())
             results = await self._resend_each(caller, list(dict.fromkeys(wanted.ids)), key)
@@ -82,7 +82,7 @@ class TaskCalls:
 
         if known := (await self._archive.find_calls(caller.tenant, [again.new])).get(again.new):
             async with self._desk.receipts.once(caller, idem):
-                # The key's answer is not kept any more, but what it made is.
+                # The stored response of the key has expired, but its execution exists.
                 return view({again.new: self._viewer.execution(known.execution)})
         kept = None
         if idem:
@@ -114,7 +114,7 @@ class TaskCalls:
         return tuple(results.values())
 
     async def _run_again(self, caller: Caller, wanted: Sequence[Again]) -> dict[JobId, str]:
-        """By job, some jobs at once. Answers those of which none could be run again, and why."""
+        """Create the executions, some jobs at a time. Returns the problem of each job that was refused."""
         by_job: dict[JobId, list[Again]] = {}
         for again in wanted:
             by_job.setdefault(again.was.job_id, []).append(again)
@@ -134,27 +134,27 @@ class TaskCalls:
         return problems
 
     def _again(self, call: KnownCall, kept: KeptCalls, key: str) -> Again | str:
-        """What an execution is run again as, or why it is not."""
+        """Return the new execution of a call, or the reason why it cannot be resent."""
         was = call.execution
-        said = kept.find_live(was)
-        if said is None:
+        definition = kept.find_live(was)
+        if definition is None:
             return "its task was deleted"
         if was.state not in FINAL:
             return f"the execution is {STATUS_NAMES.get(was.state.name)}: it has not ended"
         is_open_letter = was.state is State.DEAD and call.died_ms is not None and call.retried_as is None
-        return Again(was, _resent_id(was, was.id, key), said.revision, resolves=is_open_letter)
+        return Again(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
 
     async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
         return await KeptCalls.of(self._archive, self._viewer, caller.tenant, (call.execution for call in calls))
 
 
 def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
-    """What `was`, an execution of the same occurrence, is sent again as."""
+    """Return the id under which `was`, an execution of the same occurrence, is resent."""
     return execution_id(execution.job_id, execution.nominal_ms, discriminator("resend", f"{key}:{was}"))
 
 
 def _is_of(key: str, execution: Execution) -> bool:
-    """Whether it was made by asking under this key."""
+    """Whether a resend under this key created the execution."""
     return execution.retry_of is not None and _resent_id(execution, execution.retry_of, key) == execution.id
 
 

@@ -1,4 +1,4 @@
-"""Dead letters of tasks, in the words of `/v1/task-dlq`: a view of those that all jobs leave."""
+"""Dead letters of tasks, as `/v1/task-dlq` presents them."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from noonday.tasks.wire import (
 
 
 class TaskDeadLetters:
-    """Executions of tasks that were given up: to be tried again with the task as it is now, or to be put away."""
+    """Lists, retries and archives dead letters of tasks. A retry uses the current definition of the task."""
 
     def __init__(self, desk: Desk, archive: Archive, viewer: Viewer) -> None:
         self._desk = desk
@@ -35,7 +35,7 @@ class TaskDeadLetters:
     async def list_dead(
         self, caller: Caller, where: TaskDeadFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskDeadLetterPage:
-        """Newest first; those that were retried are not listed, and archived ones only if they are asked for."""
+        """List dead letters, newest first, without retried ones, and with archived ones only if requested."""
         letters = await self._archive.list_dead(caller.tenant, _query(where), cursor, limit + 1)
         calls = [_call_of(letter) for letter in letters[:limit]]
         kept = await self._kept(caller, *calls)
@@ -45,18 +45,18 @@ class TaskDeadLetters:
         )
 
     async def get(self, caller: Caller, execution_id: str) -> TaskDeadLetterView:
-        """A dead letter, also one that somebody has dealt with. Raises NotFound."""
+        """Return one dead letter, resolved or not. Raises NotFound."""
         return _view(*await self._find(caller, execution_id))
 
     async def retry(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskExecutionView:
-        """Make the call again, as the task is now. Raises NotFound, and Conflict if it was retried already."""
+        """Repeat the call with the current task. Raises NotFound, and Conflict if the dead letter was retried before."""
         async with self._desk.receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
             kept = replace(idem, encode=_then(execution_view, idem)) if idem else None
             return execution_view(await self._desk.retry_dead(caller, execution_id, kept))
 
     async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
-        """Put it away: it is listed only when archived ones are asked for. Raises NotFound, and Conflict if it was retried."""
+        """Archive a dead letter. Raises NotFound, and Conflict if it was retried."""
         async with self._desk.receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
             await self._desk.archive_dead(caller, execution_id)

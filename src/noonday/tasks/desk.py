@@ -1,4 +1,4 @@
-"""The desk for tasks: takes them in their own words, and hands them over the desk for jobs."""
+"""Task service: commands and queries of tasks, on top of the job service."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -45,13 +45,13 @@ from noonday.tasks.wire import (
 from noonday.webhooks.bounds import CallBounds
 
 WITHIN_REACH = 100_000
-"""So many tasks can be paged through, and are counted: whoever looks for others narrows the search."""
+"""Maximum number of tasks that can be paged through and are counted. Filters reach the others."""
 LATEST = 10
 TRIES = 5
 
 
 class TaskDesk:
-    """Everything that is done to tasks and read of them. A task is a job: whatever changes one goes through `desk`."""
+    """Commands and queries of tasks. A task is a job, so every change goes through the job service."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class TaskDesk:
         self.calls = TaskCalls(desk, archive, viewer)
         self.dead_letters = TaskDeadLetters(desk, archive, viewer)
 
-    # -- what changes something ----------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     async def create(
         self, caller: Caller, spec: TaskSpec, idem: Idempotency | None = None, *, traceparent: str | None = None
     ) -> TaskView:
-        """Store a task; from then on it is called. Raises InvalidInput with every flaw, in the task's names."""
+        """Create a task. Raises InvalidInput with every flaw, in the field names of tasks."""
         async with self._answered_once(caller, idem):
             job = to_job_spec(spec, self._clock.now_ms(), self._bounds)
             await self.endpoints.refuse_disabled(caller.tenant, job.target.endpoint)
@@ -94,26 +94,26 @@ class TaskDesk:
         return _new(made)
 
     async def patch(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None = None) -> TaskView:
-        """Pause or resume a task, or change what it says. Raises NotFound, Conflict, and InvalidInput."""
+        """Pause or resume a task, or change its definition. Raises NotFound, Conflict and InvalidInput."""
         async with self._answered_once(caller, idem, task_id):
             _check_patch(patch)
             if patch.status is not UNSET:
                 return await self._wish(caller, task_id, patch.status, idem)
             for _ in range(TRIES):
-                with suppress(VersionMismatch):  # somebody else has changed it: this goes on top
+                with suppress(VersionMismatch):  # another request changed the task: apply the patch to the new version
                     return await self._change(caller, task_id, patch, idem)
         raise StoreUnavailable("others change this task all the time: try again")
 
     async def delete(self, caller: Caller, task_id: str, idem: Idempotency | None = None) -> None:
-        """No more calls. What is on its way goes on to its end, and is not tried again. Raises NotFound."""
+        """Delete a task. A call that is running finishes and is not retried. Raises NotFound."""
         async with self._answered_once(caller, idem, task_id):
             await self._find(caller, task_id)
             await self._desk.delete(caller, task_id, idem)
 
-    # -- what is only read ---------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
-        """A task with its latest executions. Raises NotFound, also for one that was deleted."""
+        """Return a task with its latest executions. Raises NotFound, also if the task was deleted."""
         task, executions = await self._find(caller, task_id)
         shown = [self._viewer.execution(execution, task.row.job.spec.name) for execution in executions]
         return task_view(self._viewer.job(task.row), status_of(task), shown)
@@ -121,7 +121,7 @@ class TaskDesk:
     async def list_tasks(
         self, caller: Caller, *, status: TaskStatus | None = None, page: int = 1, limit: int = 20
     ) -> TaskList:
-        """Newest first. Raises InvalidInput for a page that is out of reach."""
+        """List tasks, newest first. Raises InvalidInput for a page beyond `WITHIN_REACH` tasks."""
         _check_page(page, limit)
         rows = await self._archive.list_tasks(caller.tenant, status, (page - 1) * limit, limit)
         total = await self._archive.count_tasks(caller.tenant, status, WITHIN_REACH)
@@ -130,14 +130,14 @@ class TaskDesk:
     async def list_executions(
         self, caller: Caller, task_id: str, *, status: ExecutionStatus | None = None, limit: int = LATEST
     ) -> TaskExecutionList:
-        """The latest of a task, newest first."""
+        """List the latest executions of a task, newest first."""
         await self._find(caller, task_id)
         state = None if status is None else STATE_OF[status].name
         found = await self._reading.list_executions(caller, task_id, state=state, limit=limit)
         return TaskExecutionList(executions=tuple(map(execution_view, found.executions)))
 
     async def get_execution(self, caller: Caller, task_id: str, execution_id: str) -> TaskExchangesView:
-        """An execution of a task, with what was sent and what came back at each attempt. Raises NotFound."""
+        """Return an execution of a task, with the request and response of each attempt. Raises NotFound."""
         await self._find(caller, task_id)
         found = await self._reading.get_execution(caller, execution_id)
         if found.job_id != task_id:
@@ -150,8 +150,10 @@ class TaskDesk:
 
     @asynccontextmanager
     async def _answered_once(self, caller: Caller, idem: Idempotency | None, task_id: str = "") -> AsyncIterator[None]:
-        """Refuse only what was not answered before: a task that was deleted under this key, or whose time has come since,
-        was accepted when it was first asked for."""
+        """Replay the stored response of an idempotency key before refusing a request.
+
+        A request may be valid the first time and invalid when it is repeated: its task is deleted, or its time has passed.
+        """
         try:
             yield
         except (InvalidInput, NotFound, Conflict):
@@ -159,7 +161,8 @@ class TaskDesk:
                 async with self._desk.receipts.once(caller, idem):
                     raise
             except Answered:
-                # Changes nothing, for the answer is there; the desk gives it when workers know what was changed.
+                # The key has a response, so this changes nothing. The job service returns the response once workers have
+                # seen the change.
                 await self._desk.pause(caller, task_id, idem)
                 raise
 
@@ -169,7 +172,7 @@ class TaskDesk:
         except InvalidInput as bad:
             if not any(flaw.pointer == "/target/pool" for flaw in bad.flaws):
                 raise
-        # Whoever calls webhooks has no worker of their own to start: the calls wait until there is one.
+        # Users of tasks start no workers, so the pool may be missing. Calls wait in it until a worker starts.
         await self._desk.put_pool(caller, POOL, PoolSettings())
         return await self._desk.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
 
@@ -199,7 +202,7 @@ class TaskDesk:
             raise in_task_words(bad, task_of(wanted)) from bad
 
     async def _find(self, caller: Caller, task_id: str) -> tuple[WebhookRow, list[Execution]]:
-        """A task, and its latest executions."""
+        """Find a task and its latest executions. Raises NotFound."""
         row = await self._archive.find_job(caller.tenant, JobId(task_id))
         if row is None or not _is_task(row.job) or row.job.state is JobState.CANCELLED:
             raise NotFound(f"there is no task {task_id}", task_id=task_id)
@@ -224,7 +227,7 @@ def _is_task(job: Job) -> bool:
 
 
 def _in_task_words(idem: Idempotency | None, view: Callable[[JobView], TaskView]) -> Idempotency | None:
-    """What is kept under a key is the task, not its job."""
+    """Store the task, not its job, as the response of the idempotency key."""
     if idem is None:
         return None
     encode = idem.encode

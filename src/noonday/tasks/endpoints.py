@@ -1,4 +1,4 @@
-"""Endpoints as their tenants see them: what is set for them, how they are doing, and whether they are called at all."""
+"""Endpoint service: settings, health, enabling and disabling of a tenant's endpoints."""
 
 from datetime import datetime
 from typing import Annotated
@@ -26,19 +26,19 @@ from noonday.tasks.health import HealthWarden
 from noonday.webhooks.urls import read_url
 
 KNOWN_SEC = 2.0
-"""How soon tasks for an endpoint that was disabled are refused."""
+"""Time after which a process refuses tasks for an endpoint that another process disabled."""
 _MOST_KNOWN = 10_000
 
 
 class EndpointHealthView(msgspec.Struct, frozen=True):
-    """What calls to it came to."""
+    """Health of an endpoint, from the results of its calls."""
 
     status: Condition
     failing_since: datetime | None
     failures: int
-    """Since then."""
+    """Number of failures since `failing_since`."""
     last_success_at: datetime | None
-    """To the minute."""
+    """Accurate to the minute."""
     last_failure_at: datetime | None
     last_error: str | None
     disabled_at: datetime | None
@@ -58,7 +58,7 @@ class EndpointPage(Page, frozen=True, kw_only=True):
 
 
 class EndpointDesk:
-    """Everything that is done to endpoints and read of them, but their secrets."""
+    """Commands and queries of endpoints, except their secrets."""
 
     def __init__(self, endpoints: Endpoints, warden: HealthWarden, receipts: Receipts, clock: Clock) -> None:
         self._endpoints = endpoints
@@ -66,17 +66,17 @@ class EndpointDesk:
         self._receipts = receipts
         self._clock = clock
         self._fine: dict[Whom, float] = {}
-        """Until when those that are not disabled are taken for that."""
+        """Endpoints known to be enabled, with the monotonic time until which this is trusted."""
 
     async def list_endpoints(self, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> EndpointPage:
-        """Those that were called or are set, by name."""
+        """List endpoints that were called or have settings, by name."""
         after = cursor and (endpoint_named(cursor) or cursor)
         rows = await self._endpoints.list_endpoints(caller.tenant, after, limit + 1)
         views = tuple(endpoint_view(row) for row in rows[:limit])
         return EndpointPage(endpoints=views, next=views[-1].id if len(rows) > limit else None)
 
     async def get(self, caller: Caller, name: str) -> EndpointView:
-        """By its id. Raises NotFound for one that was never called, and for which nothing is set."""
+        """Return an endpoint by its id. Raises NotFound if it was never called and has no settings."""
         row = await self._endpoints.find(_whom(caller, name))
         if row is None:
             detail = f"nothing is known of {endpoint_named(name)}: it was not called, and nothing is set for it"
@@ -86,7 +86,7 @@ class EndpointDesk:
     async def put(
         self, caller: Caller, name: str, settings: EndpointSettings, idem: Idempotency | None = None
     ) -> EndpointView:
-        """Replace all that is set for an endpoint, known or not. Calls keep to it within seconds."""
+        """Replace the settings of an endpoint, known or not. They take effect within seconds."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
             audit = self._audit(caller, "endpoint.put", whom, msgspec.to_builtins(settings))
@@ -94,7 +94,7 @@ class EndpointDesk:
             return await self._receipts.keep(caller, idem, endpoint_view(row))
 
     async def disable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
-        """No more calls: its tasks are stopped, and new ones are refused."""
+        """Disable an endpoint: its tasks are halted, and new ones are refused."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
             why = f"was disabled by {caller.subject}"
@@ -104,7 +104,7 @@ class EndpointDesk:
             return await self._receipts.keep(caller, idem, await self._brought_round(whom))
 
     async def enable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
-        """Calls again, as if it had never failed: tasks that were stopped because it was disabled go on. Raises NotFound."""
+        """Enable an endpoint, reset its health, and resume the tasks that were halted with it. Raises NotFound."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
             await self.get(caller, name)
@@ -112,7 +112,7 @@ class EndpointDesk:
             return await self._receipts.keep(caller, idem, await self._brought_round(whom))
 
     async def refuse_disabled(self, tenant: TenantId, endpoint: str | None) -> None:
-        """Raises Conflict if an endpoint is disabled, which says since when, why, and what to do."""
+        """Raise Conflict if an endpoint is disabled, with the time, the reason and the next step."""
         if endpoint is None or self._fine.get((tenant, endpoint), 0.0) > self._clock.monotonic():
             return
         row = await self._endpoints.find((tenant, endpoint))
@@ -123,7 +123,7 @@ class EndpointDesk:
         self._fine[tenant, endpoint] = self._clock.monotonic() + KNOWN_SEC
 
     async def _brought_round(self, whom: Whom) -> EndpointView:
-        """The first of its tasks at once; others follow."""
+        """Halt or resume the first tasks at once; the endpoint disabler does the rest."""
         row = await self._endpoints.find(whom)
         assert row is not None
         await self._warden.bring_round(row)
@@ -151,7 +151,7 @@ def _health(health: EndpointHealth) -> EndpointHealthView:
 
 
 def _whom(caller: Caller, name: str) -> Whom:
-    """Raises NotFound for an id that no endpoint can have."""
+    """Return tenant and endpoint of an id. Raises NotFound if the id is malformed."""
     endpoint = endpoint_named(name)
     if endpoint is None or not _is_endpoint(endpoint):
         raise NotFound(f"there is no endpoint {name!r}: its id is ep_ and the base64url of scheme://host:port")

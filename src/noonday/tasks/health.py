@@ -1,9 +1,9 @@
-"""Endpoints that fail for days are disabled, and their tasks are stopped until somebody enables them.
+"""Endpoint disabler: disables endpoints that fail for days, and halts their tasks until a user enables the endpoint.
 
-Disabling is one small transaction: the endpoint is marked, and there is an incident, so that people hear of it. Its tasks are
-halted afterwards, one by one; whoever crashes in between leaves the endpoint unsettled, and the next round goes on. An
-endpoint stays unsettled for a while even if nothing is left to do, because a task may have been created by somebody who did
-not know yet. Enabling goes the same way, and resumes what was halted for this reason, and only that.
+One small transaction marks the endpoint as disabled and writes an incident, which becomes an alert. Its tasks are halted
+afterwards, one by one. After a crash the endpoint is still unsettled, and the next round continues. An endpoint stays unsettled
+for some minutes even if no task is left, because another process may create a task before it learns of the change. Enabling works
+the same way, and resumes only tasks that were halted for this reason.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,25 +24,25 @@ log = structlog.get_logger("noonday.endpoints")
 OURSELVES = "noonday"
 ROUND_SEC = 60.0
 HALTED = "endpoint disabled: "
-"""How the reason of a task that was halted with its endpoint begins."""
+"""Prefix of the reason of tasks that were halted with their endpoint."""
 UNSETTLED_MS = 120_000
-"""For so long somebody may still create tasks who does not know that an endpoint is disabled."""
+"""Time for which a process may still create tasks because it has not learnt that the endpoint is disabled."""
 UNUSED_MS = 90 * DAY_MS
-"""What is known of an endpoint that nobody has called for so long, and that has no settings, is forgotten."""
+"""Time without a call after which the health of an endpoint without settings is deleted."""
 PAGE = 100
 MOST = 500
-"""Tasks a round."""
+"""Maximum number of tasks halted or resumed in one round."""
 
 
 class HealthWarden:
-    """Any number of them may watch over the same endpoints: what one has done, the others find done."""
+    """Disables failing endpoints, and halts or resumes their tasks. Several processes may run it; each step is idempotent."""
 
     def __init__(self, endpoints: Endpoints, desk: Desk) -> None:
         self._endpoints = endpoints
         self._desk = desk
 
     async def run_once(self, now_ms: int) -> int:
-        """Answers how many endpoints were disabled, and tasks halted or resumed: if there were any, there may be more."""
+        """Return the number of endpoints disabled and tasks halted or resumed. If it is positive, there may be more."""
         did = 0
         for row in await self._endpoints.hopeless(now_ms, PAGE):
             did += await self._disable(row, now_ms)
@@ -52,8 +52,10 @@ class HealthWarden:
         return did
 
     async def bring_round(self, row: EndpointRow) -> int:
-        """Halt tasks of an endpoint that is disabled, or resume those of one that is not. Answers how many it was: if there were
-        any, there may be more."""
+        """Halt the tasks of a disabled endpoint, or resume those of an enabled one.
+
+        Returns their number. If it is positive, there may be more.
+        """
         caller, whom = Caller(row.tenant, OURSELVES, frozenset()), row.whom
         if row.health.status is Condition.DISABLED:
             why = f"{HALTED}{row.endpoint} {row.health.disabled_why}"
@@ -69,7 +71,7 @@ class HealthWarden:
         since_ms = row.health.failing_since_ms
         done = await self._endpoints.disable(row.whom, why, now_ms, audit, failing_since_ms=since_ms)
         if done:
-            log.warning("endpoint is disabled", tenant=row.tenant, endpoint=row.endpoint, why=why)
+            log.warning("endpoint disabled", tenant=row.tenant, endpoint=row.endpoint, why=why)
         return done
 
     async def _settle(self, row: EndpointRow, since_ms: int, now_ms: int) -> int:
@@ -87,7 +89,7 @@ class HealthWarden:
         while page and did < MOST:
             page = await find(after, PAGE)
             for job in page:
-                with suppress(NotFound, Conflict):  # it is over, or was deleted
+                with suppress(NotFound, Conflict):  # the task is finished or deleted
                     await act(job)
                     did += 1
                 after = job

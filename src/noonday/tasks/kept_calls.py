@@ -1,4 +1,4 @@
-"""Whom executions called, as far as their tasks still say it."""
+"""Task definitions of past executions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,12 +17,12 @@ Key = tuple[JobId, int]
 
 
 class KeptCalls:
-    """What tasks said when some executions were fired, or say now if that is not kept."""
+    """Definitions of tasks as they were when executions fired, or the current ones if the old ones are deleted."""
 
-    def __init__(self, viewer: Viewer, tenant: TenantId, said: Mapping[Key, Definition]) -> None:
+    def __init__(self, viewer: Viewer, tenant: TenantId, definitions: Mapping[Key, Definition]) -> None:
         self._viewer = viewer
         self._tenant = tenant
-        self._said = said
+        self._definitions = definitions
 
     @classmethod
     async def of(
@@ -32,27 +32,27 @@ class KeptCalls:
         return cls(viewer, tenant, await archive.definitions(tenant, wanted) if wanted else {})
 
     def find(self, execution: Execution) -> Definition | None:
-        """None if the execution is not one of a task."""
-        said = self._said.get((execution.job_id, execution.revision))
-        return said if said is not None and _is_task(said) else None
+        """Return the definition of an execution, or None if it is not an execution of a task."""
+        definition = self._definitions.get((execution.job_id, execution.revision))
+        return definition if definition is not None and _is_task(definition) else None
 
     def find_live(self, execution: Execution) -> Definition | None:
-        """None also if the task was deleted."""
-        said = self.find(execution)
-        return None if said is None or said.state is JobState.CANCELLED else said
+        """Return the definition as `find` does, but None also if the task was deleted."""
+        definition = self.find(execution)
+        return None if definition is None or definition.state is JobState.CANCELLED else definition
 
     def name_of(self, execution: Execution) -> str | None:
-        said = self.find(execution)
-        return said.name if said else None
+        definition = self.find(execution)
+        return definition.name if definition else None
 
     def url_of(self, execution: Execution) -> str | None:
-        said = self.find(execution)
-        payload = self._viewer.open(said.payload, self._tenant, execution.job_id) if said else None
+        definition = self.find(execution)
+        payload = self._viewer.open(definition.payload, self._tenant, execution.job_id) if definition else None
         return payload.get("webhook_url") if isinstance(payload, dict) else None
 
 
 def endpoint_said(url: str | None) -> str | None:
-    """The endpoint of a URL in a filter. Raises InvalidInput."""
+    """Return the endpoint of a URL in a filter. Raises InvalidInput."""
     if url is None:
         return None
     try:
@@ -61,5 +61,5 @@ def endpoint_said(url: str | None) -> str | None:
         raise InvalidInput(bad.detail, [replace(flaw, pointer="/endpoint") for flaw in bad.flaws]) from bad
 
 
-def _is_task(said: Definition) -> bool:
-    return (said.pool, said.handler) == (POOL, HANDLER) and said.endpoint is not None
+def _is_task(definition: Definition) -> bool:
+    return (definition.pool, definition.handler) == (POOL, HANDLER) and definition.endpoint is not None

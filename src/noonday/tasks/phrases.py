@@ -1,9 +1,9 @@
-"""Intervals in words: "every 15 minutes", "daily at 08:00", "weekly on mon and fri at 9am".
+"""Parser of interval phrases: "every 15 minutes", "daily at 08:00", "weekly on mon and fri at 9am".
 
-Two kinds. *Every so many seconds, minutes, hours, days or weeks* is a distance in real time, counted from the moment the
-task is created. *Daily, weekly, monthly*, and whatever names a day or a time of day, follows the calendar of the task's
-zone. A calendar word alone means what the cron alias of its name does: "daily" is `@daily`, at midnight. What people
-understand in two ways ("monthly on 31", "daily at 8") is refused.
+There are two kinds. "Every N seconds, minutes, hours, days or weeks" is a duration, counted from the creation of the task.
+Phrases with daily, weekly, monthly, a day or a time of day follow the calendar of the task's time zone. A calendar word
+alone means the cron alias of its name: "daily" is `@daily`, at midnight. Ambiguous phrases ("monthly on 31", "daily at 8")
+are refused.
 """
 
 import re
@@ -37,11 +37,11 @@ ALLOWED = (
     "monthly on 1 at 00:00",
     "monthly on last day at noon",
 )
-"""One phrase of each kind, for people to choose from."""
+"""Examples of every supported form, for error messages."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """What a phrase says, as a job says it: INTERVAL with `every_sec`, or CRON with `schedule` and `timezone`."""
+    """Schedule of a phrase in the fields of a job: INTERVAL with `every_sec`, or CRON with `schedule` and `timezone`."""
 
     type: JobType
     every_sec: int | None = None
@@ -49,20 +49,19 @@ class Timing(msgspec.Struct, frozen=True):
     timezone: str | None = None
 
     def phase_sec(self, created_ms: int) -> float:
-        """The phase that makes an INTERVAL count from the moment of its creation.
+        """Return the phase that makes an INTERVAL count from its creation; 0 for CRON.
 
-        An interval is counted from 1970, so without a phase "every 2 hours" said at 09:59 would fire a minute later, and
-        every task that says the same would fire in the same instant. With it the first fire is one whole interval after
-        the task was made. 0 for CRON.
+        Intervals count from 1970. Without a phase, "every 2 hours" created at 09:59 would fire a minute later, together with
+        every other task of the same interval. With it, the first fire is one whole interval after creation.
         """
         return created_ms % (self.every_sec * 1000) / 1000 if self.every_sec else 0
 
 
 def read_interval(text: str, timezone: str | None = None) -> Timing:
-    """What `text` says, in whatever case and spacing; calendar words in `timezone`, which is UTC if None.
+    """Parse a phrase, ignoring case and extra spaces. Calendar phrases use `timezone`, or UTC if it is None.
 
-    Raises InvalidInput with a flaw at `/interval` that has a phrase of each kind and the nearest one. The zone is not
-    looked up here: a job that names an unknown one is refused by its own check.
+    Raises InvalidInput with a flaw at `/interval`, which lists examples and the nearest phrase. The time zone is not checked
+    here; the check of the job does it.
     """
     words = " ".join(text[: LONGEST + 1].lower().split())
     if len(text) > LONGEST:
@@ -79,7 +78,7 @@ _DISTANCE = re.compile(rf"every(?: ([0-9]{{1,12}}))? ?({'|'.join([*_UNITS, *_SHO
 
 
 def _distance(words: str) -> int | None:
-    """The seconds of "every 15 minutes". None: it does not say so many of a unit."""
+    """Return the seconds of a phrase such as "every 15 minutes", or None if it is not a duration."""
     found = _DISTANCE.fullmatch(words)
     if found is None:
         return None
@@ -130,16 +129,16 @@ _LAST_DAY = 32
 
 
 def _calendar(words: str) -> str:
-    """The cron expression of a phrase that follows the calendar."""
+    """Return the cron expression of a calendar phrase."""
     if words in _ALONE:
         return ALIASES[f"@{words}"]
     found = next((match for match in (form.fullmatch(words) for form in _CALENDAR) if match), None)
     if found is None:
         raise _not_understood(words)
-    said = found.groupdict()
-    hour, minute = _time(words, said["time"] or "midnight")
-    dates = _dates(words, said["dates"]) if said.get("dates") else "*"
-    weekdays = _weekdays(said["weekdays"]) if said.get("weekdays") else "*"
+    groups = found.groupdict()
+    hour, minute = _time(words, groups["time"] or "midnight")
+    dates = _dates(words, groups["dates"]) if groups.get("dates") else "*"
+    weekdays = _weekdays(groups["weekdays"]) if groups.get("weekdays") else "*"
     return f"{minute} {hour} {dates} * {weekdays}"
 
 
@@ -214,7 +213,7 @@ def _refusal(words: str, detail: str, meant: str | None = None) -> InvalidInput:
 
 
 def _with_its_number(words: str) -> list[str]:
-    """Distances with the number that was said: who writes "evry 5 minuts" means 5, not 15."""
+    """Return suggestions that keep the number of the phrase: "evry 5 minuts" means 5, not 15."""
     found = re.search(r"([1-9][0-9]{0,5}) ?([a-z]*)", words)
     if found is None or ":" in words:
         return []

@@ -1,4 +1,4 @@
-"""Secrets that calls are signed with: made, shown once, replaced, ended."""
+"""Secret service: creates, rotates and ends the secrets that sign calls. A secret is shown once."""
 
 from datetime import datetime
 from typing import Annotated
@@ -23,11 +23,11 @@ from noonday.webhooks.urls import read_url
 
 DAY_SEC = 86_400
 FIRST = "first"
-"""The id of the secret that a tenant has before it has made one: so that every call is signed."""
+"""Id of the secret that is created for a tenant without one, so that every call is signed."""
 
 
 class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a secret is wanted for."""
+    """Request body for a new secret."""
 
     endpoint: Annotated[
         str | None,
@@ -42,7 +42,7 @@ class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecretView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret without what is secret of it."""
+    """A secret without its value."""
 
     id: str
     kind: SecretKind
@@ -52,13 +52,13 @@ class SecretView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The only answer that has the secret in it."""
+    """A new secret. This is the only response that contains its value."""
 
     id: str
     kind: SecretKind
     created_at: datetime
     secret: str
-    """What a receiver checks signatures with: `whsec_...`, or the public key `whpk_...`."""
+    """Value with which a receiver verifies signatures: `whsec_...`, or the public key `whpk_...`."""
     endpoint: str | None = None
 
 
@@ -71,7 +71,7 @@ class SecretDesk:
         self._have_one: set[TenantId] = set()
 
     async def make(self, caller: Caller, wanted: NewSecret, idem: Idempotency | None) -> MadeSecret:
-        """A new secret. The one before it goes on to sign as well, for as long as receivers need to change."""
+        """Create a secret. The previous one also signs until the overlap ends, so that receivers can switch."""
         endpoint = _endpoint_of(wanted)
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
@@ -85,9 +85,9 @@ class SecretDesk:
             return made
 
     async def make_first(self, tenant: TenantId) -> None:
-        """So that calls of a tenant who never made a secret are signed all the same."""
+        """Create a secret for a tenant that has none, so that its calls are signed."""
         if tenant in self._have_one:
-            return  # whatever becomes of it, the last one cannot be ended
+            return  # the last secret cannot be ended, so the tenant still has one
         now_ms = self._clock.now_ms()
         known = await self._endpoints.secrets(tenant)
         if not any(each.endpoint == OF_TENANT and each.is_valid(now_ms) for each in known):
@@ -99,7 +99,7 @@ class SecretDesk:
         return [_view(secret) for secret in await self._endpoints.secrets(caller.tenant)]
 
     async def end(self, caller: Caller, secret: str, idem: Idempotency | None) -> None:
-        """Nothing is signed with it from now on. The last one for all endpoints is replaced, not ended."""
+        """End a secret now. Raises NotFound, and Conflict for the last secret that is valid for all endpoints."""
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             valid = [each for each in await self._endpoints.secrets(caller.tenant) if each.is_valid(now_ms)]

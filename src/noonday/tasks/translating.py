@@ -1,8 +1,7 @@
-"""From a task to its job and back.
+"""Conversion between tasks and jobs.
 
-Flaws are said of the task, in its own names. A task keeps in its job's payload what the job has no other place for: under
-`given`, the interval and the zone in the words they were said in; and for whoever makes the call, which statuses are
-tried again.
+Flaws use the field names of tasks. The job's payload stores the fields that a job does not have: under `given`, the interval
+phrase and the time zone as the user wrote them; and the retried statuses, which the webhook handler reads.
 """
 
 import re
@@ -38,14 +37,14 @@ from noonday.webhooks.headers import POINTER as HEADERS
 from noonday.webhooks.headers import flaws_of
 
 STATUSES = "retried_statuses"
-"""Where a payload has the statuses that are tried again: as whoever makes the call reads it."""
+"""Payload field of the retried statuses, which the webhook handler reads."""
 LEAST_STATUS, LAST_STATUS, GONE_STATUS, MOST_STATUSES = 300, 599, 410, 300
 
 
 def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
-    """The job that a task created at `now_ms` is.
+    """Convert a task created at `now_ms` into a job.
 
-    Raises InvalidInput with every flaw that can be told without the store, each where the task says it.
+    Raises InvalidInput with every flaw that can be found without the store, located in the task.
     """
     timing, flaws = _timing(spec)
     endpoint, bad_calls = _endpoint_of(spec.payload, bounds)
@@ -61,9 +60,9 @@ def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) 
 
 
 def task_of(job: JobSpec) -> TaskSpec:
-    """The task that a job was made of, defaults filled in.
+    """Convert a job back into its task, with defaults filled in.
 
-    Raises BadKey if the job's payload could not be opened, Conflict if it is not that of a task.
+    Raises BadKey if the job's payload could not be decrypted, Conflict if the job is not a task.
     """
     call = call_of(job)
     if "unreadable" in call:
@@ -76,36 +75,36 @@ def task_of(job: JobSpec) -> TaskSpec:
 
 
 def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
-    """The job with everything in `patch` but the status, which is no part of it. What a task cannot say stays.
+    """Apply a patch, except its status, to a job whose payload is decrypted. Fields that tasks do not have stay unchanged.
 
-    `job` has its payload, opened. An interval goes on counting from where it did, unless it is said anew. A header that
-    is sent back as it was shown, redacted, keeps its value. Raises what `to_job_spec` and `task_of` do.
+    An unchanged interval keeps its phase. A header whose value is the redaction mark keeps its stored value. Raises the
+    errors of `to_job_spec` and `task_of`.
     """
-    said = {name: value for name in _PATCHED if (value := getattr(patch, name)) is not UNSET}
-    if not said:
+    changes = {name: value for name in _PATCHED if (value := getattr(patch, name)) is not UNSET}
+    if not changes:
         return job
-    if said.get("interval") is not None:
-        said.setdefault("cron_expression", None)
-    elif said.get("cron_expression") is not None:
-        said.setdefault("interval", None)
+    if changes.get("interval") is not None:
+        changes.setdefault("cron_expression", None)
+    elif changes.get("cron_expression") is not None:
+        changes.setdefault("interval", None)
     task = task_of(job)
-    if "payload" in said:
-        said["payload"] = _with_kept_values(said["payload"], task.payload, bounds)
-    # An interval that is said anew begins now, and is due for the first time when it is over: not in this very millisecond.
-    said.setdefault("timeout_seconds", min(task.timeout_seconds, bounds.timeout_sec))
-    new = to_job_spec(replace(task, **said), now_ms - 1, bounds)
-    if "interval" not in said and new.type is JobType.INTERVAL:
+    if "payload" in changes:
+        changes["payload"] = _with_kept_values(changes["payload"], task.payload, bounds)
+    changes.setdefault("timeout_seconds", min(task.timeout_seconds, bounds.timeout_sec))
+    # A new interval starts 1 ms ago, so that its first fire is one interval from now and not in this very millisecond.
+    new = to_job_spec(replace(task, **changes), now_ms - 1, bounds)
+    if "interval" not in changes and new.type is JobType.INTERVAL:
         new = replace(new, phase_sec=job.phase_sec)
     fields = {name: getattr(new, name) for name in _OF_A_TASK}
-    if "ordered" in said and task.ordered != said["ordered"]:
+    if "ordered" in changes and task.ordered != changes["ordered"]:
         fields["overlap"] = new.overlap
-    if "ordering_key" in said and task.ordering_key != said["ordering_key"]:
+    if "ordering_key" in changes and task.ordering_key != changes["ordering_key"]:
         fields["concurrency"] = new.concurrency
     return replace(job, **fields)
 
 
 def in_task_words(bad: InvalidInput, spec: TaskSpec) -> InvalidInput:
-    """What was found wrong with a task's job, said of the task."""
+    """Convert the flaws of a job into flaws of its task."""
     return _refusal([_in_task_words(flaw, spec) for flaw in bad.flaws]) if bad.flaws else bad
 
 
@@ -148,7 +147,7 @@ def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> J
 
 
 def _endpoint_of(call: TaskPayload, bounds: CallBounds) -> tuple[str | None, list[Flaw]]:
-    """Whom it calls, and what keeps it from being called."""
+    """Return the endpoint of a call, or None, and the flaws of its URL and headers."""
     flaws = flaws_of(call.headers)
     flaws += [_not_a_value(name) for name, value in call.headers.items() if value == REDACTED]
     try:
@@ -163,7 +162,7 @@ def _not_a_value(name: str) -> Flaw:
 
 
 def _with_kept_values(wanted: TaskPayload, present: TaskPayload, bounds: CallBounds) -> TaskPayload:
-    """Only for the same endpoint: a value that is not shown is not to be had by having it sent elsewhere."""
+    """Restore redacted header values, but only for the same endpoint: no redacted value may be sent elsewhere."""
     if _endpoint_of(wanted, bounds)[0] != _endpoint_of(present, bounds)[0]:
         return wanted
     kept = {name: present.headers.get(name, value) for name, value in wanted.headers.items() if value == REDACTED}
@@ -171,7 +170,7 @@ def _with_kept_values(wanted: TaskPayload, present: TaskPayload, bounds: CallBou
 
 
 def _payload_of(spec: TaskSpec) -> dict[str, Any]:
-    """What the handler gets, and what is needed to show the task again."""
+    """Build the payload: the call for the handler, and the fields needed to present the task."""
     call = spec.payload
     payload = {"webhook_url": call.webhook_url, "method": call.method.value, "headers": call.headers, "body": call.body}
     if spec.retry.statuses is not None:
@@ -179,15 +178,15 @@ def _payload_of(spec: TaskSpec) -> dict[str, Any]:
     given = {"interval": spec.interval, "timezone": spec.timezone}
     if spec.type is TaskType.RECURRING and spec.interval is None:
         return payload
-    said = {name: value for name, value in given.items() if value is not None}
-    return {**payload, "given": said} if said else payload
+    present = {name: value for name, value in given.items() if value is not None}
+    return {**payload, "given": present} if present else payload
 
 
 def _placed(instant: datetime | None, spec: TaskSpec) -> datetime | None:
-    """With the offset of the task's zone, if it has none of its own."""
+    """Add the offset of the task's time zone to an instant without one."""
     if instant is None or instant.tzinfo is not None or spec.timezone is None or _flaws_of_zone(spec):
         return instant
-    # Python shifts a skipped time and takes the first of two, as jobs do unless told otherwise.
+    # Python shifts a skipped time forward and takes the first of two repeated ones, which is also the default of jobs.
     offset = instant.replace(tzinfo=zone(spec.timezone)).utcoffset()
     assert offset is not None
     return instant.replace(tzinfo=timezone(offset))
@@ -316,7 +315,7 @@ def schedule_of(job: JobSpec) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> dict[str, Any]:
-    """Anybody may make a job for this pool, with whatever payload."""
+    """Return `value` if it is an object, else an empty one: old jobs of this pool may have any payload."""
     return value if isinstance(value, dict) else {}
 
 
@@ -339,8 +338,9 @@ def limits_of(job: JobSpec) -> dict[str, Any]:
 
 
 def _statuses_of(job: JobSpec) -> tuple[int, ...] | None:
-    said = _stored(job.payload).get(STATUSES)
-    return tuple(said) if isinstance(said, list) and all(isinstance(each, int) for each in said) else None
+    statuses = _stored(job.payload).get(STATUSES)
+    is_valid = isinstance(statuses, list) and all(isinstance(status, int) for status in statuses)
+    return tuple(statuses) if is_valid else None
 
 
 _WORDS = {

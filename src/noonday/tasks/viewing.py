@@ -1,4 +1,4 @@
-"""What is answered of a task: how it is doing, and all that was said of it but secrets."""
+"""Presenters of tasks: from rows to wire types, with secrets redacted."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -32,29 +32,28 @@ from noonday.tasks.wire import (
 
 
 def row_of(row: JobRow, executions: Iterable[Execution]) -> WebhookRow:
-    """A task by its job and its latest executions, in whatever order."""
+    """Build the row of a task from its job and its latest executions, in any order."""
     known = list(executions)
     running = any(execution.state is State.RUNNING for execution in known)
     return WebhookRow(row, running, max(known, key=_age if row.job.spec.one_shot else _id, default=None))
 
 
 def status_of(row: WebhookRow) -> TaskStatus:
-    """What a task is. The archive says the same in SQL.
+    """Return the status of a task. The store implements the same rule in SQL.
 
-    It was stopped, and so is FAILED, if its job was halted: the receiver said 410, or its endpoint is disabled. Raises
-    NotFound for one that was deleted.
+    A halted job is FAILED: its receiver returned 410, or its endpoint is disabled. Raises NotFound if the task is deleted.
     """
     return _status(state_of(row.row), row, is_halted=row.row.job.halted is not None)
 
 
 def status_after(edited: JobView, before: WebhookRow) -> TaskStatus:
-    """What a task is just after an edit, of which nobody can say more than what ran before it."""
+    """Return the status of a task after an edit, from the edited job and the executions before the edit."""
     is_halted = before.row.job.halted is not None and edited.state == JobState.PAUSED.name
     return _status(edited.state, before, is_halted=is_halted)
 
 
 def task_view(job: JobView, status: TaskStatus, executions: Sequence[ExecutionView] | None = None) -> TaskView:
-    """A task as it is answered; with a list of `executions` unless that is None."""
+    """Build the view of a task; it has a list of executions unless `executions` is None."""
     waiting = (execution.next_attempt_at for execution in executions or job.executions)
     coming = [at for at in (job.next_fire_at, *waiting) if at is not None]
     return TaskView(
@@ -89,7 +88,7 @@ def execution_view(execution: ExecutionView) -> TaskExecutionView:
 
 
 def call_view(call: KnownCall, execution: ExecutionView, url: str | None) -> TaskCallView:
-    """`url`: what it calls, if that is known."""
+    """Build the view of a call. `url` is None if the task's definition is deleted."""
     return TaskCallView(
         **fields_of(execution_view(execution)),
         task_name=execution.job_name,
@@ -134,7 +133,7 @@ def resolved_by(call: KnownCall) -> ResolvedBy | None:
 
 
 def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[Account, Any]]) -> TaskExchangesView:
-    """`accounts`: what was kept of each attempt, and the same opened."""
+    """Build the view of an execution with its exchanges. `accounts` has each attempt's record and its decrypted content."""
     return TaskExchangesView(
         execution=execution_view(execution), exchanges=tuple(_exchange_view(*account) for account in accounts)
     )
@@ -167,7 +166,7 @@ def _id(execution: Execution) -> str:
 
 
 def _age(execution: Execution) -> tuple[int, str]:
-    """By their end. A dead letter and what retries it are of the same time, and their ids are in no order."""
+    """Sort by end time: a dead letter and its retry have the same nominal time, and their ids are in no order."""
     return (_FOR_EVER_MS if execution.finished_ms is None else execution.finished_ms), execution.id
 
 

@@ -1,4 +1,4 @@
-"""The tasks API as values: what may be said, and what is answered. Names are snake_case here."""
+"""Wire types of the tasks API. Field names are snake_case."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ DAYS_LONG_MS = (
     *(5_000, 5 * _MINUTE_MS, 30 * _MINUTE_MS),
     *(hours * _HOUR_MS for hours in (2, 5, 10, 14, 20, 24)),
 )
-"""The waits that Standard Webhooks proposes: ten attempts over three days."""
+"""Delays that Standard Webhooks proposes: ten attempts over three days."""
 
 
 class TaskType(StrEnum):
@@ -31,12 +31,12 @@ class TaskType(StrEnum):
 
 class TaskStatus(StrEnum):
     SCHEDULED = "SCHEDULED"
-    """Something of it is to come, and nothing runs."""
+    """At least one call is to come, and none is running."""
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
-    """It was to run once and did not succeed, or it was stopped."""
+    """A one-time task failed, or the task was stopped."""
 
 
 class WishedStatus(StrEnum):
@@ -61,39 +61,39 @@ STATE_OF = {
     ExecutionStatus.CANCELLED: State.CANCELLED,
     ExecutionStatus.EXPIRED: State.EXPIRED,
 }
-"""How the engine calls what an execution of a task is: for a filter by status."""
+"""Engine state of each execution status, for filters."""
 STATUS_NAMES = {state.name: status.value for status, state in STATE_OF.items()}
 
 
-class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _RequestBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     pass
 
 
-class TaskPayload(_Said, frozen=True, kw_only=True):
-    """The call that is made."""
+class TaskPayload(_RequestBody, frozen=True, kw_only=True):
+    """The HTTP call of a task."""
 
     webhook_url: str
     method: Method = Method.POST
     headers: dict[str, str] = {}
     body: Any = None
-    """Any JSON; null is no body."""
+    """Any JSON value; null sends no body."""
 
 
-class TaskRetry(_Said, frozen=True, kw_only=True):
-    """How often a call is tried, and how long in between. Waits are upper bounds, from which the real one is drawn."""
+class TaskRetry(_RequestBody, frozen=True, kw_only=True):
+    """Retry policy of a call. Delays are upper bounds; the real delay is random up to that."""
 
     max_attempts: int | None = None
-    """Unsaid: 5, or as many as the list has waits for."""
+    """Default: 5, or more if the list has more delays."""
     backoff: Backoff | None = None
-    """Unsaid: LIST if there are `delays_ms`, else EXPONENTIAL. LIST without `delays_ms` takes three days."""
+    """Default: LIST if `delays_ms` is set, else EXPONENTIAL. LIST without `delays_ms` retries for three days."""
     initial_delay_ms: int | None = None
     delays_ms: tuple[int, ...] | None = None
     statuses: tuple[int, ...] | None = None
-    """Statuses after which a call is tried again; unsaid: 408, 425, 429 and 500 to 599. Without an answer it always is."""
+    """Retried statuses; default: 408, 425, 429 and 500 to 599. A call without a response is always retried."""
 
 
-class TaskSpec(_Said, frozen=True, kw_only=True):
-    """What `POST /v1/tasks` takes. ONE_TIME needs `scheduled_at`; RECURRING needs `cron_expression` or `interval`."""
+class TaskSpec(_RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/tasks`. ONE_TIME needs `scheduled_at`; RECURRING needs `cron_expression` or `interval`."""
 
     type: TaskType
     payload: TaskPayload
@@ -102,21 +102,21 @@ class TaskSpec(_Said, frozen=True, kw_only=True):
     cron_expression: str | None = None
     interval: str | None = None
     timezone: str | None = None
-    """Where the schedule is read, and `scheduled_at` and `end_date` if they are without an offset."""
+    """Time zone of the schedule, and of `scheduled_at` and `end_date` if they have no offset."""
     end_date: datetime | None = None
     retry: TaskRetry = TaskRetry()
     timeout_seconds: float = DEFAULT_TIMEOUT_SEC
     ordered: bool = False
-    """One call at a time, in the order of their times, each after all attempts of the one before it. RECURRING only."""
+    """Make calls one at a time, in order; each waits for all attempts of the one before it. RECURRING only."""
     ordering_key: str | None = None
-    """The same of all tasks that say the same key: calls of different tasks in order."""
+    """Make calls of all tasks with the same key one at a time, in order."""
 
 
-class TaskPatch(_Said, frozen=True, kw_only=True):
-    """What `PATCH /v1/tasks/{id}` takes: only what is to change. A new cron expression ends an interval, and vice versa."""
+class TaskPatch(_RequestBody, frozen=True, kw_only=True):
+    """Request body of `PATCH /v1/tasks/{id}`: the fields to change. A cron expression replaces an interval, and vice versa."""
 
     status: WishedStatus | UnsetType = UNSET
-    """Said alone."""
+    """Cannot be combined with other fields."""
     name: str | UnsetType | None = UNSET
     payload: TaskPayload | UnsetType = UNSET
     scheduled_at: datetime | UnsetType = UNSET
@@ -130,11 +130,11 @@ class TaskPatch(_Said, frozen=True, kw_only=True):
     ordering_key: str | UnsetType | None = UNSET
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+class _ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class TaskAttemptView(_Answer, frozen=True, kw_only=True):
+class TaskAttemptView(_ResponseBody, frozen=True, kw_only=True):
     attempt_number: int
     status: str
     started_at: datetime | None
@@ -142,7 +142,7 @@ class TaskAttemptView(_Answer, frozen=True, kw_only=True):
     error_message: str | None
 
 
-class TaskExecutionView(_Answer, frozen=True, kw_only=True):
+class TaskExecutionView(_ResponseBody, frozen=True, kw_only=True):
     id: str
     task_id: str
     status: str
@@ -153,7 +153,7 @@ class TaskExecutionView(_Answer, frozen=True, kw_only=True):
     next_attempt_at: datetime | None
     error_message: str | None
     retry_of: str | None = None
-    """The execution that this one makes the call of once more."""
+    """Execution whose call this one repeats."""
     attempts: tuple[TaskAttemptView, ...] = ()
 
 
@@ -162,32 +162,32 @@ UrlOfEndpoint = Annotated[
     msgspec.Meta(
         pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\]+$",
         max_length=2_000,
-        description="A URL, of which scheme, host and port count: whom the task calls at present",
+        description="A URL; its scheme, host and port select the endpoint that the task currently calls",
     ),
 ]
 
 
 class ResolvedBy(StrEnum):
-    """How somebody dealt with a dead letter."""
+    """How a dead letter was resolved."""
 
     RETRY = "RETRY"
     ARCHIVE = "ARCHIVE"
 
 
 class TaskCallView(TaskExecutionView, frozen=True, kw_only=True):
-    """An execution among those of all tasks."""
+    """An execution in the list of all tasks' calls."""
 
     task_name: str | None
     webhook_url: str | None
     resolved_by: ResolvedBy | None
-    """Of one that FAILED: its dead letter was dealt with."""
+    """How the dead letter of a FAILED execution was resolved."""
     retried_as: str | None
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `webhook_url` is null."""
+    """True if the caller is an operator of another tenant. Then `webhook_url` is null."""
 
 
-class TaskCallPage(_Answer, frozen=True, kw_only=True):
-    """A page may be short, or even empty, although there is a `next`: so many executions are looked at, and no more."""
+class TaskCallPage(_ResponseBody, frozen=True, kw_only=True):
+    """A page may be short or empty although there is a `next`, because the number of executions scanned is limited."""
 
     executions: tuple[TaskCallView, ...]
     next: str | None
@@ -195,47 +195,47 @@ class TaskCallPage(_Answer, frozen=True, kw_only=True):
 
 class ResentView(TaskExecutionView, frozen=True, kw_only=True):
     with_present_payload: bool
-    """The task was changed since, and what it said then is not kept any more: the call is made as the task is now."""
+    """True if the task was changed since and its old definition is deleted; the call uses the current definition."""
 
 
-class ResendRequest(_Said, frozen=True, kw_only=True):
-    """Executions of any tasks whose calls are to be made once more."""
+class ResendRequest(_RequestBody, frozen=True, kw_only=True):
+    """Executions of any tasks whose calls to resend."""
 
     ids: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=100)], ...], msgspec.Meta(min_length=1, max_length=500)]
     replay_id: Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,40}$")] | None = None
-    """Names a replay: under one name nothing is sent again twice, whatever Idempotency-Key it comes with."""
+    """Id of a replay. Under one id each execution is resent once, whatever the Idempotency-Key."""
 
 
-class ResendResult(_Answer, frozen=True, kw_only=True):
+class ResendResult(_ResponseBody, frozen=True, kw_only=True):
     id: str
     resent_as: str | None = None
     there_already: bool = False
-    """It was sent again under this `replay_id` before, or is itself what that has made: nothing was done."""
+    """True if nothing was sent: this `replay_id` resent the execution before, or created it."""
     with_present_payload: bool = False
     problem: str | None = None
-    """Why it was not sent again."""
+    """Reason why the execution was not resent."""
 
 
-class ResendList(_Answer, frozen=True, kw_only=True):
+class ResendList(_ResponseBody, frozen=True, kw_only=True):
     results: tuple[ResendResult, ...]
-    """In the order of the request, each id once."""
+    """One result for each distinct id."""
 
 
-class TaskDeadFilter(_Said, frozen=True, kw_only=True):
-    """Which dead letters of tasks are meant: those that meet every condition given; without any, all."""
+class TaskDeadFilter(_RequestBody, frozen=True, kw_only=True):
+    """Filter of dead letters of tasks. All conditions must match; without conditions, all dead letters."""
 
     task_id: str | None = None
     endpoint: UrlOfEndpoint | None = None
     error: str | None = None
-    """Part of the last error, such as `TIMEOUT` or `answered 503`."""
+    """Substring of the last error, such as `TIMEOUT` or `answered 503`."""
     since: Instant | None = None
     until: Instant | None = None
     archived: bool = False
 
 
-class TaskDeadLetterView(_Answer, frozen=True, kw_only=True):
+class TaskDeadLetterView(_ResponseBody, frozen=True, kw_only=True):
     id: str
-    """Of the execution."""
+    """Id of the execution."""
     task_id: str
     task_name: str | None
     webhook_url: str | None
@@ -244,20 +244,20 @@ class TaskDeadLetterView(_Answer, frozen=True, kw_only=True):
     attempts: int
     failed_at: datetime
     resolved_at: datetime | None
-    """Unknown also of one that was dealt with before this was kept."""
+    """Null also for dead letters resolved before this time was recorded."""
     resolved_by: ResolvedBy | None
     retried_as: str | None
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `webhook_url` is null."""
+    """True if the caller is an operator of another tenant. Then `webhook_url` is null."""
 
 
-class TaskDeadLetterPage(_Answer, frozen=True, kw_only=True):
+class TaskDeadLetterPage(_ResponseBody, frozen=True, kw_only=True):
     dead_letters: tuple[TaskDeadLetterView, ...]
     next: str | None
 
 
-class TaskExchangeView(_Answer, frozen=True, kw_only=True):
-    """What was sent at one attempt and what came back. Secrets are redacted, and bodies have a cap."""
+class TaskExchangeView(_ResponseBody, frozen=True, kw_only=True):
+    """Request and response of one attempt. Secrets are redacted, and bodies are limited in size."""
 
     attempt_number: int
     started_at: datetime
@@ -268,15 +268,15 @@ class TaskExchangeView(_Answer, frozen=True, kw_only=True):
     timings: dict[str, float | None] = {}
     reused_connection: bool = False
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `request` and `response` are null."""
+    """True if the caller is an operator of another tenant. Then `request` and `response` are null."""
 
 
-class TaskExchangesView(_Answer, frozen=True, kw_only=True):
+class TaskExchangesView(_ResponseBody, frozen=True, kw_only=True):
     execution: TaskExecutionView
     exchanges: tuple[TaskExchangeView, ...]
 
 
-class TaskView(_Answer, frozen=True, kw_only=True):
+class TaskView(_ResponseBody, frozen=True, kw_only=True):
     id: str
     name: str | None
     type: TaskType
@@ -295,25 +295,25 @@ class TaskView(_Answer, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     stopped_because: str | UnsetType = UNSET
-    """Why it is FAILED, if it was stopped: the receiver wants no more calls. PATCH it to SCHEDULED to go on."""
+    """Why the task was stopped, such as a receiver that wants no more calls. PATCH its status to SCHEDULED to resume it."""
     executions: tuple[TaskExecutionView, ...] | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `payload` is null."""
+    """True if the caller is an operator of another tenant. Then `payload` is null."""
 
 
-class Pagination(_Answer, frozen=True, kw_only=True):
+class Pagination(_ResponseBody, frozen=True, kw_only=True):
     page: int
     limit: int
     total: int
     pages: int
     total_is_least: bool | UnsetType = UNSET
-    """True if there are more than can be paged through."""
+    """True if there are at least `total` tasks, and possibly more than can be paged through."""
 
 
-class TaskList(_Answer, frozen=True, kw_only=True):
+class TaskList(_ResponseBody, frozen=True, kw_only=True):
     tasks: tuple[TaskView, ...]
     pagination: Pagination
 
 
-class TaskExecutionList(_Answer, frozen=True, kw_only=True):
+class TaskExecutionList(_ResponseBody, frozen=True, kw_only=True):
     executions: tuple[TaskExecutionView, ...]
