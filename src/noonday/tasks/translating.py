@@ -339,8 +339,9 @@ def limits_of(job: JobSpec) -> dict[str, Any]:
 
 def _statuses_of(job: JobSpec) -> tuple[int, ...] | None:
     statuses = _stored(job.payload).get(STATUSES)
-    is_valid = isinstance(statuses, list) and all(isinstance(status, int) for status in statuses)
-    return tuple(statuses) if is_valid else None
+    if isinstance(statuses, list) and all(isinstance(status, int) for status in statuses):
+        return tuple(statuses)
+    return None
 
 
 _WORDS = {
