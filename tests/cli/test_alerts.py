@@ -70,7 +70,7 @@ def test_top_counts_what_is_unread(ask: Run, ask_json: Answer, name: str) -> Non
 def test_it_must_be_said_which_are_acknowledged(ask: Run, words: tuple[str, ...]) -> None:
     refused = ask("alert", "ack", *words)
     assert (refused.exit_code, refused.stdout) == (exits.USAGE, "")
-    assert "say one alert, or which" in refused.stderr
+    assert "pass either an ALERT or filters" in refused.stderr
 
 
 def test_an_alert_that_is_not_there_is_told(ask: Run) -> None:

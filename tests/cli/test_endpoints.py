@@ -34,7 +34,7 @@ def test_what_is_wrong_is_said_of_the_flag(ask: Run) -> None:
     assert "--rate" in refused.stderr
     nothing = ask("endpoint", "set", "https://wrong.example.com")
     assert nothing.exit_code == exits.USAGE
-    assert "say what to set" in nothing.stderr
+    assert "nothing to set: pass --rate" in nothing.stderr
 
 
 def test_an_endpoint_that_is_not_known_is_not_found(ask: Run) -> None:

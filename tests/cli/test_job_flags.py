@@ -102,7 +102,7 @@ def test_a_payload_that_is_not_json_is_refused_with_a_hint() -> None:
 
 
 def test_two_timings_are_refused() -> None:
-    with pytest.raises(click.UsageError, match="--cron and --every do not go together"):
+    with pytest.raises(click.UsageError, match="--cron and --every are mutually exclusive"):
         spec(cron="@daily", every="1h")
 
 

@@ -60,11 +60,11 @@ def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
     made = ask("notify", "set", "mail", "--email", "ops@example.com", "--user", "Sam")
     assert made.exit_code == 0, made.output
     assert (
-        "ops@example.com is told of exhausted, stopped, disabled, missed, recovered, at most once in 5 min"
+        "ops@example.com receives exhausted, stopped, disabled, missed, recovered, at most one message per 5 min"
         in made.stdout
     )
     sent = ask("notify", "test", "mail")
-    assert "on its way; `noonday why " in sent.stdout
+    assert "test notice queued; `noonday why " in sent.stdout
     message = eventually(lambda: box.messages and box.messages[-1])
     assert message["Subject"] == "[noonday] test of alert preference mail"
     assert box.recipients[-1] == "ops@example.com"
@@ -99,10 +99,10 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "say how: --email"),
+        ((), "a new recipient needs --email"),
         (("--email", "ops"), "--email"),
         (("--webhook", "ftp://x"), "--webhook"),
-        (("--email", "a@example.com", "--webhook", "https://x.example"), "one channel at a time"),
+        (("--email", "a@example.com", "--webhook", "https://x.example"), "a recipient has one channel"),
         (("--email", "a@example.com", "--digest", "2d"), "--digest"),
         (("--email", "a@example.com", "--job", "nightly"), "--job"),
         (("--email", "a@example.com", "--on", "exausted"), "--on"),

@@ -233,7 +233,7 @@ def test_why_says_what_is_planned(ask_json: Answer, ask: Run, name: str) -> None
 def test_why_says_that_a_pause_stands_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     ask_json("job", "pause", name, "--json")
-    assert "will not fire as things are: the job is paused" in ask("why", name).stdout
+    assert "will not fire at present: the job is paused" in ask("why", name).stdout
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask
     create(ask_json, name, "--cron", "* * * * * *", "--start", "+1s")
     ask_json("job", "pause", name, "--json")
     due = datetime.now(UTC) + timedelta(seconds=2)
-    eventually(lambda: datetime.now(UTC) > due and "PAUSED: it did not fire" in ask("why", name).stdout)
+    eventually(lambda: datetime.now(UTC) > due and "PAUSED: the job was paused" in ask("why", name).stdout)
     ask_json("job", "resume", name, "--json")
     listed = ask_json("job", "occurrences", name, "--from", "-1m", "--to", "now", "--json")["occurrences"]
     ask_json("job", "cancel", name, "--json")
@@ -265,13 +265,13 @@ def test_why_at_a_time_tells_of_the_nearest_occurrence(ask_json: Answer, ask: Ru
     exactly = ask_json("why", name, "--at", FAR, "--json")["occurrence"]
     around = ask("why", name, "--at", "2099-01-02T12:00:00Z").stdout
     assert exactly["scheduledAt"] == FAR
-    assert "It has no occurrence at 2099-01-02 12:00:00+00:00" in around
+    assert "The job has no occurrence at 2099-01-02 12:00:00+00:00" in around
     assert "Occurrence 2099-01-01 00:00:00+00:00" in around
 
 
 def test_why_before_a_job_existed_says_so(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
-    assert "It did not exist at 2020-01-01" in ask("why", name, "--at", "2020-01-01T00:00:00Z").stdout
+    assert "The job did not exist at 2020-01-01" in ask("why", name, "--at", "2020-01-01T00:00:00Z").stdout
 
 
 # Dead letters
@@ -323,13 +323,13 @@ def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
 
 def test_a_pool_that_is_held_says_so_and_goes_on_when_it_is_let_go(ask_json: Answer, ask: Run, name: str) -> None:
     ask("pool", "set", "letters", "--timeout", "5m")
-    assert "pool letters is held since" in ask("pause", "--pool", "letters").stdout
+    assert "pool letters is paused since" in ask("pause", "--pool", "letters").stdout
     assert [each["name"] for each in ask_json("pause", "--json")["pauses"]] == ["letters"]
     create(ask_json, name, "--pool", "letters")
     assert "pool 'letters' is paused since" in ask("why", name).stdout
     assert "pool 'letters' is paused since" in " ".join(ask("pool", "list").stdout.split())
     assert "did you mean letters?" in ask("pause", "--pool", "leters").stderr
-    assert "nothing is held" in ask("resume", "--pool", "letters").stdout
+    assert "nothing is paused" in ask("resume", "--pool", "letters").stdout
 
 
 def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run) -> None:
@@ -342,8 +342,8 @@ def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run
 
 
 def test_what_to_hold_is_said_once(ask: Run) -> None:
-    assert "say one of --tenant, --pool and --all" in ask("pause", "--all", "--pool", "mail").stderr
-    assert "say one of --tenant, --pool and --all" in ask("resume").stderr
+    assert "pass exactly one of --tenant, --pool and --all" in ask("pause", "--all", "--pool", "mail").stderr
+    assert "pass exactly one of --tenant, --pool and --all" in ask("resume").stderr
 
 
 def test_workers_are_listed_with_their_pools(ask_json: Answer, ask: Run, server: Up) -> None:
@@ -392,7 +392,7 @@ def test_with_another_secret_a_command_says_where_the_token_came_from(ask: Run, 
     (tmp_path / "other.db.secret").write_text("x" * 43)
     result = ask("job", "list", "--data", "other.db")
     assert result.exit_code == exits.FAILED
-    assert "made from other.db.secret" in result.stderr
+    assert "created from other.db.secret" in result.stderr
 
 
 def test_the_token_of_one_tenant_sees_nothing_of_another(ask: Run, name: str, ask_json: Answer) -> None:

@@ -129,7 +129,7 @@ async def test_a_replay_asks_first(ask: Run, ask_json: Answer, options: KafkaOpt
     await publish(options, keys, handed_out(keys, 1))
     ran = ask("replay", "--pool", "demo", *SPAN, "--id", name, input="n\n")
     assert ran.exit_code == exits.FAILED
-    assert "1 (1 times handed out)" in ran.stdout
+    assert "1 (1 dispatches)" in ran.stdout
     assert "Create 1 jobs" in ran.stderr
     assert replayed(ask_json, name) == []
 

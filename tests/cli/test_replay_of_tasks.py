@@ -92,10 +92,10 @@ def test_what_failed_for_good_is_sent_again_once_after_its_receiver_was_mended(
     words = replay(receiver, "--sample", "3", "--rate", "1000", "--id", name[:40])
     result = ask(*words, input="y\ny\n")
     assert result.exit_code == 0, result.output
-    assert "Send 3 of them again?" in result.stderr
-    assert "Go on with the other 17" in result.stderr
+    assert "Resend 3 calls?" in result.stderr
+    assert "Continue with the other 17" in result.stderr
     assert result.stdout.count("SUCCEEDED") == 3
-    assert "sent 20 again, of which 0 were seen to fail" in result.stdout
+    assert "resent 20, of which 0 failed so far" in result.stdout
     assert dead(ask_json, receiver) == []
     sent_again = eventually(
         lambda: (good := [call for call in receiver.calls if call[1] == 200]) and len(good) == 20 and good
@@ -131,7 +131,7 @@ def test_a_sample_that_fails_stops_a_replay(ask: Run, ask_json: Answer, receiver
     fail(ask_json, receiver, name, 5)
     result = ask(*replay(receiver, "--sample", "2", "--stop-after-failures", "1", "--yes"))
     assert result.exit_code == exits.FAILED
-    assert "stopped: sent 2 again, of which 2 were seen to fail" in result.stderr
+    assert "stopped: resent 2, of which 2 failed so far" in result.stderr
     assert len(receiver.calls) == 7
 
 
@@ -161,7 +161,7 @@ def test_a_call_is_made_once_more(ask: Run, ask_json: Answer, receiver: Mendable
     receiver.status = 200
     result = ask("task", "resend", f"{name}-0")
     assert result.exit_code == 0, result.output
-    assert "is made again as execution" in result.stdout
+    assert "is repeated as execution" in result.stdout
     assert ended(ask_json, f"{name}-0")["status"] == "COMPLETED"
     (first, _) = (one["id"] for one in ask_json("task", "executions", f"{name}-0", "--json")["executions"])
     made = ask_json("task", "resend", f"{name}-0", first, "--json")
@@ -187,7 +187,7 @@ def test_calls_that_were_given_up_are_listed_retried_and_archived(
     receiver.status = 200
     first, *_ = dead(ask_json, receiver)
     result = ask("task", "dead", "retry", first["id"])
-    assert (result.exit_code, "is made again as execution" in result.stdout) == (0, True)
+    assert (result.exit_code, "retried as execution" in result.stdout) == (0, True)
     (second,) = dead(ask_json, receiver, "--task", dead(ask_json, receiver)[0]["task_name"])
     assert ask("task", "dead", "archive", second["id"]).stdout == f"archived {second['id']}\n"
     assert [letter["id"] for letter in dead(ask_json, receiver, "--archived")] == [second["id"]]

@@ -237,9 +237,9 @@ def test_every_wrong_value_is_told_of_its_flag(ask: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--at", FAR, "--in", "1m"], "--at and --in do not go together"),
-        (["--every", "1h", "--cron", "@daily"], "--cron and --every do not go together"),
-        (["--in", "1m", "--until", FAR], "--until goes with --cron, --every or --interval"),
+        (["--at", FAR, "--in", "1m"], "--at and --in are mutually exclusive"),
+        (["--every", "1h", "--cron", "@daily"], "--cron and --every are mutually exclusive"),
+        (["--in", "1m", "--until", FAR], "--until requires --cron, --every or --interval"),
         (["--header", "nonsense"], "'nonsense' is not a header"),
         (["--header", "X-A:"], "'X-A' has no value"),
         (["--body", "nonsense"], "not JSON"),
@@ -256,19 +256,19 @@ def test_flags_that_make_no_sense_are_refused_without_asking(run: Run, flags: li
 def test_a_change_of_nothing_is_refused(ask: Run, ask_json: Answer, name: str) -> None:
     create(ask_json, name, "https://api.example.com/", "--at", FAR)
     result = ask("task", "change", name)
-    assert (result.exit_code, "say what is to change" in result.stderr) == (exits.USAGE, True)
+    assert (result.exit_code, "nothing to change" in result.stderr) == (exits.USAGE, True)
 
 
 def test_a_task_that_does_not_exist_is_not_found(ask: Run, name: str) -> None:
     result = ask("task", "show", name)
     assert result.exit_code == exits.NOT_FOUND
-    assert "no task has the id or the name" in result.stderr
+    assert "no task has the id or name" in result.stderr
 
 
 def test_a_task_that_was_not_called_yet_has_no_calls(ask: Run, ask_json: Answer, name: str) -> None:
     create(ask_json, name, "https://api.example.com/", "--at", FAR)
     result = ask("task", "calls", name)
-    assert (result.exit_code, "has not been called yet" in result.stderr) == (exits.NOT_FOUND, True)
+    assert (result.exit_code, "has made no call yet" in result.stderr) == (exits.NOT_FOUND, True)
 
 
 def test_a_secret_is_printed_once_and_alone(ask: Run, ask_json: Answer) -> None:

@@ -73,4 +73,4 @@ def test_what_is_no_day_is_refused(ask: Run) -> None:
 
 
 def test_one_format_is_enough(ask: Run) -> None:
-    assert "say --json or --csv, not both" in ask("tenant", "usage", "default", "--json", "--csv").stderr
+    assert "--json and --csv are mutually exclusive" in ask("tenant", "usage", "default", "--json", "--csv").stderr

@@ -1,4 +1,4 @@
-"""`noonday alert`: the inbox of what went wrong."""
+"""`noonday alert`: list and acknowledge alerts."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,39 +22,39 @@ from noonday.sdk.sync import SyncClient
 
 PAGE = 500
 SHOWN_KINDS = tuple(kind for kind in AlertKind if kind is not AlertKind.RECOVERED)
-"""Those that an alert can be of."""
+"""Kinds that an alert can have. RECOVERED is a state of an alert, not a kind."""
 
 EXAMPLES = """
-ALERT is an id, or the beginning of one among the newest.
+ALERT is an id, or an id prefix of a recent alert.
 
 Examples:
-  noonday alert list                          what nobody has acknowledged
+  noonday alert list                          list unacknowledged alerts
   noonday alert list --all --kind EXHAUSTED
-  noonday alert list --job nightly            of a job or a task
+  noonday alert list --job nightly            list the alerts of a job or task
   noonday alert show 019a3f2e
   noonday alert ack 019a3f2e
-  noonday alert ack --job nightly             all of a job
-  noonday alert ack --everything --until -1h  all that have not happened in the last hour
+  noonday alert ack --job nightly             acknowledge all alerts of a job
+  noonday alert ack --everything --until -1h  acknowledge all alerts that did not recur in the last hour
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def alert() -> None:
-    """See what went wrong, and say that you have seen it.
+    """List and acknowledge alerts.
 
-    An alert is about a job or an endpoint. More of the same only count, until it is acknowledged or the job succeeds again.
+    An alert is about a job or an endpoint. Repetitions raise its count until it is acknowledged or the job succeeds.
     """
 
 
 @alert.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that somebody has acknowledged.")
-@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS))
-@click.option("--job", metavar="JOB", help="Of a job or a task: id, beginning of one, or name.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@click.option("--all", "everything", is_flag=True, help="Include acknowledged alerts.")
+@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="Only alerts of this kind.")
+@click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of alerts.")
 @json_option
 @asks("read")
 def list_(client: SyncClient, everything: bool, kind: str | None, job: str | None, limit: int, as_json: bool) -> None:
-    """List alerts, newest first, and what to do about them."""
+    """List alerts, newest first, with the next steps."""
     with patience("reading alerts"):
         where = {
             "unread": None if everything else True,
@@ -82,7 +82,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
 @json_option
 @asks("read")
 def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
-    """Show an alert, and what to do about it."""
+    """Show an alert and the next steps."""
     found = client.alerts.get(_find(client, alert_id))
     if as_json:
         return show_json(found)
@@ -91,10 +91,10 @@ def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
 
 @alert.command()
 @click.argument("alert_id", required=False, metavar="[ALERT]")
-@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="All of a kind.")
-@click.option("--job", metavar="JOB", help="All of a job or a task: id, beginning of one, or name.")
-@click.option("--until", type=instant, help="Only those that have not happened since this time, such as -1h.")
-@click.option("--everything", is_flag=True, help="All there are.")
+@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="Only alerts of this kind.")
+@click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
+@click.option("--until", type=instant, help="Only alerts that did not recur after this time, such as -1h.")
+@click.option("--everything", is_flag=True, help="Acknowledge all alerts.")
 @json_option
 @asks("write")
 def ack(
@@ -106,10 +106,10 @@ def ack(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Say that you have seen an alert, or all that meet the conditions. What happens again is another alert."""
+    """Acknowledge one alert, or all that match the filters. A later repetition opens a new alert."""
     many = bool(kind or job or until or everything)
     if many == bool(alert_id):
-        raise click.UsageError("say one alert, or which: --kind, --job, --until, or --everything")
+        raise click.UsageError("pass either an ALERT or filters (--kind, --job, --until, --everything)")
     if alert_id:
         seen = client.alerts.acknowledge(_find(client, alert_id))
         return show_json(seen) if as_json else done(f"acknowledged {seen.id}")
@@ -131,15 +131,15 @@ def _all(client: SyncClient, where: dict[str, Any], size: int) -> Iterator[Alert
 
 
 def _find(client: SyncClient, text: str) -> str:
-    """The id of the alert. Raises NotFound, or Conflict that lists those it could be."""
+    """Return the id of an alert. Raises NotFound, or Conflict with all matching ids."""
     if is_id(text):
         return text.lower()
     newest = client.alerts.list(limit=PAGE).alerts
     found = [one.id for one in newest if one.id.startswith(text.lower())]
     if not found:
-        raise NotFound(f"no alert has the id {text!r}; `noonday alert list --all` shows those there are")
+        raise NotFound(f"no alert has the id {text!r}; `noonday alert list --all` lists all alerts")
     if len(found) > 1:
-        raise Conflict(f"{text!r} could be {', '.join(found[:5])}: say more of it")
+        raise Conflict(f"{text!r} matches several alerts, {', '.join(found[:5])}: use a longer prefix")
     return found[0]
 
 
@@ -148,7 +148,7 @@ def _about(one: AlertView) -> str:
 
 
 def _hints(alerts: list[AlertView]) -> Iterator[str]:
-    """What to do next, of each kind once."""
+    """Yield the next step for each kind of alert in the list."""
     seen = set[str]()
     for one in alerts:
         if one.kind not in seen and one.status != "RECOVERED" and (todo := _todo(one)):

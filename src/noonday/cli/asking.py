@@ -1,4 +1,4 @@
-"""How commands reach a server: its URL, a token, and a client that is closed afterwards."""
+"""Access to a server: its URL, a token, and a client for the duration of a command."""
 
 import getpass
 import os
@@ -29,16 +29,16 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
 def settings_options(command: F) -> F:
-    """--data and --config, for commands that look at files."""
+    """Add --data and --config, for commands that read the server's files."""
     for option in (_config_option, _data_option):
         command = option(command)
     return command
 
 
 def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a client of the server that the options name. Put it next to the function.
+    """Pass a command a client of the server that its options name. Must be the innermost decorator.
 
-    `scope` is what the command needs: a token that is made for it allows this and no more.
+    `scope` is the scope that the command needs. A token created for the command has this scope only.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,8 +54,8 @@ def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             except ServerUnreachable as away:
                 raise _plainly(away) from away
             except Unauthorized as refused:
-                said = refused.detail if reach.token else "the server asks for a token"
-                raise Unauthorized(f"{said}\n  {reach.hint}") from refused
+                reason = refused.detail if reach.token else "the server requires a token"
+                raise Unauthorized(f"{reason}\n  {reach.hint}") from refused
 
         wrapped: Callable[..., None] = ask
         for option in (_config_option, _data_option, _token_option, _url_option):
@@ -70,7 +70,7 @@ def _plainly(away: ServerUnreachable) -> ServerUnreachable:
         return away
     url = away.context["url"]
     return ServerUnreachable(
-        f"no Noonday server answers at {url}: start one with `noonday up`, or name another with --url (NOONDAY_URL)"
+        f"no Noonday server responds at {url}: start one with `noonday up`, or name another with --url (NOONDAY_URL)"
     )
 
 
@@ -79,7 +79,7 @@ def read_settings(config: Path | None, **flags: Any) -> Settings:
 
 
 def user() -> str:
-    """The subject of tokens made here, as the audit shows it."""
+    """Return the subject of tokens that this machine creates, as the audit log shows it."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
@@ -88,29 +88,32 @@ def user() -> str:
 
 
 _url_option = click.option(
-    "--url", envvar="NOONDAY_URL", metavar="URL", help="The server. [default: http://127.0.0.1:8080]"
+    "--url", envvar="NOONDAY_URL", metavar="URL", help="URL of the server. [default: http://127.0.0.1:8080]"
 )
 _token_option = click.option(
-    "--token", envvar="NOONDAY_TOKEN", metavar="TOKEN", help="A token; without it one is made, if the server is local."
+    "--token", envvar="NOONDAY_TOKEN", metavar="TOKEN", help="API token. Created automatically for a local server."
 )
 _data_option = click.option(
-    "--data", metavar="FILE", help="The server's data file, beside which its secret is. [default: noonday.db]"
+    "--data", metavar="FILE", help="Data file of the server; its secret is next to it. [default: noonday.db]"
 )
 _config_option = click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings file. [default: noonday.toml]",
 )
 
 
 class _Reach:
-    """Where the server is, and with which token it is asked."""
+    """URL and token of the server."""
 
     def __init__(self, url: str | None, token: str | None, data: str | None, config: Path | None, scope: str) -> None:
         self._data, self._config, self._scope = data, config, scope
         self._secret: str | None = None
-        """What the token was made from, if it was made here."""
+        """Secret that the token was created from, or None if the token was given."""
         self.url = url or self._usual_url()
         self.token = token
-        self.hint = "give a valid one with --token or NOONDAY_TOKEN; `noonday token` makes one beside the data file"
+        self.hint = "pass a valid token with --token or NOONDAY_TOKEN; `noonday token` on the server creates one"
         if token is None and urlsplit(self.url).hostname in _LOCAL:
             self.token = self._own_token()
 
@@ -130,9 +133,9 @@ class _Reach:
         return own_token(settings, self._secret, self._scope) if self._secret else None
 
     def require_own_server(self) -> None:
-        """Raise Unauthorized unless what answers there knows the secret that a token was made from.
+        """Raise Unauthorized unless the server proves that it knows the secret the token was created from.
 
-        Any program may hold a local port. It must not be sent a token before it has shown whose it is.
+        Any program may listen on a local port. It must not receive a token before it proves that it is the server.
         """
         if self._secret is None:
             return
@@ -145,21 +148,21 @@ class _Reach:
             shown = ""
         if not compare_digest(shown, expected):
             raise Unauthorized(
-                f"what answers at {self.url} does not know the secret of your server: no token was sent to it"
+                f"the program at {self.url} does not know the secret of your server: no token was sent to it"
             )
 
     def _secret_beside(self, path: Path) -> str | None:
         if path.exists():
-            self.hint = f"the token was made from {path}: if the server uses another data file, name it with --data"
+            self.hint = f"the token was created from {path}: if the server uses another data file, name it with --data"
             return read_private(path).strip()
         self.hint = (
-            f"there is no {path} to make a token from: name the server's data file with --data, or give a --token"
+            f"cannot create a token, {path} does not exist: name the server's data file with --data, or pass --token"
         )
         return None
 
 
 def own_token(settings: Settings, secret: str, scope: str) -> str:
-    """A token for the default tenant that allows `scope`, for one command."""
+    """Return a short-lived token of the default tenant with one scope."""
     return mint(
         secret,
         tenant=TENANT,

@@ -1,4 +1,4 @@
-"""`noonday audit`: who did what."""
+"""`noonday audit`: the audit log."""
 
 import click
 
@@ -13,25 +13,25 @@ from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
 Examples:
-  noonday audit                         the latest changes
+  noonday audit                         list the latest changes
   noonday audit --job nightly
   noonday audit --subject cli:anna --limit 500 --json
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--job", metavar="JOB", help="What was done to a job: id, beginning of one, or name.")
-@click.option("--target", metavar="ID", help="What was done to a job, an execution, a pool or a tenant.")
-@click.option("--subject", help="What somebody did: the `sub` of a token.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
+@click.option("--job", metavar="JOB", help="Only changes to this job: id, id prefix, or name.")
+@click.option("--target", metavar="ID", help="Only changes to this job, execution, pool or tenant.")
+@click.option("--subject", help="Only changes by this token subject (`sub`).")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of entries.")
 @json_option
 @asks("admin")
 def audit(
     client: SyncClient, job: str | None, target: str | None, subject: str | None, limit: int, as_json: bool
 ) -> None:
-    """List who did what, newest first. Needs a token with scope admin."""
+    """List the audit log, newest first. Needs a token with scope admin."""
     if job and target:
-        raise click.UsageError("say --job or --target, not both")
+        raise click.UsageError("--job and --target are mutually exclusive: use one")
     meant = find_job(client, job) if job else target
     listing = client.audit(target=meant, subject=subject, limit=page_size(limit, False))
     entries, more = first_of(listing.items(), limit)

@@ -1,4 +1,4 @@
-"""Flags that set a limit, or take it away."""
+"""Option types for limits: a number, or `none` to remove the limit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import click
 from noonday.cli.instants import duration
 
 NONE = object()
-"""What `none` says."""
+"""Value of an option that was given as `none`."""
 
 
 def _or_none(read: Callable[[str], Any], name: str) -> Callable[[str], Any]:

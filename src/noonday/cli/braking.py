@@ -1,4 +1,4 @@
-"""What keeps a replay from doing harm: it is no faster than told, and stops when too much of it fails."""
+"""Rate limit and failure limit of a replay."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,11 @@ BATCHES_A_SEC = 4
 LARGEST_BATCH = 500
 LOOK_SEC = 1.0
 LOOKED_AT = 100
-"""How many of the new ones are looked at in a round of the brake."""
+"""Maximum number of executions that one poll reads."""
 
 
 class Pace:
-    """So many a second, from the moment it is made."""
+    """Rate limit in items per second, measured from its creation."""
 
     def __init__(self, rate: float, clock: Clock) -> None:
         self._rate = rate
@@ -27,15 +27,15 @@ class Pace:
         return max(1, min(LARGEST_BATCH, int(self._rate / BATCHES_A_SEC)))
 
     async def keep(self, done: int) -> None:
-        """Wait until so many may have been done."""
+        """Wait until the rate allows `done` items."""
         await self._clock.sleep(max(0.0, self._began + done / self._rate - self._clock.monotonic()))
 
 
 class Brake:
-    """Looks at what became of the new ones: one that has failed an attempt counts, whether or not it is tried again."""
+    """Counts new executions with a failed attempt, even if another attempt follows, and limits their number."""
 
     def __init__(self, find: Callable[[str], Awaitable[ExecutionView | None]], most_failures: int) -> None:
-        """`find`: the execution of what is watched under a name, if there is one already."""
+        """`find` returns the execution that is watched under a name, or None if there is none yet."""
         self._find = find
         self._most = most_failures
         self._open: deque[str] = deque()
@@ -48,7 +48,7 @@ class Brake:
 
     @property
     def open(self) -> int:
-        """Of how many it is not known yet what became of them."""
+        """Number of executions without a known result."""
         return len(self._open)
 
     def watch(self, name: str) -> None:
@@ -61,7 +61,7 @@ class Brake:
         return True
 
     async def look(self) -> None:
-        """The oldest that are not known to have ended, at most so many at a time."""
+        """Read the oldest executions without a known result and count the failed ones."""
         names = [self._open.popleft() for _ in range(min(LOOKED_AT, len(self._open)))]
         for name, execution in zip(names, await asyncio.gather(*map(self._find, names)), strict=True):
             if execution is not None and has_failed(execution):
@@ -71,7 +71,10 @@ class Brake:
 
 
 def has_failed(execution: ExecutionView) -> bool:
-    """An attempt of it has, and it has not succeeded since. What only waits may have an error too: what it waits for."""
+    """Return whether an attempt failed and the execution has not succeeded since.
+
+    The error of a waiting execution does not count: it names what the execution waits for.
+    """
     if execution.state in ("DEAD", "EXPIRED"):
         return True
     return execution.state != "SUCCEEDED" and any(attempt.error for attempt in execution.attempts)

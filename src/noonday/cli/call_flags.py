@@ -1,4 +1,4 @@
-"""Everything a task can say, as flags."""
+"""Flags for every field of a task."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -43,24 +43,24 @@ FLAGS = {
     "/ordered": "--ordered",
     "/ordering_key": "--ordering-key",
 }
-"""What says each part of a task."""
+"""Flag of each field of a task, by JSON pointer."""
 
 
 def call_options(command: F) -> F:
-    """All of the flags, in the order of the help."""
+    """Add all flags of a task, in the order of the help."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def spec_of(url: str, flags: Mapping[str, Any]) -> TaskSpec:
-    """A new task; without any timing it is called once, now. Raises InvalidInput with every flaw, as the server would."""
+    """Return a new task; without a schedule it runs once, now. Raises InvalidInput with every flaw, as the server does."""
     _refuse_without_value(flags["header"])
     timing = _timing_of(flags)
     is_recurring = not timing.keys().isdisjoint(("cron_expression", "interval"))
     if not is_recurring:
         if flags["until"] is not None:
-            raise click.UsageError("--until goes with --cron, --every or --interval")
+            raise click.UsageError("--until requires --cron, --every or --interval")
         timing.setdefault("scheduled_at", now().isoformat())
     members = {
         "type": TaskType.RECURRING if is_recurring else TaskType.ONE_TIME,
@@ -74,7 +74,7 @@ def spec_of(url: str, flags: Mapping[str, Any]) -> TaskSpec:
 
 
 def patch_of(task: TaskView, url: str | None, flags: Mapping[str, Any]) -> TaskPatch:
-    """What is to change of a task. Of its call and its retries, what no flag says stays as it is."""
+    """Return the changes to a task. Fields of its call and retry policy without a flag keep their values."""
     members = {**_timing_of(flags), **_rest_of(flags)}
     if flags["ordering_key"] == "":
         members["ordering_key"] = None
@@ -86,13 +86,13 @@ def patch_of(task: TaskView, url: str | None, flags: Mapping[str, Any]) -> TaskP
     if retry := _retry_of(flags):
         members["retry"] = _with_kept(retry, msgspec.to_builtins(task.retry))
     if not members:
-        raise click.UsageError("say what is to change: another URL, or any of the flags")
+        raise click.UsageError("nothing to change: pass a URL or at least one flag")
     patch: TaskPatch = _read_patch.decode(msgspec.json.encode(members))
     return patch
 
 
 def in_flags(refused: InvalidInput, flags: Mapping[str, Any]) -> InvalidInput:
-    """The same, said of the flags that were given."""
+    """Return the same error, naming the given flags instead of JSON fields."""
     names = {
         **FLAGS,
         **({"/scheduled_at": "--in"} if flags["in_"] is not None else {}),
@@ -113,17 +113,17 @@ def _in_flags(flaw: Flaw, names: Mapping[str, str], plainly: Callable[[str], str
     if place is None:
         return msgspec.structs.replace(flaw, detail=plainly(flaw.detail))
     within = flaw.pointer[len(place) + 1 :].replace("~1", "/").replace("~0", "~")
-    said = f"{names[place]} {within}" if within and place == "/payload/headers" else names[place]
-    return msgspec.structs.replace(flaw, pointer=said, detail=plainly(flaw.detail))
+    flag = f"{names[place]} {within}" if within and place == "/payload/headers" else names[place]
+    return msgspec.structs.replace(flaw, pointer=flag, detail=plainly(flaw.detail))
 
 
 def _timing_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     given = [name for name in ("at", "in_", "cron", "every", "interval") if flags[name] is not None]
     if len(given) > 1:
         listed = " and ".join(f"--{name.rstrip('_')}" for name in given)
-        raise click.UsageError(f"a task has one timing: {listed} do not go together")
+        raise click.UsageError(f"{listed} are mutually exclusive: use one")
     every = flags["every"]
-    said = {
+    timing = {
         "scheduled_at": _instant_of(flags["at"], flags["timezone"]),
         "cron_expression": flags["cron"],
         "interval": flags["interval"] if every is None else f"every {every}",
@@ -131,12 +131,12 @@ def _timing_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         "end_date": _instant_of(flags["until"], flags["timezone"]),
     }
     if flags["in_"] is not None:
-        said["scheduled_at"] = (now() + flags["in_"]).isoformat()
-    return _given(said)
+        timing["scheduled_at"] = (now() + flags["in_"]).isoformat()
+    return _given(timing)
 
 
 def _instant_of(text: str | None, timezone: str | None) -> str | None:
-    """Without an offset it is meant in the task's zone, or else in the zone of this machine."""
+    """Format an instant. Without an offset it is in the task's time zone, or else in the local one."""
     if text is None:
         return None
     if timezone is not None and (naive := _naive(text, timezone)):
@@ -162,8 +162,8 @@ def _call_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 def _rest_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     timeout = flags["timeout"]
     seconds = None if timeout is None else timeout.total_seconds()
-    said = {"name": flags["name"], "timeout_seconds": seconds, "ordered": flags["ordered"]}
-    return _given({**said, "ordering_key": flags["ordering_key"]})
+    fields = {"name": flags["name"], "timeout_seconds": seconds, "ordered": flags["ordered"]}
+    return _given({**fields, "ordering_key": flags["ordering_key"]})
 
 
 def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,13 +179,13 @@ def _retry_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _statuses_of(said: Sequence[tuple[int, ...]]) -> list[int] | None:
-    """None if nothing was said; `none` alone is an empty list."""
-    return sorted({status for each in said for status in each}) if said else None
+def _statuses_of(given: Sequence[tuple[int, ...]]) -> list[int] | None:
+    """Return all given statuses, None if the flag is absent, an empty list for `none` alone."""
+    return sorted({status for each in given for status in each}) if given else None
 
 
 def _with_kept(retry: dict[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Other waits than before end those there were, and the number of attempts that was made for them."""
+    """Merge new retry fields into the present policy. New delays replace the present delays and attempt count."""
     if retry.keys() <= {"max_attempts", "statuses"}:
         return {**present, **retry}
     if retry.keys() <= {"max_attempts", "statuses", "initial_delay_ms"} and present["backoff"] != Backoff.LIST:
@@ -193,17 +193,17 @@ def _with_kept(retry: dict[str, Any], present: Mapping[str, Any]) -> dict[str, A
     return {**({"statuses": present["statuses"]} if "statuses" in present else {}), **retry}
 
 
-def _merged(present: Mapping[str, str], said: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """A header replaces the one of its name, however that is written; without a value, it is taken away."""
-    replaced = {name.lower() for name, _ in said}
+def _merged(present: Mapping[str, str], given: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Replace headers by name, ignoring case. A header without a value is removed."""
+    replaced = {name.lower() for name, _ in given}
     kept = {name: value for name, value in present.items() if name.lower() not in replaced}
-    return {**kept, **{name: value for name, value in said if value}}
+    return {**kept, **{name: value for name, value in given if value}}
 
 
 def _refuse_without_value(headers: Sequence[tuple[str, str]]) -> None:
     for name, value in headers:
         if not value:
-            raise click.BadParameter(f"{name!r} has no value", param_hint="--header")
+            raise click.BadParameter(f"{name!r} has no value; write 'NAME: VALUE'", param_hint="--header")
 
 
 def _given(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _ms(wait: timedelta) -> int:
 
 
 def _moment(text: str) -> str:
-    """Checked here, and read when the zone is known."""
+    """Check that the text is a time. It is converted later, when the time zone is known."""
     instant(text)
     return text.strip()
 
@@ -223,17 +223,17 @@ def _moment(text: str) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise click.BadParameter(f"{text!r} is not a header, such as 'X-Team: billing'")
+        raise click.BadParameter(f"{text!r} is not a header; write 'NAME: VALUE', such as 'X-Team: billing'")
     return name.strip(), value.strip()
 
 
 def _body(text: str) -> Any:
-    # Wrapped, because null is a body too and None is no flag.
+    # Raw, because null is a valid body and None means that the flag is absent.
     return msgspec.Raw(msgspec.json.encode(read_json(text, "--body")))
 
 
 def _every(text: str) -> str:
-    """What comes after `every`: 15 minutes, or the same as a duration."""
+    """Return the interval as words without `every`: `15m` and `every 15 minutes` become `15 minutes`."""
     try:
         seconds = read_duration(text).total_seconds()
     except ValueError:
@@ -245,7 +245,7 @@ def _every(text: str) -> str:
 
 
 def _status(text: str) -> tuple[int, ...]:
-    """One status, a hundred of them (`5xx`), or none."""
+    """Option type of HTTP statuses: one status, a class such as `5xx`, or `none`."""
     word = text.strip().lower()
     if word == "none":
         return ()
@@ -253,7 +253,7 @@ def _status(text: str) -> tuple[int, ...]:
         first = int(word[0]) * 100
         return tuple(status for status in range(first, first + 100) if status != GONE_STATUS)
     if not (word.isascii() and word.isdigit() and len(word) == 3):
-        raise click.BadParameter(f"{text!r} is no status, such as 409; or 5xx, or none")
+        raise click.BadParameter(f"{text!r} is not a status; write 409, 5xx or none")
     return (int(word),)
 
 
@@ -265,40 +265,42 @@ def _delays(text: str) -> list[timedelta]:
 
 
 _OPTIONS = (
-    click.option("--at", type=_moment, metavar="INSTANT", help="Call once, at this time; without any timing, now."),
-    click.option("--in", "in_", type=duration, metavar="DURATION", help="Call once, after this long."),
-    click.option("--cron", metavar="EXPR", help="Call by a cron expression."),
-    click.option("--every", type=_every, metavar="N UNITS", help="Call again and again: '15 minutes', or 15m."),
-    click.option("--interval", metavar="WORDS", help="Call again and again: 'daily at 08:00', 'weekly on mon 09:00'."),
-    click.option("--timezone", "--tz", metavar="ZONE", help="Where times are meant, such as Europe/Berlin."),
-    click.option("--until", type=_moment, metavar="INSTANT", help="No call after this time."),
-    click.option("--method", type=choice(Method), metavar=names_of(Method), help="[default: POST]"),
-    click.option(
-        "--header", type=_header, multiple=True, metavar="'NAME: VALUE'", help="Sent along; may be given several times."
-    ),
-    click.option("--body", type=_body, metavar="JSON|@FILE|-", help="What is sent; null is no body."),
-    click.option("--name", help="For people, and to find it by."),
-    click.option("--attempts", type=int, metavar="N", help="How often a call is tried. [default: 5]"),
+    click.option("--at", type=_moment, metavar="INSTANT", help="Call once, at this time. [default: now]"),
+    click.option("--in", "in_", type=duration, metavar="DURATION", help="Call once, after this duration."),
+    click.option("--cron", metavar="EXPR", help="Call on a cron schedule."),
+    click.option("--every", type=_every, metavar="N UNITS", help="Call repeatedly: '15 minutes', or 15m."),
+    click.option("--interval", metavar="WORDS", help="Call repeatedly: 'daily at 08:00', 'weekly on mon 09:00'."),
+    click.option("--timezone", "--tz", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."),
+    click.option("--until", type=_moment, metavar="INSTANT", help="Make no call after this time."),
+    click.option("--method", type=choice(Method), metavar=names_of(Method), help="HTTP method. [default: POST]"),
+    click.option("--header", type=_header, multiple=True, metavar="'NAME: VALUE'", help="Request header; repeatable."),
+    click.option("--body", type=_body, metavar="JSON|@FILE|-", help="Request body; null sends none."),
+    click.option("--name", help="Name of the task; commands accept it instead of the id."),
+    click.option("--attempts", type=int, metavar="N", help="Maximum attempts per call. [default: 5]"),
     click.option(
         "--backoff",
         type=choice(Backoff),
         metavar=names_of(Backoff),
-        help="How waits between attempts grow. LIST without --delays takes three days. [default: EXPONENTIAL]",
+        help="How the delay between attempts grows. LIST without --delays spans three days. [default: EXPONENTIAL]",
     ),
-    click.option("--initial-delay", type=duration, metavar="DURATION", help="The first wait. [default: 30s]"),
-    click.option("--delays", type=_delays, metavar="A,B,..", help="The waits, one by one: LIST."),
+    click.option("--initial-delay", type=duration, metavar="DURATION", help="The first delay. [default: 30s]"),
+    click.option("--delays", type=_delays, metavar="A,B,..", help="LIST: the delays."),
     click.option(
         "--retry-status",
         type=_status,
         multiple=True,
         metavar="STATUS|5xx|none",
-        help="Tried again after these only; may be given several times. [default: 408, 425, 429, 5xx]",
+        help="Retry only after these HTTP statuses; repeatable. [default: 408, 425, 429, 5xx]",
     ),
-    click.option("--timeout", type=duration, metavar="DURATION", help="How long a call may take. [default: 30s]"),
+    click.option("--timeout", type=duration, metavar="DURATION", help="Maximum duration of a call. [default: 30s]"),
     click.option(
         "--ordered/--not-ordered",
         default=None,
-        help="One call at a time, in the order of their times, each after all attempts of the one before it.",
+        help="Make the calls one at a time, in order, each after all attempts of the previous call.",
     ),
-    click.option("--ordering-key", metavar="KEY", help="The same of all tasks that say the same KEY. '' is none."),
+    click.option(
+        "--ordering-key",
+        metavar="KEY",
+        help="Deliver tasks with the same KEY one at a time, in order. '' removes the key.",
+    ),
 )

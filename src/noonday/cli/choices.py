@@ -1,4 +1,4 @@
-"""Options that are one of a few words, however they are capitalised."""
+"""Option types that accept one of several words, in any case."""
 
 from collections.abc import Iterable
 
@@ -10,5 +10,5 @@ def choice(words: Iterable[str]) -> click.Choice[str]:
 
 
 def names_of(words: Iterable[str]) -> str:
-    """The words as they are written on the wire: click would show them in small letters."""
+    """Return the words in upper case, as the API has them. Click alone would show them in lower case."""
     return "|".join(str(word) for word in words)

@@ -1,4 +1,4 @@
-"""`noonday cron`: what an expression means. Needs no server."""
+"""`noonday cron`: explain a cron expression. Needs no server."""
 
 from datetime import datetime
 
@@ -21,36 +21,49 @@ from noonday.model.view import Preview, PreviewTime
 NAMES = ("second", "minute", "hour", "day of month", "month", "day of week")
 
 MARKS = {
-    DstMark.GAP_SHIFTED: "the clocks skip its time",
-    DstMark.REPEATED_FIRST: "the clocks show this time twice: first",
-    DstMark.REPEATED_SECOND: "the clocks show this time twice: second",
+    DstMark.GAP_SHIFTED: "shifted: the clocks skip this time",
+    DstMark.REPEATED_FIRST: "first of two: the clocks repeat this time",
+    DstMark.REPEATED_SECOND: "second of two: the clocks repeat this time",
 }
 
 EXAMPLES = """
-Five fields: minute, hour, day of month, month, day of week; or six with the second first. Quote the expression.
+An expression has five fields: minute, hour, day of month, month, day of week. With six fields, the first is the second.
+Quote the expression.
 
 Examples:
   noonday cron '30 2 * * *' --tz Europe/Berlin
-  noonday cron '0 9 * * MON#1' --count 3            nine o'clock on the first Monday of the month
-  noonday cron '0 0 18 LW * *'                      with seconds: six in the evening on the last working day
+  noonday cron '0 9 * * MON#1' --count 3            09:00 on the first Monday of the month
+  noonday cron '0 0 18 LW * *'                      with seconds: 18:00:00 on the last working day of the month
   noonday cron @hourly --from 2026-03-29
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, required=True, metavar="EXPR")
-@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Such as Europe/Berlin.")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--from", "from_", type=instant, help="Times after this one. [default: now]")
-@click.option("--gap", type=choice(Gap), metavar=names_of(Gap), default="SHIFT", help="A time that the clocks skip.")
-@click.option("--repeat", type=choice(Repeat), metavar=names_of(Repeat), default="FIRST", help="A time shown twice.")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of times to show.")
+@click.option("--from", "from_", type=instant, help="Show times after this one. [default: now]")
+@click.option(
+    "--gap",
+    type=choice(Gap),
+    metavar=names_of(Gap),
+    default="SHIFT",
+    help="Policy for a local time that the clocks skip. [default: SHIFT]",
+)
+@click.option(
+    "--repeat",
+    type=choice(Repeat),
+    metavar=names_of(Repeat),
+    default="FIRST",
+    help="Policy for a local time that occurs twice. [default: FIRST]",
+)
 @json_option
 def cron(
     words: tuple[str, ...], tz: str, count: int, from_: datetime | None, gap: str, repeat: str, as_json: bool
 ) -> None:
     """Explain a cron expression. Needs no server.
 
-    Shows when it fires next, in its zone and in UTC, and what it does when the clocks are moved.
+    Shows the next times in the given zone and in UTC, and the effect of daylight saving changes.
     """
     expression = " ".join(words)
     try:
@@ -66,19 +79,19 @@ def cron(
 
 
 def pointed(bad: InvalidInput, expression: str, words: int) -> InvalidInput:
-    """The same with the expression below, and marks under the fields that are wrong."""
+    """Return the same error with the expression below it and marks under the invalid fields."""
     spans = [span for span in (_span_of(flaw.detail, expression) for flaw in bad.flaws) if span]
-    detail = bad.detail if len(bad.flaws) == 1 else f"{len(bad.flaws)} fields are wrong"
+    detail = bad.detail if len(bad.flaws) == 1 else f"{len(bad.flaws)} invalid fields"
     if spans:
         marks = "".join("^" if any(a <= i < b for a, b in spans) else " " for i in range(len(expression)))
         detail += f"\n  {expression}\n  {marks.rstrip()}"
     if words > 6:
-        detail += "\n  the shell may have replaced * by names of files: put the expression in quotes"
+        detail += "\n  the shell may have replaced * with file names: put the expression in quotes"
     return InvalidInput(detail, [msgspec.structs.replace(flaw, pointer="") for flaw in bad.flaws])
 
 
 def _span_of(complaint: str, expression: str) -> tuple[int, int] | None:
-    """Where the field stands that the complaint begins with."""
+    """Return the position in the expression of the field that the complaint begins with."""
     fields = expression.split()
     names = NAMES[-len(fields) :] if len(fields) in (5, 6) else ()
     at = 0
@@ -98,7 +111,7 @@ def _preview(rule: CronRule, after: datetime, count: int) -> Preview:
 
 def _show_times(preview: Preview) -> None:
     if not preview.times:
-        return show("It does not fire within the next 50 years.")
+        return show("The expression does not fire within the next 50 years.")
     grid = Listing("LOCAL", "UTC", "WHEN", "CLOCKS", cut=("CLOCKS",), spare=("WHEN",))
     for one in preview.times:
         local = datetime.fromisoformat(one.local)

@@ -1,4 +1,4 @@
-"""`noonday dead`: executions that used up their attempts."""
+"""`noonday dead`: executions that failed all their attempts."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -25,8 +25,8 @@ FilterT = TypeVar("FilterT")
 EXAMPLES = """
 Examples:
   noonday dead list --pool mail --since -2h
-  noonday dead retry 019a3f2e-...                    one of them
-  noonday dead retry --job nightly --since -1d       all that meet the conditions
+  noonday dead retry 019a3f2e-...                    retry one dead letter
+  noonday dead retry --job nightly --since -1d       retry all that match the filters
   noonday dead archive --all
 """
 
@@ -35,17 +35,17 @@ Examples:
 def dead() -> None:
     """List, retry or archive dead letters.
 
-    Those are executions that used up their attempts.
+    A dead letter is an execution that failed all its attempts.
     """
 
 
 def _conditions(command: F) -> F:
     for option in (
-        click.option("--until", type=instant, help="Died before this time."),
-        click.option("--since", type=instant, help="Died at or after this time, such as -2h."),
-        click.option("--handler"),
-        click.option("--pool"),
-        click.option("--job", metavar="JOB", help="Id, beginning of one, or name."),
+        click.option("--until", type=instant, help="Only those that failed before this time."),
+        click.option("--since", type=instant, help="Only those that failed at or after this time, such as -2h."),
+        click.option("--handler", help="Only executions of this handler."),
+        click.option("--pool", help="Only executions in this pool."),
+        click.option("--job", metavar="JOB", help="Only executions of this job: id, id prefix, or name."),
     ):
         command = option(command)
     return command
@@ -53,9 +53,9 @@ def _conditions(command: F) -> F:
 
 @dead.command("list")
 @_conditions
-@click.option("--archived", is_flag=True, help="Those that were put away.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
-@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@click.option("--archived", is_flag=True, help="List archived dead letters instead.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of dead letters.")
+@click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
 @asks("read")
 def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
@@ -88,27 +88,27 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
 @dead.command()
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @_conditions
-@click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
+@click.option("--all", "everything", is_flag=True, help="Retry all dead letters.")
 @json_option
 @asks("write")
 def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
-    """Run dead letters again, with all their attempts: one of them, or all that meet the conditions."""
+    """Retry one dead letter, or all that match the filters, with a new set of attempts."""
     if _is_one(execution_id, everything, where):
         made = client.retry_dead(checked(execution_id or ""))
-        return show_json(made) if as_json else done(f"runs again as execution {made.execution_id}")
+        return show_json(made) if as_json else done(f"retried as execution {made.execution_id}")
     meant = _filter(client, **where)
     changed = in_bulk(meant, client.retry_dead_where, "retrying")
-    return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters run again")
+    return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters retried")
 
 
 @dead.command()
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @_conditions
-@click.option("--all", "everything", is_flag=True, help="All dead letters there are.")
+@click.option("--all", "everything", is_flag=True, help="Archive all dead letters.")
 @json_option
 @asks("write")
 def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
-    """Put dead letters away, so that they are no longer listed: one of them, or all that meet the conditions."""
+    """Archive one dead letter, or all that match the filters. Archived dead letters are not listed."""
     if _is_one(execution_id, everything, where):
         letter = client.archive_dead(checked(execution_id or ""))
         return show_json(letter) if as_json else done(f"archived {letter.execution.execution_id}")
@@ -120,9 +120,9 @@ def archive(client: SyncClient, execution_id: str | None, everything: bool, as_j
 def _is_one(execution_id: str | None, everything: bool, where: dict[str, Any]) -> bool:
     conditions = [name for name, value in where.items() if value is not None]
     if execution_id and (conditions or everything):
-        raise click.UsageError("say one execution, or conditions for many, not both")
+        raise click.UsageError("pass an EXECUTION or filters, not both")
     if not (execution_id or conditions or everything):
-        raise click.UsageError("say which: an execution, --job, --pool, --handler, --since, --until, or --all")
+        raise click.UsageError("pass an EXECUTION, filters (--job, --pool, --handler, --since, --until), or --all")
     return execution_id is not None
 
 
@@ -141,7 +141,7 @@ def _filter(
 
 
 def in_bulk(meant: FilterT, act: Callable[[FilterT], BulkView], verb: str) -> int:
-    """A thousand at a time, until none is left or none of them will."""
+    """Repeat a bulk action until no item is left or a call changes none. Returns the number of changed items."""
     changed = 0
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(

@@ -1,4 +1,4 @@
-"""`noonday task dead`: calls of tasks that used up their attempts."""
+"""`noonday task dead`: calls that failed all their attempts."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -23,27 +23,27 @@ F = TypeVar("F", bound=Callable[..., None])
 EXAMPLES = """
 Examples:
   noonday task dead list --endpoint https://api.example.com --error TIMEOUT
-  noonday task dead retry 019a3f2e-...                    one of them, as its task is now
-  noonday task dead retry --task report --since -1d       all that meet the conditions
+  noonday task dead retry 019a3f2e-...                    retry one call, as its task is now
+  noonday task dead retry --task report --since -1d       retry all calls that match the filters
   noonday task dead archive --all
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def dead() -> None:
-    """List, retry or archive calls of tasks that were given up.
+    """List, retry or archive calls that failed all attempts.
 
-    They are dead letters as those of all jobs are (`noonday dead`), said in the words of tasks.
+    These are the dead letters of tasks; `noonday dead` lists the dead letters of all jobs.
     """
 
 
 def _conditions(command: F) -> F:
     for option in (
-        click.option("--until", type=instant, help="Given up before this time."),
-        click.option("--since", type=instant, help="Given up at or after this time, such as -2h."),
-        click.option("--error", metavar="TEXT", help="Part of the last error, such as TIMEOUT or 'answered 503'."),
-        click.option("--endpoint", metavar="URL", help="Whom the task calls: scheme, host and port."),
-        click.option("--task", metavar="TASK", help="Id, beginning of one, or name."),
+        click.option("--until", type=instant, help="Only calls that failed before this time."),
+        click.option("--since", type=instant, help="Only calls that failed at or after this time, such as -2h."),
+        click.option("--error", metavar="TEXT", help="Only errors with this text, such as TIMEOUT or 'answered 503'."),
+        click.option("--endpoint", metavar="URL", help="Only calls to this scheme, host and port."),
+        click.option("--task", metavar="TASK", help="Only calls of this task: id, id prefix, or name."),
     ):
         command = option(command)
     return command
@@ -51,13 +51,13 @@ def _conditions(command: F) -> F:
 
 @dead.command("list")
 @_conditions
-@click.option("--archived", is_flag=True, help="Those that were put away.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
-@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@click.option("--archived", is_flag=True, help="List archived calls instead.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of calls.")
+@click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
 @asks("read")
 def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
-    """List calls that were given up, newest first."""
+    """List calls that failed all attempts, newest first."""
     with patience("reading dead letters"):
         meant = _filter(client, archived=archived, **where)
         letters, more = first_of(_all(client, meant, page_size(limit, no_limit)), None if no_limit else limit)
@@ -74,26 +74,26 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
 @dead.command()
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @_conditions
-@click.option("--all", "everything", is_flag=True, help="All there are.")
+@click.option("--all", "everything", is_flag=True, help="Retry all dead letters of tasks.")
 @json_option
 @asks("write")
 def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
-    """Make calls again that were given up, each as its task is now: one of them, or all that meet the conditions."""
+    """Retry one dead letter, or all that match the filters, each as its task is now."""
     if _is_one(execution_id, everything, where):
         made = client.tasks.retry_dead(checked(execution_id or ""))
-        return show_json(made) if as_json else done(f"is made again as execution {made.id}")
+        return show_json(made) if as_json else done(f"retried as execution {made.id}")
     changed = in_bulk(_filter(client, **where), client.tasks.retry_dead_where, "retrying")
-    return show_json({"changed": changed}) if as_json else done(f"{changed} calls are made again")
+    return show_json({"changed": changed}) if as_json else done(f"{changed} calls retried")
 
 
 @dead.command()
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @_conditions
-@click.option("--all", "everything", is_flag=True, help="All there are.")
+@click.option("--all", "everything", is_flag=True, help="Archive all dead letters of tasks.")
 @json_option
 @asks("write")
 def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
-    """Put calls away that were given up, so that they are no longer listed: one, or all that meet the conditions."""
+    """Archive one dead letter, or all that match the filters. Archived dead letters are not listed."""
     if _is_one(execution_id, everything, where):
         letter = client.tasks.archive_dead(checked(execution_id or ""))
         return show_json(letter) if as_json else done(f"archived {letter.id}")
@@ -104,9 +104,9 @@ def archive(client: SyncClient, execution_id: str | None, everything: bool, as_j
 def _is_one(execution_id: str | None, everything: bool, where: dict[str, Any]) -> bool:
     conditions = [name for name, value in where.items() if value is not None]
     if execution_id and (conditions or everything):
-        raise click.UsageError("say one execution, or conditions for many, not both")
+        raise click.UsageError("pass an EXECUTION or filters, not both")
     if not (execution_id or conditions or everything):
-        raise click.UsageError("say which: an execution, --task, --endpoint, --error, --since, --until, or --all")
+        raise click.UsageError("pass an EXECUTION, filters (--task, --endpoint, --error, --since, --until), or --all")
     return execution_id is not None
 
 

@@ -1,4 +1,4 @@
-"""`noonday endpoint`: those whom tasks call."""
+"""`noonday endpoint`: health and limits of the endpoints that tasks call."""
 
 from datetime import timedelta
 from typing import Any
@@ -22,33 +22,35 @@ DAY = timedelta(days=1)
 _FLAGS = {"max_concurrency": "--concurrency", "rate_per_sec": "--rate", "disable_after_days": "--disable-after"}
 
 EXAMPLES = """
-ENDPOINT is a URL, of which scheme, host and port count, or an id (ep_...).
+ENDPOINT is an id (ep_...) or a URL. Only scheme, host and port of the URL count.
 
 Examples:
-  noonday endpoint list                                                           how they are doing
-  noonday endpoint set https://api.example.com --rate 10 --burst 20               at most 10 calls a second
-  noonday endpoint set https://api.example.com --concurrency 5                    at most 5 at once; the rate stays
+  noonday endpoint list                                                           list endpoints with their health
+  noonday endpoint set https://api.example.com --rate 10 --burst 20               at most 10 calls per second
+  noonday endpoint set https://api.example.com --concurrency 5                    at most 5 concurrent calls; keep the rate
   noonday endpoint set https://api.example.com --rate any --disable-after 14d
   noonday endpoint show https://api.example.com
-  noonday endpoint disable https://api.example.com                                no more calls
-  noonday endpoint enable https://api.example.com                                 its tasks go on
+  noonday endpoint disable https://api.example.com                                make no more calls
+  noonday endpoint enable https://api.example.com                                 resume its tasks
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def endpoint() -> None:
-    """See how those whom tasks call are doing, and limit how fast they are called.
+    """Show and limit the endpoints that tasks call.
 
-    An endpoint is scheme, host and port. One that fails for days is disabled: its tasks are stopped until it is enabled.
+    An endpoint is a scheme, host and port. An endpoint that fails for days is disabled: its tasks stop until it is enabled.
     """
 
 
 @endpoint.command("list")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Show so many, by name.")
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of endpoints."
+)
 @json_option
 @asks("read")
 def list_(client: SyncClient, limit: int, as_json: bool) -> None:
-    """List the endpoints that were called or have settings, by name."""
+    """List endpoints that were called or have settings, sorted by name."""
     found = client.endpoints.list(limit=limit)
     if as_json:
         return show_json(found)
@@ -74,7 +76,7 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
 @json_option
 @asks("read")
 def show_(client: SyncClient, endpoint_: str, as_json: bool) -> None:
-    """Show an endpoint: what is set for it, and how it is doing."""
+    """Show the settings and health of an endpoint."""
     return _print(client.endpoints.get(_checked(endpoint_)), as_json)
 
 
@@ -88,19 +90,21 @@ def _limit(kind: type) -> Any:
 
 @endpoint.command("set")
 @click.argument("endpoint_", metavar="ENDPOINT")
-@click.option("--rate", type=_limit(float), metavar="NUMBER", help="At most so many calls a second; any: no limit.")
-@click.option("--burst", type=int, metavar="NUMBER", help="So many at once when there were none for a while.")
-@click.option("--concurrency", type=_limit(int), metavar="NUMBER", help="At most so many calls at once; any: no limit.")
+@click.option("--rate", type=_limit(float), metavar="NUMBER", help="Maximum calls per second; `any` removes the limit.")
+@click.option("--burst", type=int, metavar="NUMBER", help="Maximum calls at once after an idle period.")
+@click.option(
+    "--concurrency", type=_limit(int), metavar="NUMBER", help="Maximum concurrent calls; `any` removes the limit."
+)
 @click.option(
     "--disable-after",
     type=duration,
     metavar="DURATION",
-    help="Disable it when it failed for so long without a success (5d, if not said); 0: never.",
+    help="Disable the endpoint after failures for this long without a success; 0 disables it never. [default: 5d]",
 )
 @json_option
 @asks("write")
 def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> None:
-    """Limit how fast an endpoint is called, or say when it is disabled; what is not said stays as it is."""
+    """Change the settings of an endpoint. Settings without a flag keep their values."""
     name = _checked(endpoint_)
     wanted = _changed(_settings_of(client, name), **flags)
     try:
@@ -114,9 +118,9 @@ def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> Non
 @json_option
 @asks("write")
 def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
-    """Enable an endpoint: tasks that were stopped because it was disabled go on."""
+    """Enable an endpoint and resume the tasks that stopped when it was disabled."""
     found = client.endpoints.enable(_checked(endpoint_))
-    return show_json(found) if as_json else done(f"enabled {found.endpoint}: its tasks go on")
+    return show_json(found) if as_json else done(f"enabled {found.endpoint}; its tasks are resumed")
 
 
 @endpoint.command()
@@ -124,9 +128,9 @@ def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
 @json_option
 @asks("write")
 def disable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
-    """Disable an endpoint: its tasks are stopped, and new ones are refused."""
+    """Disable an endpoint: its tasks stop, and new tasks for it are refused."""
     found = client.endpoints.disable(_checked(endpoint_))
-    return show_json(found) if as_json else done(f"disabled {found.endpoint}: its tasks are stopped")
+    return show_json(found) if as_json else done(f"disabled {found.endpoint}; its tasks are stopped")
 
 
 def _checked(text: str) -> str:
@@ -150,10 +154,10 @@ def _changed(
 ) -> EndpointSettings:
     new: dict[str, Any] = {"rate_per_sec": rate, "burst": burst, "max_concurrency": concurrency}
     new["disable_after_days"] = None if disable_after is None else disable_after / DAY
-    wished = {name: None if value == ANY else value for name, value in new.items() if value is not None}
-    if not wished:
-        raise click.UsageError("say what to set: --rate, --burst, --concurrency, --disable-after")
-    return replace(settings, **wished)
+    changes = {name: None if value == ANY else value for name, value in new.items() if value is not None}
+    if not changes:
+        raise click.UsageError("nothing to set: pass --rate, --burst, --concurrency or --disable-after")
+    return replace(settings, **changes)
 
 
 def _print(found: EndpointView, as_json: bool) -> None:

@@ -1,11 +1,11 @@
-"""Where `noonday` begins. It imports a command line only for commands that run in this process."""
+"""Entry point of `noonday`. Imports the command line only for commands that run in this process."""
 
 import subprocess
 import sys
 
 
 def main() -> None:
-    """Run a command; `noonday worker` as the small parent of the process that does the work."""
+    """Run a command. `noonday worker` becomes the small parent of the process that runs the handlers."""
     if sys.argv[1:2] == ["worker"]:
         from noonday.worker.parent import Parent
 

@@ -1,4 +1,4 @@
-"""`noonday execution`: single runs."""
+"""`noonday execution`: show, wait for and cancel executions."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,15 +19,15 @@ from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
 Examples:
-  noonday execution show 019a3f2e-...      attempts, errors, progress, result
-  noonday execution wait nightly           wait for the latest execution of a job, and print what it returned
+  noonday execution show 019a3f2e-...      show attempts, errors, progress and result
+  noonday execution wait nightly           wait for the latest execution of a job and print its result
   noonday execution cancel 019a3f2e-...
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def execution() -> None:
-    """Look at single runs of a job, wait for them, cancel them."""
+    """Show, wait for and cancel executions of a job."""
 
 
 @execution.command("show")
@@ -53,26 +53,26 @@ def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool)
 @json_option
 @asks("write")
 def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
-    """Ask for an execution to be cancelled: at once if it has not begun, else as its handler lets it."""
+    """Cancel an execution: at once if it has not started, else as soon as its handler stops."""
     asked = client.cancel(checked(execution_id))
     if as_json:
         return show_json(asked)
     if asked.state == "CANCELLED":
         done(f"cancelled {asked.execution_id}")
     else:
-        done(f"asked {asked.execution_id} to cancel; it is {asked.state} until its handler heeds it")
+        done(f"cancellation of {asked.execution_id} requested; it stays {asked.state} until its handler stops")
     return None
 
 
 @execution.command()
 @click.argument("of", metavar="EXECUTION|JOB")
-@click.option("--timeout", type=duration, help="Wait no longer than this. [default: for ever]")
+@click.option("--timeout", type=duration, help="Maximum time to wait. [default: no limit]")
 @asks("read")
 def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
-    """Wait for an execution to end, and print what its handler returned, as JSON.
+    """Wait for an execution to end and print its result as JSON.
 
-    Of a job, the latest execution is meant, or its first if there is none yet. The exit code is 1 if it did not
-    succeed, or not in time.
+    For a JOB, waits for its latest execution, or for the first one if it has none yet. The exit code is 1 if the
+    execution fails or does not end in time.
     """
     known = of if is_id(of) else find_job(client, of)
     with patience(f"waiting for {of}"):
@@ -82,9 +82,9 @@ def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
 
 def checked(text: str) -> str:
     if not is_id(text):
-        raise NotFound(f"{text!r} is not the id of an execution; `noonday job executions JOB` lists those of a job")
+        raise NotFound(f"{text!r} is not an execution id; `noonday job executions JOB` lists the executions of a job")
     if is_job_id(text):
-        raise NotFound(f"{text} is the id of a job; its executions: noonday job executions {text}")
+        raise NotFound(f"{text} is a job id, not an execution id; `noonday job executions {text}` lists its executions")
     return text
 
 

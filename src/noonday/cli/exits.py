@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: what it says on stderr, and its exit code."""
+"""Exit codes, and the error report on stderr."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ NOT_FOUND = 5
 INTERRUPTED = 130
 
 MEANINGS = {
-    OK: "done",
-    FAILED: "refused, or failed: stderr says why",
-    USAGE: "the command line or a setting is wrong",
-    STORE: "another process uses the data file, or the file or a server cannot be used",
-    UNREACHABLE: "no server answers at the URL",
-    NOT_FOUND: "there is no such job, execution, pool or file",
+    OK: "success",
+    FAILED: "refused or failed; stderr gives the reason",
+    USAGE: "invalid command line or setting",
+    STORE: "the data file is in use by another process, or the file or a server is unusable",
+    UNREACHABLE: "no server responds at the URL",
+    NOT_FOUND: "no such job, execution, pool or file",
 }
 
 _CODES: tuple[tuple[type[NoondayError], int], ...] = (
@@ -44,7 +44,7 @@ _CODES: tuple[tuple[type[NoondayError], int], ...] = (
 
 
 class ExitCodes(Group):
-    """A group whose commands end with the code of their error, after its message."""
+    """Command group that prints a command's error and exits with the code of that error."""
 
     def invoke(self, ctx: Context) -> Any:
         try:
@@ -61,7 +61,7 @@ def code_of(error: NoondayError) -> int:
 
 
 def tell(error: NoondayError) -> None:
-    """Say what is wrong, with every flaw: where it stands, what was given, what is allowed, what was likely meant."""
+    """Print an error with every flaw: its location, the given value, the allowed values and the nearest match."""
     echo(f"{style('error:', fg='red', bold=True)} {printable(error.detail or error.code)}", err=True)
     flaws = error.flaws if isinstance(error, InvalidInput) else ()
     for flaw in flaws:

@@ -1,4 +1,4 @@
-"""Which job is meant: by its id, the beginning of its id, or its name."""
+"""Job lookup by id, id prefix or name."""
 
 import re
 import uuid
@@ -13,7 +13,7 @@ _SOME = 500
 
 
 def find_job(client: SyncClient, said: str) -> str:
-    """The id of the job. Raises NotFound with the nearest name, or Conflict that lists those it could be."""
+    """Return the id of a job. Raises NotFound with the nearest name, or Conflict with all matching jobs."""
     text = said.strip()
     if is_id(text):
         return text.lower()
@@ -34,12 +34,12 @@ def is_id(text: str) -> bool:
 
 
 def is_job_id(text: str) -> bool:
-    """Ids of jobs are UUIDs of version 7, those of executions of version 8."""
+    """Tell job ids (UUID version 7) from execution ids (UUID version 8)."""
     return is_id(text) and uuid.UUID(text).version == 7
 
 
 def _named(client: SyncClient, name: str) -> list[JobView]:
-    """Jobs of that name; if some of them may still fire, only those."""
+    """Return the jobs with that name; if some are active or paused, only those."""
     named = list(next(iter(client.list_jobs(name=name, limit=_SOME, summary=True))).jobs)
     live = [job for job in named if job.state in ("ACTIVE", "PAUSED")]
     return live or named
@@ -48,7 +48,7 @@ def _named(client: SyncClient, name: str) -> list[JobView]:
 def _beginning_with(client: SyncClient, prefix: str) -> list[JobView]:
     if not _PREFIX.fullmatch(prefix):
         return []
-    # Lists run backwards from a cursor, and "~" sorts after every id that begins so: no need to read them all.
+    # A list runs backwards from its cursor, and "~" sorts after every id with the prefix: one page is enough.
     page = next(iter(client.list_jobs(cursor=f"{prefix}~", limit=5, summary=True)))
     return [job for job in page.jobs if job.job_id.startswith(prefix)]
 
@@ -56,11 +56,11 @@ def _beginning_with(client: SyncClient, prefix: str) -> list[JobView]:
 def _unknown(client: SyncClient, text: str) -> NotFound:
     names = {job.name for job in next(iter(client.list_jobs(limit=_SOME, summary=True))).jobs if job.name}
     guess = nearest(text, names)
-    hint = f"did you mean {guess}?" if guess else "`noonday job list` shows those there are"
-    return NotFound(f"no job has the id or the name {text!r}; {hint}")
+    hint = f"did you mean {guess}?" if guess else "`noonday job list` lists all jobs"
+    return NotFound(f"no job has the id or name {text!r}; {hint}")
 
 
 def _ambiguous(text: str, found: list[JobView]) -> Conflict:
     listed = "\n".join(f"  {job.job_id}  {job.state}  {job.name or ''}" for job in found[:10])
     more = "\n  ..." if len(found) > 10 else ""
-    return Conflict(f"{text!r} could be any of these jobs; say the id:\n{listed}{more}")
+    return Conflict(f"{text!r} matches several jobs; use the id of one:\n{listed}{more}")

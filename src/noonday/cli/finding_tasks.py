@@ -1,4 +1,4 @@
-"""Which task is meant."""
+"""Task lookup by id, id prefix or name."""
 
 from noonday.cli.finding import find_job
 from noonday.model.errors import NotFound
@@ -6,8 +6,8 @@ from noonday.sdk.sync import SyncClient
 
 
 def find_task(client: SyncClient, text: str) -> str:
-    """The id of the task. A task is a job, and found as one."""
+    """Return the id of a task. A task is a job, so the lookup of jobs applies."""
     try:
         return find_job(client, text)
     except NotFound as none:
-        raise NotFound(f"no task has the id or the name {text!r}; `noonday task list` shows those there are") from none
+        raise NotFound(f"no task has the id or name {text!r}; `noonday task list` lists all tasks") from none

@@ -1,4 +1,4 @@
-"""Commands that are loaded when they are needed, and an answer to those that do not exist."""
+"""Command groups that import commands on demand and suggest the nearest name for an unknown one."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -10,14 +10,14 @@ from noonday.model.errors import nearest
 
 
 class Command(click.Command):
-    """Prints its examples as they stand."""
+    """Command whose help prints its examples verbatim."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_as_it_stands(self.epilog, formatter)
 
 
 class Group(click.Group):
-    """Names the nearest command when there is none of that name, and prints its examples as they stand."""
+    """Command group that suggests the nearest name for an unknown command and prints its examples verbatim."""
 
     command_class = Command
 
@@ -26,11 +26,11 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            ctx.fail(f"there is no command {name!r} here{self._hint(ctx, name)}")
+            ctx.fail(f"unknown command {name!r}{self._hint(ctx, name)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order they are written: those used most come first."""
+        """Return the commands in the order of their definition, the most used first."""
         return list(self.commands)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -38,7 +38,7 @@ class Group(click.Group):
 
     def _hint(self, ctx: click.Context, name: str) -> str:
         path = ctx.command_path
-        # A name that is right, but not here, says more than one that is nearly right.
+        # An exact name in a subgroup is a better suggestion than a similar name in this group.
         guess = self._inside_groups(ctx, name) or nearest(name, self.list_commands(ctx))
         return f"; did you mean `{path} {guess}`?" if guess else ""
 
@@ -51,7 +51,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """Knows where its commands are, and imports a module when one of its commands is asked for."""
+    """Command group that imports a command's module when the command is used."""
 
     def __init__(self, *args: Any, places: Mapping[str, str], **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,4 +1,4 @@
-"""Times and durations as people write and read them."""
+"""Parsing and formatting of times and durations."""
 
 import re
 from datetime import UTC, datetime, time, timedelta
@@ -19,7 +19,7 @@ def now() -> datetime:
 
 
 def duration(text: str) -> timedelta:
-    """The type of an option: seconds, or 90s, 5m, 1h30m, 2d, 1w, 250ms."""
+    """Option type of a duration: seconds, or 90s, 5m, 1h30m, 2d, 1w, 250ms."""
     try:
         return read_duration(text)
     except ValueError as bad:
@@ -27,18 +27,18 @@ def duration(text: str) -> timedelta:
 
 
 def instant(text: str) -> datetime:
-    """The type of an option: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, now, +10m, -2h."""
+    """Option type of a time: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, now, +10m, -2h."""
     try:
         return read_instant(text, now().astimezone())
     except (ValueError, OverflowError) as bad:
         raise click.BadParameter(
-            f"{text!r} is not a time; write 2030-01-31T09:00:00Z, or in local time '2030-01-31 09:00' or 09:00, "
+            f"{text!r} is not a time; write 2030-01-31T09:00:00Z, local time such as '2030-01-31 09:00' or 09:00, "
             "or now, +10m, -2h"
         ) from bad
 
 
 def read_duration(text: str) -> timedelta:
-    """Raises ValueError that says what can be written."""
+    """Parse a duration. Raises ValueError with the accepted formats."""
     plain = text.strip()
     try:
         if re.fullmatch(r"\d+(\.\d+)?", plain):
@@ -52,7 +52,7 @@ def read_duration(text: str) -> timedelta:
 
 
 def read_instant(text: str, at: datetime) -> datetime:
-    """An instant, as seen by somebody whose local time is `at`. Raises ValueError."""
+    """Parse a time relative to the local time `at`. Raises ValueError."""
     plain = text.strip()
     if plain.lower() == "now":
         return at.replace(microsecond=0)
@@ -70,7 +70,7 @@ def _local(naive: datetime) -> datetime:
 
 
 def whole(at: datetime | None) -> str:
-    """`2030-01-31 09:00:00+01:00 (in 3 min)`: local time, exactly, and how far off it is."""
+    """Format as local time with its distance from now: `2030-01-31 09:00:00+01:00 (in 3 min)`."""
     return "-" if at is None else f"{exact(at)} ({relative(at)})"
 
 
@@ -79,7 +79,7 @@ def exact(at: datetime) -> str:
 
 
 def brief(at: datetime | None) -> str:
-    """`09:00:00 in 3 min` today, `Jan 31 09:00 in 5 days` on other days: local time."""
+    """Format as short local time: `09:00:00 in 3 min` today, `Jan 31 09:00 in 5 days` on other days."""
     if at is None:
         return "-"
     local, today = at.astimezone(), now().astimezone()
@@ -100,7 +100,7 @@ def relative(at: datetime) -> str:
 
 
 def length(seconds: float) -> str:
-    """A duration in its largest unit that makes sense: `340 ms`, `12 s`, `3 min`, `5 h`, `9 days`."""
+    """Format a duration in its largest sensible unit: `340 ms`, `12 s`, `3 min`, `5 h`, `9 days`."""
     for below, unit, size in _STEPS:
         if seconds < below:
             return f"{_rounded(seconds / size)} {unit}"
@@ -113,5 +113,5 @@ def _rounded(value: float) -> str:
 
 
 def printable(text: str) -> str:
-    """What somebody else wrote, without what could move the cursor or change colours."""
+    """Replace control characters, so that foreign text cannot move the cursor or change colours."""
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)

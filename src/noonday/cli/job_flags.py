@@ -1,4 +1,4 @@
-"""Everything a job can say, as flags."""
+"""Flags for every field of a job."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -58,16 +58,16 @@ PLACES = {
     "multiplier": "retryPolicy.multiplier",
     "max_delay": "retryPolicy.maxDelayMs",
 }
-"""Where the value of each flag stands in a job."""
+"""Path of each flag's value in the JSON of a job."""
 
 
 def job_options(command: F) -> F:
-    """All of the flags, in the order of the help."""
+    """Add all flags of a job, in the order of the help."""
     return _with(command, (*_OPTIONS, *_RETRY_OPTIONS))
 
 
 def retry_options(command: F) -> F:
-    """Those that say how failed attempts are tried again."""
+    """Add the flags of the retry policy."""
     return _with(command, _RETRY_OPTIONS)
 
 
@@ -78,13 +78,13 @@ def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def members_of(flags: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """A job as the wire has it, from a file if there is one, and from the flags, which beat it."""
+    """Return a job in the format of the API, from a file and from the flags, which override the file."""
     job = _read_file(file) if file else {}
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     timing = [name for name in TIMINGS if name in given]
     if len(timing) > 1:
         listed = " and ".join(f"--{name}" for name in timing)
-        raise click.UsageError(f"a job has one timing: {listed} do not go together")
+        raise click.UsageError(f"{listed} are mutually exclusive: use one")
     if timing or "type" not in job:
         job["type"] = TIMINGS[timing[0] if timing else "at"]
     put_flags(job, given)
@@ -92,20 +92,20 @@ def members_of(flags: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
 
 
 def put_flags(members: dict[str, Any], flags: Mapping[str, Any]) -> None:
-    """Put the value of each flag that was given in its place."""
+    """Set the value of each given flag at its path."""
     for name, value in flags.items():
         if value is not None:
             _put(members, PLACES[name].split("."), _wire(PLACES[name], value))
 
 
 def spec_of(job: Mapping[str, Any]) -> JobSpec:
-    """Raises InvalidInput with every flaw, as the server would."""
+    """Decode a job. Raises InvalidInput with every flaw, as the server does."""
     spec: JobSpec = _read_spec.decode(msgspec.json.encode(job))
     return spec
 
 
 def in_flags(refused: InvalidInput) -> InvalidInput:
-    """The same, naming the flag beside each place in the job."""
+    """Return the same error with the flag next to each path in the job."""
     flags = {"/" + place.replace(".", "/"): f"--{name.replace('_', '-')}" for name, place in PLACES.items()}
     flaws = [
         msgspec.structs.replace(flaw, pointer=f"{flaw.pointer} ({flags[flaw.pointer]})")
@@ -117,16 +117,18 @@ def in_flags(refused: InvalidInput) -> InvalidInput:
 
 
 def pool_of(handler: str, pools: list[PoolView]) -> str:
-    """The only pool that has the handler. Raises InvalidInput."""
+    """Return the only pool that has the handler. Raises InvalidInput if there is none or several."""
     having = [pool.name for pool in pools if any(known.name == handler for known in pool.handlers)]
     if len(having) == 1:
         return having[0]
     if having:
-        raise InvalidInput.of("/target/pool", f"several pools have {handler}: say one with --pool", allowed=having)
+        raise InvalidInput.of(
+            "/target/pool", f"several pools have handler {handler}: choose one with --pool", allowed=having
+        )
     known = sorted({known.name for pool in pools for known in pool.handlers})
     raise InvalidInput.of(
         "/target/handler",
-        f"no worker has a handler {handler}; for one that is not running yet, say its --pool",
+        f"no worker has handler {handler}; if its worker is not running yet, name its pool with --pool",
         handler,
         allowed=known,
         nearest=nearest(handler, known),
@@ -134,7 +136,7 @@ def pool_of(handler: str, pools: list[PoolView]) -> str:
 
 
 def read_json(text: str, name: str) -> Any:
-    """JSON from the text, from @FILE, or from standard input if it is `-`."""
+    """Decode JSON from the text, from @FILE, or from standard input if the text is `-`."""
     raw: bytes | str = text
     try:
         if text == "-":
@@ -145,19 +147,19 @@ def read_json(text: str, name: str) -> Any:
     except OSError as error:
         raise click.BadParameter(f"cannot read {text[1:]}: {error.strerror}", param_hint=name) from error
     except (msgspec.DecodeError, UnicodeError) as bad:
-        hint = f""" To send a text, quote it twice: '"{text}"'.""" if text.isalnum() else ""
+        hint = f""" To send a string, quote it twice: '"{text}"'.""" if text.isalnum() else ""
         raise click.BadParameter(f"not JSON: {bad}.{hint}", param_hint=name) from bad
 
 
 def _read_file(file: Path) -> dict[str, Any]:
     job = read_json("-" if str(file) == "-" else f"@{file}", "--file")
     if not isinstance(job, dict):
-        raise click.BadParameter("expected one job: a JSON object", param_hint="--file")
+        raise click.BadParameter("the file must contain one job, a JSON object", param_hint="--file")
     return job
 
 
 def _payload(text: str) -> Any:
-    # Wrapped, because null is a payload too and None is no flag.
+    # Raw, because null is a valid payload and None means that the flag is absent.
     return msgspec.Raw(msgspec.json.encode(read_json(text, "--payload")))
 
 
@@ -201,69 +203,76 @@ def _span(value: timedelta, *, in_ms: bool) -> float:
 
 
 _OPTIONS = (
-    click.option("--handler", help="What runs it, such as demo.echo."),
-    click.option("--pool", help="Where it runs; not needed if only one pool has the handler."),
-    click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help="Handed to the handler."),
-    click.option("--name", help="For people, and to find it by."),
-    click.option("--at", type=instant, help="Run once, at this time; without any timing, now."),
-    click.option("--delay", type=duration, help="Run once, after this long."),
-    click.option("--cron", metavar="EXPR", help="Run by a cron expression of 5 fields, or 6 with seconds first."),
-    click.option("--every", type=duration, help="Run again and again, this long apart."),
-    click.option("--tz", metavar="ZONE", help="Zone of --cron, such as Europe/Berlin. [default: UTC]"),
+    click.option("--handler", help="Handler that runs the job, such as demo.echo."),
+    click.option("--pool", help="Pool that runs the job; optional if only one pool has the handler."),
+    click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help="Argument of the handler."),
+    click.option("--name", help="Name of the job; commands accept it instead of the id."),
+    click.option("--at", type=instant, help="Run once, at this time. [default: now]"),
+    click.option("--delay", type=duration, help="Run once, after this duration."),
+    click.option("--cron", metavar="EXPR", help="Run on a cron schedule of 5 fields, or 6 with seconds first."),
+    click.option("--every", type=duration, help="Run repeatedly, at this interval."),
+    click.option("--tz", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. [default: UTC]"),
     click.option(
         "--gap",
         type=choice(Gap),
         metavar=names_of(Gap),
-        help="With --cron: a time that the clocks skip. [default: SHIFT]",
+        help="With --cron: policy for a local time that the clocks skip. [default: SHIFT]",
     ),
     click.option(
         "--repeat",
         type=choice(Repeat),
         metavar=names_of(Repeat),
-        help="With --cron: a time shown twice. [default: FIRST]",
+        help="With --cron: policy for a local time that occurs twice. [default: FIRST]",
     ),
-    click.option("--phase", type=duration, help="With --every: offset from multiples since 1970."),
-    click.option("--start", type=instant, help="Not before this time."),
-    click.option("--end", type=instant, help="Not after this time."),
-    click.option("--max-runs", type=int, help="No more than so many executions."),
+    click.option("--phase", type=duration, help="With --every: offset from multiples of the interval since 1970."),
+    click.option("--start", type=instant, help="Do not fire before this time."),
+    click.option("--end", type=instant, help="Do not fire after this time."),
+    click.option("--max-runs", type=int, help="Maximum number of executions."),
     click.option(
         "--overlap",
         type=choice(Overlap),
         metavar=names_of(Overlap),
-        help="When the last one still runs. [default: ALLOW]",
+        help="Policy if the previous execution is still running. [default: ALLOW]",
     ),
     click.option(
         "--catch-up",
         type=choice(CatchUpPolicy),
         metavar=names_of(CatchUpPolicy),
-        help="What of the missed ones to make up. [default: LATEST]",
+        help="Which missed occurrences to run. [default: LATEST]",
     ),
-    click.option("--window", type=duration, help="How far back to catch up. [default: 1d]"),
-    click.option("--while-paused/--not-while-paused", default=None, help="Catch up on a pause as well."),
-    click.option("--start-deadline", type=duration, help="Do not start later than this after its time."),
-    click.option("--spread", type=duration, help="Start up to this long after its time, always by the same amount."),
-    click.option("--unique-key", metavar="KEY", help="Replace the job that has this key, if there is one."),
+    click.option("--window", type=duration, help="Maximum age of missed occurrences to run. [default: 1d]"),
+    click.option(
+        "--while-paused/--not-while-paused", default=None, help="Also catch up on occurrences missed during a pause."
+    ),
+    click.option("--start-deadline", type=duration, help="Start no later than this duration after the due time."),
+    click.option("--spread", type=duration, help="Delay each start by up to this duration, constant per job."),
+    click.option("--unique-key", metavar="KEY", help="Replace the existing job with this key."),
     click.option(
         "--concurrency",
         type=_key_and_limit,
         metavar="KEY=LIMIT",
-        help="At most LIMIT of that KEY at once; KEY=ordered: one after the other, in the order of their times.",
+        help="Run at most LIMIT executions with this KEY at once; KEY=ordered runs them one at a time, in due order.",
     ),
-    click.option("--priority", type=choice(Priority), metavar=names_of(Priority), help="[default: NORMAL]"),
-    click.option("--timeout", type=duration, help="How long an attempt may take. [default: 1h]"),
-    click.option("--heartbeat-timeout", type=duration, help="How long the handler may be silent."),
-    click.option("--tag", multiple=True, help="For finding it; may be given several times."),
+    click.option(
+        "--priority",
+        type=choice(Priority),
+        metavar=names_of(Priority),
+        help="Priority within the tenant. [default: NORMAL]",
+    ),
+    click.option("--timeout", type=duration, help="Maximum duration of an attempt. [default: 1h]"),
+    click.option("--heartbeat-timeout", type=duration, help="Maximum time between heartbeats of the handler."),
+    click.option("--tag", multiple=True, help="Tag for searching; repeatable."),
 )
 _RETRY_OPTIONS = (
-    click.option("--max-attempts", type=int, help="[default: 5]"),
+    click.option("--max-attempts", type=int, help="Maximum number of attempts. [default: 5]"),
     click.option(
         "--backoff",
         type=choice(Backoff),
         metavar=names_of(Backoff),
-        help="How waits between attempts grow. [default: LIST]",
+        help="How the delay between attempts grows. [default: LIST]",
     ),
-    click.option("--retry-delays", type=_delays, metavar="A,B,..", help="LIST: the waits. [default: 30s,2m,10m,1h]"),
-    click.option("--initial-delay", type=duration, help="EXPONENTIAL, FIXED: the first wait. [default: 30s]"),
-    click.option("--multiplier", type=float, help="EXPONENTIAL: growth of the wait. [default: 2]"),
-    click.option("--max-delay", type=duration, help="EXPONENTIAL: the longest wait. [default: 1h]"),
+    click.option("--retry-delays", type=_delays, metavar="A,B,..", help="LIST: the delays. [default: 30s,2m,10m,1h]"),
+    click.option("--initial-delay", type=duration, help="EXPONENTIAL, FIXED: the first delay. [default: 30s]"),
+    click.option("--multiplier", type=float, help="EXPONENTIAL: growth factor of the delay. [default: 2]"),
+    click.option("--max-delay", type=duration, help="EXPONENTIAL: the longest delay. [default: 1h]"),
 )

@@ -1,4 +1,4 @@
-"""`noonday job`: what people ask for."""
+"""`noonday job`: create, list and change jobs."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -30,11 +30,11 @@ STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELLED")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
 EXAMPLES = """
-JOB is an id, the beginning of one, or a name.
+JOB is an id, an id prefix, or a name.
 
 Examples:
-  noonday job create --handler demo.echo --payload '{"hello": 1}'          now
-  noonday job create --handler demo.echo --at 09:00                        once, at nine o'clock local time
+  noonday job create --handler demo.echo --payload '{"hello": 1}'          run now
+  noonday job create --handler demo.echo --at 09:00                        run once, at 09:00 local time
   noonday job create --handler demo.fail --cron '0 3 * * *' --tz Europe/Berlin --name nightly --max-attempts 3
   noonday job create --file job.json
   noonday job list --state PAUSED
@@ -47,29 +47,29 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def job() -> None:
-    """Create jobs, look at them, and change them."""
+    """Create, inspect and change jobs."""
 
 
-@job.command(epilog="A time is 2030-01-31T09:00:00Z, or in local time '2030-01-31 09:00' or 09:00; or +10m.")
+@job.command(epilog="A time is 2030-01-31T09:00:00Z, local time such as '2030-01-31 09:00' or 09:00, or +10m.")
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE|-",
-    help="The job as JSON, as the API takes it; flags beat it.",
+    help="Job as JSON, in the format of the API; flags override it.",
 )
 @job_options
-@click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key creates one job.")
+@click.option("--idempotency-key", metavar="KEY", help="Commands with the same key create one job.")
 @json_option
 @asks("write")
 def create(client: SyncClient, file: Path | None, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a job.
 
-    With --unique-key, the job that has the key is replaced, if there is one.
+    With --unique-key, replaces the existing job with that key.
     """
     members = members_of(flags, file)
     target = members.get("target", {})
     if not isinstance(target, dict) or "handler" not in target:
-        raise click.UsageError("a job needs --handler (see: noonday pool list), or --file")
+        raise click.UsageError("a job needs --handler or --file; `noonday pool list` lists the handlers")
     try:
         if "pool" not in target:
             target["pool"] = pool_of(target["handler"], client.pools())
@@ -85,15 +85,15 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 
 
 @job.command("list")
-@click.option("--state", type=choice(STATES), metavar="|".join(STATES))
-@click.option("--type", "kind", type=choice(JobType), metavar=names_of(JobType))
-@click.option("--pool")
-@click.option("--handler")
-@click.option("--tag")
-@click.option("--name", help="Exactly this name.")
-@click.option("--unique-key", metavar="KEY")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
-@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@click.option("--state", type=choice(STATES), metavar="|".join(STATES), help="Only jobs in this state.")
+@click.option("--type", "kind", type=choice(JobType), metavar=names_of(JobType), help="Only jobs of this type.")
+@click.option("--pool", help="Only jobs of this pool.")
+@click.option("--handler", help="Only jobs with this handler.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--name", help="Only jobs with exactly this name.")
+@click.option("--unique-key", metavar="KEY", help="Only the job with this key.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs.")
+@click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
 @asks("read")
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
@@ -115,7 +115,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
 
 @job.command("show")
 @click.argument("job_id", metavar="JOB")
-@click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Of the latest.")
+@click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Number of executions.")
 @json_option
 @asks("read")
 def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> None:
@@ -136,7 +136,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
 @json_option
 @asks("write")
 def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """Stop a job from firing until it is resumed. What runs goes on."""
+    """Pause a job: it fires no more until resumed. Running executions continue."""
     _report(client.pause(find_job(client, job_id)), "paused", as_json)
 
 
@@ -145,7 +145,7 @@ def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
 @json_option
 @asks("write")
 def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """Let a paused job fire again. What it missed is made up only if it says so (--while-paused)."""
+    """Resume a paused job. Missed occurrences run only if the job catches up on pauses (--while-paused)."""
     _report(client.resume(find_job(client, job_id)), "resumed", as_json)
 
 
@@ -154,17 +154,17 @@ def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
 @json_option
 @asks("write")
 def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """End a job for good: it fires no more. It can still be looked at."""
+    """Cancel a job permanently. It remains readable."""
     _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
 
 
 @job.command()
 @click.argument("job_id", metavar="JOB")
-@click.option("--idempotency-key", metavar="KEY", help="Repeating the command with the same key runs it once.")
+@click.option("--idempotency-key", metavar="KEY", help="Commands with the same key run the job once.")
 @json_option
 @asks("write")
 def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
-    """Run a job now, besides its schedule."""
+    """Run a job now, in addition to its schedule."""
     made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
     if as_json:
         return show_json(made)
@@ -174,9 +174,9 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
 
 @job.command("executions")
 @click.argument("job_id", metavar="JOB")
-@click.option("--state", type=choice(RUN_STATES), metavar="|".join(RUN_STATES))
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show so many, newest first.")
-@click.option("--all", "no_limit", is_flag=True, help="Show all of them.")
+@click.option("--state", type=choice(RUN_STATES), metavar="|".join(RUN_STATES), help="Only executions in this state.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of executions.")
+@click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
 @asks("read")
 def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, no_limit: bool, as_json: bool) -> None:
@@ -191,17 +191,19 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
 
 @job.command("occurrences")
 @click.argument("job_id", metavar="JOB")
-@click.option("--from", "from_", type=instant, help="[default: a day ago]")
-@click.option("--to", type=instant, help="[default: a day ahead]")
-@click.option("--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True)
+@click.option("--from", "from_", type=instant, help="Start of the period. [default: one day ago]")
+@click.option("--to", type=instant, help="End of the period. [default: one day from now]")
+@click.option(
+    "--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True, help="Maximum number of occurrences."
+)
 @json_option
 @asks("read")
 def occurrences_(
     client: SyncClient, job_id: str, from_: datetime | None, to: datetime | None, limit: int, as_json: bool
 ) -> None:
-    """List what a schedule meant in a span of time.
+    """List the occurrences of a job's schedule in a period of time.
 
-    That is what fired, what did not and why, and what is planned.
+    Shows which occurrences fired, which did not fire and why, and which are planned.
     """
     page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
     if as_json:
@@ -214,10 +216,12 @@ def occurrences_(
 
 @job.command()
 @click.argument("job_id", metavar="JOB")
-@click.option("--from", "from_", type=instant, required=True, help="The first time to run.")
-@click.option("--to", type=instant, required=True, help="The last time to run; in the past.")
-@click.option("--id", "backfill_id", metavar="ID", help="Repeating a backfill of the same id makes what is missing.")
-@click.option("--preview", is_flag=True, help="Only say what would be run.")
+@click.option("--from", "from_", type=instant, required=True, help="Start of the period.")
+@click.option("--to", type=instant, required=True, help="End of the period; in the past.")
+@click.option(
+    "--id", "backfill_id", metavar="ID", help="Name of the backfill. The same id again creates only missing executions."
+)
+@click.option("--preview", is_flag=True, help="Show the occurrences without running them.")
 @json_option
 @asks("write")
 def backfill(
@@ -229,7 +233,7 @@ def backfill(
     preview: bool,
     as_json: bool,
 ) -> None:
-    """Run what a job's schedule meant in a past span of time."""
+    """Run the occurrences of a job's schedule in a past period of time."""
     job = find_job(client, job_id)
     answer = client.backfill(job, from_, to, backfill_id=backfill_id, preview=True)
     if not preview:
@@ -246,7 +250,7 @@ def backfill(
 
 
 def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_id: str | None) -> BackfillView:
-    """Page by page, until a call makes nothing new."""
+    """Repeat the backfill until a call creates nothing new: one call creates one page."""
     created = 0
     while True:
         answer = client.backfill(job, from_, to, backfill_id=backfill_id)
@@ -256,7 +260,7 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
 
 
 def first_of(items: Iterator[T], limit: int | None) -> tuple[list[T], bool]:
-    """So many of them, and whether there are more."""
+    """Return the first items, and whether there are more."""
     taken = list(islice(items, limit))
     return taken, limit is not None and next(items, None) is not None
 
@@ -296,7 +300,7 @@ def took(started: datetime | None, finished: datetime | None) -> str:
 
 
 def schedule_of(one: JobView) -> str:
-    """When it runs, in a few words."""
+    """Describe when a job runs: `0 3 * * * in UTC`, `every 5 min`, `once`."""
     if one.type is JobType.CRON:
         return f"{one.schedule} in {one.timezone or 'UTC'}"
     if one.type is JobType.INTERVAL:
@@ -344,7 +348,7 @@ def _facts_of(one: JobView) -> list[tuple[str, Any]]:
 
 
 def _rarer(one: JobView) -> list[tuple[str, Any]]:
-    """What most jobs leave as it is."""
+    """Return the settings that most jobs leave at their defaults."""
     return [
         ("from", whole(one.start_at) if one.start_at else None),
         ("until", whole(one.end_at) if one.end_at else None),
@@ -357,8 +361,8 @@ def _rarer(one: JobView) -> list[tuple[str, Any]]:
     ]
 
 
-def _concurrency(said: Concurrency) -> str:
-    return f"in the order of {said.key}" if said.ordered else f"{said.limit} of {said.key}"
+def _concurrency(policy: Concurrency) -> str:
+    return f"one at a time with key {policy.key}" if policy.ordered else f"at most {policy.limit} with key {policy.key}"
 
 
 def _next(one: JobView) -> str | None:
@@ -368,7 +372,7 @@ def _next(one: JobView) -> str | None:
 
 
 def in_its_zone(local: str | None, one: JobView) -> str:
-    """`, 09:00:00+01:00 in Europe/Berlin`: only where that is not what a clock here shows."""
+    """Format the time in the job's zone, `, 09:00:00+01:00 in Europe/Berlin`, if it differs from local time."""
     if local is None or one.timezone is None:
         return ""
     at = datetime.fromisoformat(local)
@@ -381,8 +385,8 @@ def _retries(policy: RetryPolicy) -> str:
     if policy.backoff is Backoff.LIST:
         waits = ", ".join(length(ms / 1000) for ms in policy.delays_ms)
     elif policy.backoff is Backoff.FIXED:
-        waits = f"always {length(policy.initial_delay_ms / 1000)}"
+        waits = f"{length(policy.initial_delay_ms / 1000)} each"
     else:
         first, most = length(policy.initial_delay_ms / 1000), length(policy.max_delay_ms / 1000)
-        waits = f"{first}, times {policy.multiplier:g} each, at most {most}"
-    return f"{policy.max_attempts} attempts; waits up to {waits}"
+        waits = f"{first}, multiplied by {policy.multiplier:g} each time, at most {most}"
+    return f"{policy.max_attempts} attempts; delays up to {waits}"

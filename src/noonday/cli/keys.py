@@ -1,4 +1,4 @@
-"""`noonday keys`: what payloads, progress and results are encrypted with."""
+"""`noonday keys`: encryption keys of payloads, progress and results."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from noonday.model.errors import BadSettings, NotFound
 from noonday.wiring.settings import Settings
 
 EXAMPLES = """
-Keys are in FILE.keys beside the data file, unless NOONDAY_KEYS has them. Keep a copy: what was encrypted with a key
-that is lost cannot be read again.
+The keys are in NOONDAY_KEYS, or else in FILE.keys next to the data file. Keep a copy: data cannot be decrypted if its
+key is lost.
 
 Examples:
   noonday keys list
@@ -27,14 +27,14 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def keys() -> None:
-    """What payloads, progress and results are encrypted with."""
+    """Manage encryption keys."""
 
 
 @keys.command("list")
 @json_option
 @settings_options
 def list_(as_json: bool, data: str | None, config: Path | None) -> None:
-    """List the ids of the keys; never the keys."""
+    """List the key ids, never the keys."""
     settings = read_settings(config, data=data)
     ring = keyring_of(settings)
     if as_json:
@@ -42,28 +42,28 @@ def list_(as_json: bool, data: str | None, config: Path | None) -> None:
     grid = Listing("KEY", "USE")
     for key_id in ring.key_ids:
         current = key_id == ring.current
-        grid.add(key_id, Text("encrypts and decrypts", "green") if current else "decrypts what it encrypted")
+        grid.add(key_id, Text("encrypts and decrypts", "green") if current else "decrypts older data")
     return show(grid)
 
 
 @keys.command()
 @settings_options
 def rotate(data: str | None, config: Path | None) -> None:
-    """Add a key, with which everything new is encrypted. The others still decrypt what they encrypted."""
+    """Add a key that encrypts all new data. Older keys still decrypt older data."""
     settings = read_settings(config, data=data)
     if settings.encryption.keys:
-        raise BadSettings("the keys come from NOONDAY_KEYS: put a new one in front there, and keep the others")
-    done(f"new key {add_key(key_file(settings))}: it is used from the next start of `noonday up` on")
+        raise BadSettings("the keys come from NOONDAY_KEYS: put a new key first in it, and keep the others")
+    done(f"added key {add_key(key_file(settings))}; it takes effect when `noonday up` starts again")
 
 
 @keys.command()
 def new() -> None:
-    """Make a key for NOONDAY_KEYS, which every process of a cluster must have. Kept nowhere."""
+    """Print a new key for NOONDAY_KEYS, which every process of a cluster needs. The key is not stored."""
     click.echo(new_env_value())
 
 
 def keyring_of(settings: Settings) -> Keyring:
-    """The keys in use. Raises NotFound if there are none yet, and makes none."""
+    """Return the keys in use. Creates none; raises NotFound if there are none."""
     if settings.encryption.keys:
         return Keyring.from_env_value(settings.encryption.keys)
     return load_or_create(key_file(settings))
@@ -72,5 +72,5 @@ def keyring_of(settings: Settings) -> Keyring:
 def key_file(settings: Settings) -> Path:
     path = Path(f"{settings.data}.keys")
     if not path.exists():
-        raise NotFound(f"there are no keys at {path}: name the data file with --data")
+        raise NotFound(f"the key file {path} does not exist: name the server's data file with --data")
     return path

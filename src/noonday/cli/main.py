@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how each of them ends."""
+"""The `noonday` command: its subcommands and exit codes."""
 
 import click
 
@@ -36,21 +36,21 @@ COMMANDS = {
     "settings": "noonday.cli.settings:settings",
     "doctor": "noonday.cli.doctor:doctor",
 }
-"""Where each command is, in the order they are listed."""
+"""Module and attribute of each command, in the order of the help."""
 
 EXAMPLES = """
-Begin:
-  noonday up                                             a server with a demo pool, on http://127.0.0.1:8080
-  noonday job create --handler demo.echo --delay 5s      in another terminal: a first job
-  noonday why JOB                                        what became of it
-  noonday cron '30 2 * * *' --tz Europe/Berlin           what a schedule means; needs no server
+Getting started:
+  noonday up                                             start a server with a demo pool on http://127.0.0.1:8080
+  noonday job create --handler demo.echo --delay 5s      create a first job (in another terminal)
+  noonday why JOB                                        explain what happened to the job
+  noonday cron '30 2 * * *' --tz Europe/Berlin           explain a cron expression; needs no server
 
 Exit codes:
 """ + "\n".join(f"  {code}  {meaning}" for code, meaning in exits.MEANINGS.items())
 
 
 class Root(exits.ExitCodes, LazyGroup):
-    """Every command of `noonday`."""
+    """The top-level command group."""
 
 
 @click.group(
@@ -61,10 +61,10 @@ class Root(exits.ExitCodes, LazyGroup):
 )
 @click.version_option(__version__, prog_name="noonday")
 def main() -> None:
-    """Noonday fires jobs on time, once, and can always say what it did and why.
+    """Run jobs on time, once, and explain why each run did or did not happen.
 
-    Settings come from flags, then from NOONDAY_* variables, then from noonday.toml. Commands that talk to a server find
-    it at --url (NOONDAY_URL) and use --token (NOONDAY_TOKEN); on the server's own machine they make themselves a token.
+    Settings come from flags, then from NOONDAY_* variables, then from noonday.toml. Commands that talk to a server use
+    --url (NOONDAY_URL) and --token (NOONDAY_TOKEN). On the server's own machine, they create a token from its secret.
     """
     set_up_logs(Settings())
 

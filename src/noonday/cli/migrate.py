@@ -1,4 +1,4 @@
-"""`noonday migrate`: brings the database of a cluster up to date."""
+"""`noonday migrate`: apply pending database migrations of a cluster."""
 
 import asyncio
 from pathlib import Path
@@ -16,29 +16,32 @@ from noonday.wiring.settings import Settings
 
 EXAMPLES = """
 Examples:
-  noonday migrate                  apply what is missing; safe to run from many processes at once
-  noonday migrate --dry-run        only say what is missing
+  noonday migrate                  apply pending migrations; safe to run from many processes at once
+  noonday migrate --dry-run        list pending migrations
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--dry-run", is_flag=True, help="Say what would be applied, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="List pending migrations and change nothing.")
 @json_option
 @click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings file. [default: noonday.toml]",
 )
 def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
-    """Bring the database of a cluster up to date.
+    """Apply pending database migrations of a cluster.
 
-    The cluster may be at work meanwhile: no table is locked for longer than a moment, and indexes are built beside the work. If
-    this is interrupted, run it again: it goes on where it was.
+    The cluster may run meanwhile: table locks are short, and indexes are built concurrently. If the command is
+    interrupted, run it again to continue.
     """
     names = asyncio.run(_migrate(read_settings(config), dry_run))
     if as_json:
         return show_json({"pending" if dry_run else "applied": names})
     if not names:
         return done("the database is up to date")
-    return done(f"{'to be applied' if dry_run else 'applied'}: {', '.join(names)}")
+    return done(f"{'pending' if dry_run else 'applied'}: {', '.join(names)}")
 
 
 async def _migrate(settings: Settings, dry_run: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""`noonday notify`: who is told of alerts, and how."""
+"""`noonday notify`: recipients of alerts."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,30 +20,30 @@ from noonday.model.notice import ChannelType, Recipient
 from noonday.sdk.sync import SyncClient
 
 FIRST = "first"
-"""What a first failure is called here as well."""
+"""Alias of the alert kind FAILED, the first failure of a job."""
 _KINDS = (FIRST, *(kind.lower() for kind in AlertKind))
 
 EXAMPLES = """
 Examples:
   noonday notify set ops --email ops@example.com
-  noonday notify set ops --on exhausted --on recovered --digest 5m     change what there is
+  noonday notify set ops --on exhausted --on recovered --digest 5m     change an existing recipient
   noonday notify set pager --webhook https://hooks.example.com/noonday --digest 0
   noonday notify set sam --email sam@example.com --on first --pool billing
-  noonday notify test ops                                              is it read where it should be?
+  noonday notify test ops                                              check that notices arrive
   noonday notify list
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def notify() -> None:
-    """Say who is told when jobs and tasks fail or recover, and how."""
+    """Choose who receives alerts, and how."""
 
 
 @notify.command("list")
 @json_option
 @asks("read")
 def list_(client: SyncClient, as_json: bool) -> None:
-    """List who is told of what."""
+    """List the recipients of alerts."""
     found = client.alert_preferences.list()
     if as_json:
         return show_json({"preferences": found})
@@ -56,23 +56,26 @@ def list_(client: SyncClient, as_json: bool) -> None:
 
 @notify.command("set")
 @click.argument("preference_id", metavar="ID")
-@click.option("--email", metavar="ADDRESS", help="Tell by email.")
-@click.option("--webhook", metavar="URL", help="Tell by a signed call of this URL.")
-@click.option("--push", metavar="ADDRESS", help="Tell by push, if the server has such a channel.")
-@click.option("--on", "kinds", type=choice(_KINDS), multiple=True, help="Of what; may be given several times.")
+@click.option("--email", metavar="ADDRESS", help="Send by email to this address.")
+@click.option("--webhook", metavar="URL", help="Send by a signed call to this URL.")
+@click.option("--push", metavar="ADDRESS", help="Send by push, if the server has a push channel.")
+@click.option("--on", "kinds", type=choice(_KINDS), multiple=True, help="Kind of alert to send; repeatable.")
 @click.option(
-    "--digest", type=duration, metavar="DURATION", help="What happens within this is one message; 0: at once."
+    "--digest",
+    type=duration,
+    metavar="DURATION",
+    help="Combine the alerts of this period in one message; 0 sends each at once.",
 )
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Only what happens in this pool.")
-@click.option("--job", "jobs", multiple=True, metavar="JOB", help="Only this job, or this task.")
-@click.option("--user", help="Who that is, as you call them. [default: you]")
-@click.option("--enabled/--disabled", default=None, help="Whether anything is sent.")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Only alerts of this pool; repeatable.")
+@click.option("--job", "jobs", multiple=True, metavar="JOB", help="Only alerts of this job or task; repeatable.")
+@click.option("--user", help="Name of the recipient. [default: you]")
+@click.option("--enabled/--disabled", default=None, help="Turn sending on or off.")
 @json_option
 @asks("admin")
 def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) -> None:
-    """Say what somebody wants to be told of, or change some of it. ID is a name of your choice, such as ops.
+    """Add or change a recipient of alerts. ID is a name of your choice, such as ops.
 
-    Without --on: dead letters, what was stopped, disabled or missed, and what has recovered. Without --digest: 5m.
+    Without --on, a new recipient gets exhausted, stopped, disabled, missed and recovered. Without --digest, 5m.
     """
     wanted = _changed(_present(client, preference_id), **flags)
     try:
@@ -87,7 +90,7 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
 @json_option
 @asks("admin")
 def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
-    """Tell nobody any more under this id."""
+    """Delete a recipient of alerts."""
     client.alert_preferences.delete(preference_id)
     return show_json({"deleted": preference_id}) if as_json else done(f"deleted {preference_id}")
 
@@ -101,7 +104,7 @@ def test(client: SyncClient, preference_id: str, as_json: bool) -> None:
     sent = client.alert_preferences.test(preference_id)
     if as_json:
         return show_json(sent)
-    return done(f"on its way; `noonday why {sent.job_id}` tells what became of it")
+    return done(f"test notice queued; `noonday why {sent.job_id}` shows its result")
 
 
 def _present(client: SyncClient, preference_id: str) -> PreferenceSpec | None:
@@ -128,8 +131,8 @@ def _changed(
 ) -> PreferenceSpec:
     channel = _channel(email, webhook, push)
     if channel is None and present is None:
-        raise click.UsageError("say how: --email ADDRESS, --webhook URL or --push ADDRESS")
-    told: dict[str, Any] = {
+        raise click.UsageError("a new recipient needs --email ADDRESS, --webhook URL or --push ADDRESS")
+    given: dict[str, Any] = {
         "channel": channel,
         "kinds": tuple(dict.fromkeys(map(_kind, kinds))) or None,
         "digest_seconds": None if digest is None else int(digest.total_seconds()),
@@ -138,7 +141,7 @@ def _changed(
         "user": user,
         "enabled": enabled,
     }
-    wanted = {name: value for name, value in told.items() if value is not None}
+    wanted = {name: value for name, value in given.items() if value is not None}
     return PreferenceSpec(**wanted) if present is None else msgspec.structs.replace(present, **wanted)
 
 
@@ -149,7 +152,7 @@ def _channel(email: str | None, webhook: str | None, push: str | None) -> Recipi
         *([] if push is None else [Recipient(ChannelType.PUSH, push)]),
     ]
     if len(given) > 1:
-        raise click.UsageError("one channel at a time: for another one, choose another ID")
+        raise click.UsageError("a recipient has one channel; use another ID for a second channel")
     return given[0] if given else None
 
 
@@ -159,8 +162,8 @@ def _kind(word: str) -> AlertKind:
 
 def _told(view: PreferenceView) -> str:
     off = "" if view.enabled else " (disabled)"
-    only = f", only of {_only(view)}" if _only(view) != "-" else ""
-    return f"{view.id}: {_where(view)} is told of {_kinds(view)}{only}, {_window(view)}{off}"
+    only = f", only from {_only(view)}" if _only(view) != "-" else ""
+    return f"{view.id}: {_where(view)} receives {_kinds(view)}{only}, {_window(view)}{off}"
 
 
 def _where(view: PreferenceView) -> str:
@@ -178,7 +181,7 @@ def _within(view: PreferenceView) -> str:
 
 
 def _window(view: PreferenceView) -> str:
-    return f"at most once in {length(view.digest_seconds)}" if view.digest_seconds else "at once"
+    return f"at most one message per {length(view.digest_seconds)}" if view.digest_seconds else "at once"
 
 
 def _only(view: PreferenceView) -> str:

@@ -1,4 +1,4 @@
-"""`noonday pause` and `noonday resume`: hold a tenant, a pool, or everything."""
+"""`noonday pause` and `noonday resume`: pause a tenant, a pool, or everything."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +12,11 @@ from noonday.model.view import PauseView
 from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
-Jobs are still accepted, what runs goes on, and what falls due waits. One job is paused by `noonday job pause`.
+During a pause, jobs are accepted, running executions continue, and due executions wait. To pause one job, use
+`noonday job pause`.
 
 Examples:
-  noonday pause --pool mail            nothing is handed to this pool
+  noonday pause --pool mail            dispatch nothing to this pool
   noonday pause --tenant acme
   noonday pause --all
   noonday resume --pool mail
@@ -24,9 +25,9 @@ Examples:
 
 def _what(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--tenant", metavar="TENANT", help="All jobs of a tenant."),
-        click.option("--pool", metavar="POOL", help="All jobs for a pool."),
-        click.option("--all", "everything", is_flag=True, help="Everything."),
+        click.option("--tenant", metavar="TENANT", help="All jobs of this tenant."),
+        click.option("--pool", metavar="POOL", help="All jobs of this pool."),
+        click.option("--all", "everything", is_flag=True, help="All jobs."),
     ):
         function = option(function)
     return function
@@ -37,7 +38,7 @@ def _what(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @asks("operator")
 def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
-    """Hold a tenant, a pool, or everything. Without a word: show what is held."""
+    """Pause a tenant, a pool, or everything. Without arguments, lists what is paused."""
     if tenant is None and pool is None and not everything:
         return _show(client.pauses(), as_json)
     kind, name = _one(tenant, pool, everything)
@@ -49,25 +50,25 @@ def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: 
 @json_option
 @asks("operator")
 def resume(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
-    """Let go what was held, as fast as the pools take it."""
+    """Resume a tenant, a pool, or everything. Waiting executions start as pools have capacity."""
     kind, name = _one(tenant, pool, everything)
     return _show(client.let_go(kind, name), as_json)
 
 
 def _one(tenant: str | None, pool: str | None, everything: bool) -> tuple[str, str]:
     named = {"TENANT": tenant, "POOL": pool, "ALL": "" if everything else None}
-    said = [(kind, name) for kind, name in named.items() if name is not None]
-    if len(said) != 1:
-        raise click.UsageError("say one of --tenant, --pool and --all")
-    return said[0]
+    chosen = [(kind, name) for kind, name in named.items() if name is not None]
+    if len(chosen) != 1:
+        raise click.UsageError("pass exactly one of --tenant, --pool and --all")
+    return chosen[0]
 
 
 def _show(pauses: Sequence[PauseView], as_json: bool) -> None:
     if as_json:
         return show_json({"pauses": pauses})
     if not pauses:
-        return done("nothing is held")
+        return done("nothing is paused")
     for each in pauses:
         what = f"{each.kind.lower()} {each.name}" if each.name else "everything"
-        done(f"{what} is held since {each.since:%Y-%m-%d %H:%M:%S} by {each.by}")
+        done(f"{what} is paused since {each.since:%Y-%m-%d %H:%M:%S} by {each.by}")
     return None

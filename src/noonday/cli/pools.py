@@ -1,4 +1,4 @@
-"""`noonday pool`: named worker capacity."""
+"""`noonday pool`: list and configure worker pools."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from noonday.sdk.sync import SyncClient
 _read_settings = BodyDecoder(PoolSettings)
 
 EXAMPLES = """
-A pool exists once a worker has registered it, or once it was set here.
+A pool exists once a worker registers it, or once `noonday pool set` creates it.
 
 Examples:
   noonday pool list
@@ -31,14 +31,14 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def pool() -> None:
-    """Named worker capacity: what runs where, and how much waits."""
+    """List and configure worker pools."""
 
 
 @pool.command("list")
 @json_option
 @asks("operator")
 def list_(client: SyncClient, as_json: bool) -> None:
-    """List the pools, with their handlers, workers and backlog."""
+    """List pools with their handlers, workers and backlog."""
     try:
         pools = client.pools(all_tenants=True)
     except Forbidden:
@@ -57,11 +57,9 @@ def list_(client: SyncClient, as_json: bool) -> None:
 
 @pool.command("set")
 @click.argument("name", metavar="POOL")
-@click.option("--timeout", type=duration, help="How long an attempt may take, unless job or handler say otherwise.")
-@click.option(
-    "--max-running", type=count, help="How many executions may be handed out at the same time, of all tenants."
-)
-@click.option("--description", help="For people.")
+@click.option("--timeout", type=duration, help="Maximum duration of an attempt; a job or handler may override it.")
+@click.option("--max-running", type=count, help="Maximum executions dispatched at the same time, for all tenants.")
+@click.option("--description", help="Description shown in lists.")
 @retry_options
 @json_option
 @asks("operator")
@@ -74,7 +72,7 @@ def set_(
     as_json: bool,
     **retry: Any,
 ) -> None:
-    """Create a pool, or change the defaults of its jobs. What is not given stays as it is."""
+    """Create a pool or change its settings. Settings without a flag keep their values."""
     settings: dict[str, Any] = _present(client, name)
     put_flags(settings, {"timeout": timeout, **retry})
     if max_running is NONE:

@@ -1,4 +1,4 @@
-"""How far a replay has come."""
+"""Progress bar of a replay."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from noonday.cli.screen import console
 
 @contextmanager
 def replaying(total: int) -> Iterator[Any]:
-    """Gives what is to be told (how many were asked for, how many failed); only a terminal shows it."""
+    """Yield a function that takes the numbers of requested and failed items. Only a terminal shows the bar."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:

@@ -1,4 +1,4 @@
-"""`noonday replay`: what was handed out to a pool, handed out once more."""
+"""`noonday replay`: run the past dispatches of a pool again."""
 
 from datetime import datetime
 from hashlib import blake2b
@@ -24,20 +24,22 @@ EXAMPLES = """
 Examples:
   noonday replay --pool mail --from '2030-01-31 09:00' --to '2030-01-31 10:00' --dry-run
   noonday replay --pool mail --from -2h --to -1h --into staging --rate 20
-  noonday replay --pool mail --from -2h --id incident-7 --yes      again with the same --id: makes only what is missing
+  noonday replay --pool mail --from -2h --id incident-7 --yes      repeated with the same --id: creates only missing jobs
 
-Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts with the keys of the cluster (NOONDAY_KEYS), and creates jobs through the API.
+Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts payloads with the cluster's keys (NOONDAY_KEYS), and creates jobs through the API.
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--pool", required=True, help="The pool whose work is read.")
-@click.option("--from", "from_", type=instant, required=True, metavar="TIME", help="Handed out at or after this time.")
-@click.option("--to", type=instant, metavar="TIME", help="Handed out before this time. [default: now]")
-@click.option("--into", metavar="POOL", help="The pool that gets it. [default: the same one]")
-@click.option("--id", "replay_id", metavar="ID", help="Names this replay: nothing is made twice under one name.")
-@click.option("--tenant", default=TENANT, show_default=True, help="Whose work; the token must be this tenant's.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="So many a second.")
+@click.option("--pool", required=True, help="Pool whose dispatches are replayed.")
+@click.option(
+    "--from", "from_", type=instant, required=True, metavar="TIME", help="Replay dispatches at or after this time."
+)
+@click.option("--to", type=instant, metavar="TIME", help="Replay dispatches before this time. [default: now]")
+@click.option("--into", metavar="POOL", help="Pool that runs the new jobs. [default: the same pool]")
+@click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is created twice under one name.")
+@click.option("--tenant", default=TENANT, show_default=True, help="Tenant to replay; the token must belong to it.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="Jobs per second.")
 @click.option(
     "--stop-after-failures",
     "most_failures",
@@ -45,10 +47,10 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts with the keys of the cluster (NOON
     default=10,
     show_default=True,
     metavar="N",
-    help="Stop when more than so many of the new ones have failed an attempt.",
+    help="Stop if more than N new jobs fail an attempt.",
 )
-@click.option("--dry-run", is_flag=True, help="Count, and create nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Count the executions and create nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @asks("write")
 def replay(
@@ -63,14 +65,14 @@ def replay(
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Run again what a pool was given in a span of time.
+    """Replay the executions that a pool received in a period of time.
 
-    Each execution that was handed out becomes a new job that runs once, with the same handler and payload, in the same pool or
-    in another one.
+    Each dispatched execution becomes a new job that runs once, with the same handler and payload, in the same pool or in
+    another pool.
     """
     wanted = _wanted(from_, to or now(), replay_id, **said)
     past = _past(wanted)
-    with patience(f"reading what pool {wanted.pool} was given"):
+    with patience(f"reading the dispatches of pool {wanted.pool}"):
         found = client.portal.run(past.count())
     if as_json and dry_run:
         return show_json(found)
@@ -79,24 +81,24 @@ def replay(
     if dry_run or not found.executions:
         return None
     if not yes:
-        click.confirm(f"Create {found.executions} jobs at {rate:g} a second?", abort=True, err=True)
+        click.confirm(f"Create {found.executions} jobs at {rate:g} per second?", abort=True, err=True)
     with replaying(found.executions) as progress:
         made = client.portal.run(Replay(client.client, past, rate, most_failures, progress).run())
     if as_json:
         return show_json({"replay": wanted.replay_id, **made.members()})
-    return done(f"{made}: `noonday job list --tag {wanted.tag}` shows the jobs")
+    return done(f"{made}; `noonday job list --tag {wanted.tag}` lists the jobs")
 
 
 def _wanted(
     from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
 ) -> Wanted:
     if to <= from_:
-        raise InvalidInput.of("--to", f"{exact(to)} is not after --from, {exact(from_)}", exact(to))
+        raise InvalidInput.of("--to", f"{exact(to)} is not after --from {exact(from_)}", exact(to))
     if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and replay_id.isprintable()):
-        raise InvalidInput.of("--id", f"an id has 1 to {LONGEST_ID} printable characters", replay_id)
+        raise InvalidInput.of("--id", f"the id must have 1 to {LONGEST_ID} printable characters", replay_id)
     into = into or pool
-    said = f"{pool}|{into}|{ms_of(from_)}|{ms_of(to)}|{tenant}"
-    name = replay_id or blake2b(said.encode(), digest_size=6).hexdigest()
+    text = f"{pool}|{into}|{ms_of(from_)}|{ms_of(to)}|{tenant}"
+    name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
     return Wanted(name, pool, into, tenant, ms_of(from_), ms_of(to))
 
 

@@ -1,4 +1,4 @@
-"""`noonday task replay`: calls of tasks, made once more."""
+"""`noonday task replay`: repeat past calls of tasks."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,10 +26,10 @@ SHOWN = 10
 STATUSES = {"failed": "FAILED", "completed": "COMPLETED", "all": None}
 EXAMPLES = """
 Examples:
-  noonday task replay --endpoint https://api.example.com --since -2h --dry-run     what there is
-  noonday task replay --endpoint https://api.example.com --since -2h --sample 5    five first, then it asks
+  noonday task replay --endpoint https://api.example.com --since -2h --dry-run     preview the calls
+  noonday task replay --endpoint https://api.example.com --since -2h --sample 5    send five, then ask to continue
   noonday task replay --task report --status all --since '2030-01-31 09:00' --until '2030-01-31 10:00' --rate 5
-  noonday task replay --since -1d --id incident-7 --yes         again with the same --id: sends only what is missing
+  noonday task replay --since -1d --id incident-7 --yes         repeated with the same --id: sends only missing calls
 """
 
 
@@ -39,20 +39,20 @@ Examples:
     type=click.Choice(list(STATUSES), case_sensitive=False),
     default="failed",
     show_default=True,
-    help="How they ended. Failed ones that were sent again or archived since are left alone.",
+    help="Result of the calls. Failed calls that were resent or archived since are excluded.",
 )
-@click.option("--endpoint", metavar="URL", help="Whom the task calls: scheme, host and port.")
-@click.option("--task", metavar="TASK", help="Id, beginning of one, or name.")
-@click.option("--since", type=instant, metavar="TIME", help="Scheduled for this time or a later one, such as -2h.")
-@click.option("--until", type=instant, metavar="TIME", help="Scheduled for a time before this. [default: now]")
-@click.option("--id", "replay_id", metavar="ID", help="Names this replay: nothing is sent twice under one name.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="So many a second.")
+@click.option("--endpoint", metavar="URL", help="Only calls to this scheme, host and port.")
+@click.option("--task", metavar="TASK", help="Only calls of this task: id, id prefix, or name.")
+@click.option("--since", type=instant, metavar="TIME", help="Only calls scheduled at or after this time, such as -2h.")
+@click.option("--until", type=instant, metavar="TIME", help="Only calls scheduled before this time. [default: now]")
+@click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is sent twice under one name.")
+@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="Calls per second.")
 @click.option(
     "--sample",
     type=click.IntRange(0, 500),
     default=0,
     metavar="N",
-    help="Send so many first, and show what came of it.",
+    help="Send N calls first and show their results.",
 )
 @click.option(
     "--stop-after-failures",
@@ -61,10 +61,10 @@ Examples:
     default=10,
     show_default=True,
     metavar="N",
-    help="Stop when more than so many of the new ones have failed an attempt.",
+    help="Stop if more than N resent calls fail an attempt.",
 )
-@click.option("--dry-run", is_flag=True, help="Count, and send nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Count the calls and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @asks("write")
 def replay(
@@ -77,24 +77,25 @@ def replay(
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Make calls of tasks once more: those that failed, or whatever is asked for.
+    """Repeat past calls of tasks, by default the failed ones.
 
-    Each becomes a new execution of its task, with what was sent then. Calls are chosen by the time they were scheduled for.
+    Each call becomes a new execution of its task with its original request. --since and --until select calls by their
+    scheduled time.
     """
     wanted = _wanted(client, **said)
-    with patience("looking for calls"):
+    with patience("searching calls"):
         found = client.portal.run(find_calls(client.client, wanted))
     if not as_json:
         show(*_preview(wanted, found))
     if dry_run or not found.ids:
         return show_json({"replay": wanted.replay_id, **found.members()}) if as_json else None
-    _ask_unless(yes, f"Send {sample if 0 < sample < len(found.ids) else len(found.ids)} of them again?")
+    _ask_unless(yes, f"Resend {sample if 0 < sample < len(found.ids) else len(found.ids)} calls?")
     doing = CallReplay(client.client, wanted.replay_id, rate, most_failures)
     rest = found.ids[sample:]
     if sample:
         _try_out(client, doing, found.ids[:sample], as_json=as_json)
         if rest:
-            _ask_unless(yes, f"Go on with the other {len(rest)}, at {rate:g} a second?")
+            _ask_unless(yes, f"Continue with the other {len(rest)} at {rate:g} per second?")
     with replaying(len(found.ids)) as progress:
         made = client.portal.run(doing.run(rest, progress))
     if as_json:
@@ -116,9 +117,9 @@ def _wanted(
 ) -> WantedCalls:
     until = until or now()
     if since is not None and until <= since:
-        raise InvalidInput.of("--until", f"{exact(until)} is not after --since, {exact(since)}", exact(until))
+        raise InvalidInput.of("--until", f"{exact(until)} is not after --since {exact(since)}", exact(until))
     if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and _is_a_word(replay_id)):
-        raise InvalidInput.of("--id", f"an id has 1 to {LONGEST_ID} letters, digits or signs of ASCII", replay_id)
+        raise InvalidInput.of("--id", f"the id must have 1 to {LONGEST_ID} ASCII characters without spaces", replay_id)
     task_id = find_task(client, task) if task else None
     text = f"{status}|{endpoint}|{task_id}|{since}|{until}"
     name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
@@ -135,7 +136,7 @@ def _ask_unless(yes: bool, question: str) -> None:
 
 
 def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: bool) -> None:
-    """Raises Conflict if more of them fail than may."""
+    """Send the sample and show its results. Raises Conflict if too many calls fail."""
     with patience(f"waiting for {len(ids)} calls"):
         seen = client.portal.run(doing.try_out(ids))
     if not as_json:
@@ -144,7 +145,7 @@ def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: 
 
 
 def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
-    left = f" ({found.dealt_with} more were sent again or archived since)" if found.dealt_with else ""
+    left = f" ({found.dealt_with} more were resent or archived since)" if found.dealt_with else ""
     lines = [("replay", wanted.replay_id), ("calls", f"{len(found.ids)}{left}")]
     if found.newest is not None:
         lines += [("first", brief(found.oldest[0].scheduled_at)), ("last", brief(found.newest.scheduled_at))]

@@ -1,4 +1,4 @@
-"""Reads back what was handed out, and creates it anew: at a rate, and with a brake."""
+"""Replay of past dispatches from Kafka as new jobs, with a rate limit and a failure limit."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ from noonday.sdk.client import Client
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What to replay, and where to."""
+    """Source and destination of a replay."""
 
     replay_id: str
     pool: str
@@ -34,12 +34,12 @@ class Wanted(msgspec.Struct, frozen=True):
         return f"replay:{self.replay_id}"
 
     def key_of(self, dispatch: Dispatch) -> str:
-        """The unique key of what replays an execution: however often it is asked for, it is made once."""
+        """Return the unique key of the job that replays an execution. Repeated requests create one job."""
         return f"{self.tag}:{self.into}:{dispatch.execution_id}"
 
 
 class Found(msgspec.Struct, rename="camel"):
-    """What a replay would make."""
+    """Numbers of executions that a replay creates."""
 
     dispatches: int = 0
     executions: int = 0
@@ -47,26 +47,26 @@ class Found(msgspec.Struct, rename="camel"):
     handlers: Counter[str] = msgspec.field(default_factory=Counter)
 
     def lines(self) -> list[tuple[str, str]]:
-        lines = [("executions", f"{self.executions} ({self.dispatches} times handed out)")]
+        lines = [("executions", f"{self.executions} ({self.dispatches} dispatches)")]
         lines += [(f"  {handler}", str(count)) for handler, count in self.handlers.most_common()]
         if self.of_other_tenants:
-            lines.append(("other tenants", f"{self.of_other_tenants} times handed out, left alone"))
+            lines.append(("other tenants", f"{self.of_other_tenants} dispatches, not replayed"))
         return lines
 
 
 class Made(msgspec.Struct):
-    """How far a replay has come."""
+    """Progress of a replay."""
 
     created: int = 0
     there_already: int = 0
-    """Made by an earlier replay of the same id."""
+    """Jobs created by an earlier replay with the same id."""
     failed: int = 0
     unreadable: int = 0
 
     def __str__(self) -> str:
-        said = f"replayed {self.created}, of which {self.failed} were seen to fail"
-        said += f"; {self.there_already} had been replayed before" if self.there_already else ""
-        return said + (f"; {self.unreadable} could not be decrypted with these keys" if self.unreadable else "")
+        text = f"replayed {self.created}, of which {self.failed} failed so far"
+        text += f"; {self.there_already} replayed before" if self.there_already else ""
+        return text + (f"; {self.unreadable} not decryptable with these keys" if self.unreadable else "")
 
     @property
     def asked_for(self) -> int:
@@ -77,7 +77,7 @@ class Made(msgspec.Struct):
 
 
 class Past:
-    """Each execution once, however often it was handed out."""
+    """Past executions of a pool, read from Kafka; each appears once, whatever its number of dispatches."""
 
     def __init__(self, options: KafkaOptions, keyring: Keyring, wanted: Wanted) -> None:
         self._options = options
@@ -101,14 +101,14 @@ class Past:
                 yield new
 
     def _new(self, dispatches: Sequence[Dispatch], seen: set[str]) -> list[Dispatch]:
-        """Of each execution that was not seen before, what was said of it last."""
+        """Return the last dispatch of each execution that was not seen before."""
         ours = {each.execution_id: each for each in dispatches if each.tenant == self.wanted.tenant}
         new = [each for name, each in ours.items() if name not in seen]
         seen.update(ours)
         return new
 
     def spec_of(self, dispatch: Dispatch) -> JobSpec:
-        """A job that does once what the dispatch asked for. Raises BadKey."""
+        """Return a one-time job with the handler and payload of a dispatch. Raises BadKey."""
         return JobSpec(
             type=JobType.ONE_TIME,
             target=Target(self.wanted.into, dispatch.handler),
@@ -134,7 +134,7 @@ class Past:
 
 
 class Replay:
-    """Creates jobs through the API, no faster than told, and stops when too many of them fail."""
+    """Creates the jobs of a replay through the API, within its rate limit and failure limit."""
 
     def __init__(
         self,
@@ -153,12 +153,12 @@ class Replay:
         self._made = Made()
 
     async def run(self) -> Made:
-        """Raises Conflict if it was stopped by its brake, or if the token is another tenant's."""
+        """Create all jobs. Raises Conflict if too many fail, or if the token belongs to another tenant."""
         pace = Pace(self._rate, self._clock)
         async for dispatches in self._past.executions():
             specs = self._specs_of(dispatches)
             while specs:
-                # One at first: whose token it is shows in the answer.
+                # The first request creates one job, because its response shows the tenant of the token.
                 size = pace.batch_size if self._made.asked_for else 1
                 await self._create(specs[:size])
                 specs = specs[size:]
@@ -182,12 +182,12 @@ class Replay:
                 raise answer.error()
             if answer.tenant != self._past.wanted.tenant:
                 raise Conflict(
-                    f"the token is of tenant {answer.tenant}: what it creates is not {self._past.wanted.tenant}'s"
+                    f"the token belongs to tenant {answer.tenant}; pass a token of tenant {self._past.wanted.tenant}"
                 )
             self._note(answer)
 
     def _note(self, job: JobView) -> None:
-        """A job that is new has not ended yet; one that has was made by an earlier replay."""
+        """Count a job. An active job is new; a finished one was created by an earlier replay."""
         if job.state == "ACTIVE":
             self._made.created += 1
             self._brake.watch(job.job_id)
@@ -201,7 +201,7 @@ class Replay:
         self._progress(self._made.asked_for, self._made.failed)
         if self._brake.is_on:
             raise Conflict(
-                f"stopped: {self._finish()}. What was created stays; the same replay goes on with the rest",
+                f"stopped: {self._finish()}. Created jobs remain; run the same replay again to continue",
                 **self._made.members(),
             )
 

@@ -1,4 +1,4 @@
-"""Finds calls of tasks, and has them made once more: a first sample, then the rest at a rate, and with a brake."""
+"""Search and replay of task calls: a first sample, then the rest with a rate limit and a failure limit."""
 
 import asyncio
 from collections import Counter
@@ -19,16 +19,16 @@ from noonday.webhooks.urls import read_url
 PAGE = 500
 EXAMPLES = 5
 LOOK_SEC, PATIENCE_SEC = 0.2, 60.0
-"""How often it is looked what became of a sample, and for how long."""
+"""Interval and maximum duration, in seconds, of polling for the results of a sample."""
 OPEN = ("PENDING", "RUNNING")
 
 
 class WantedCalls(msgspec.Struct, frozen=True):
-    """Which calls are to be made once more, and under which name."""
+    """Filters and name of a replay of calls."""
 
     replay_id: str
     status: str | None
-    """FAILED or COMPLETED; None: all that ended."""
+    """FAILED or COMPLETED; None selects all finished calls."""
     endpoint: str | None = None
     task_id: str | None = None
     since: datetime | None = None
@@ -36,18 +36,18 @@ class WantedCalls(msgspec.Struct, frozen=True):
 
 
 class FoundCalls(msgspec.Struct):
-    """What a replay would send again, oldest first."""
+    """Calls that a replay resends, oldest first."""
 
     ids: list[str] = []
     tasks: Counter[str] = msgspec.field(default_factory=Counter)
     endpoints: Counter[str] = msgspec.field(default_factory=Counter)
     dealt_with: int = 0
-    """They failed, and were sent again or archived since: left alone."""
+    """Number of excluded calls: they failed, and were resent or archived since."""
     oldest: list[TaskCallView] = []
     newest: TaskCallView | None = None
 
     def add(self, call: TaskCallView) -> None:
-        """The next older one."""
+        """Add a call. Calls must be added from the newest to the oldest."""
         if call.status in OPEN:
             return
         if call.resolved_by is not None:
@@ -72,25 +72,27 @@ class FoundCalls(msgspec.Struct):
 
 
 class SentAgain(msgspec.Struct):
-    """How far a replay has come."""
+    """Progress of a replay of calls."""
 
     resent: int = 0
     there_already: int = 0
-    """Sent by an earlier replay of the same id."""
+    """Calls resent by an earlier replay with the same id."""
     failed: int = 0
     with_present_payload: int = 0
     not_sent: dict[str, str] = {}
-    """By execution, why."""
+    """Reason for each execution that could not be resent."""
 
     @property
     def asked_for(self) -> int:
         return self.resent + self.there_already + len(self.not_sent)
 
     def __str__(self) -> str:
-        said = f"sent {self.resent} again, of which {self.failed} were seen to fail"
-        said += f"; {self.there_already} had been sent before" if self.there_already else ""
-        said += f"; {self.with_present_payload} as their tasks are now" if self.with_present_payload else ""
-        return said + (f"; {len(self.not_sent)} could not be sent" if self.not_sent else "")
+        text = f"resent {self.resent}, of which {self.failed} failed so far"
+        text += f"; {self.there_already} resent before" if self.there_already else ""
+        text += (
+            f"; {self.with_present_payload} with the present request of their task" if self.with_present_payload else ""
+        )
+        return text + (f"; {len(self.not_sent)} could not be resent" if self.not_sent else "")
 
     def members(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
@@ -124,7 +126,7 @@ async def _calls(client: Client, wanted: WantedCalls) -> AsyncIterator[TaskCallV
 
 
 class CallReplay:
-    """Has calls made once more through the API. Each is sent again once under one id, however often it is asked for."""
+    """Resends calls through the API, each once per replay id."""
 
     def __init__(self, client: Client, replay_id: str, rate: float, most_failures: int) -> None:
         self._client = client
@@ -149,13 +151,13 @@ class CallReplay:
         return seen
 
     def refuse_if_stopped(self) -> None:
-        """Raises Conflict if more have failed than may."""
+        """Raise Conflict if too many calls failed."""
         if self._brake.is_on:
-            detail = f"stopped: {self.made}. What was sent stays; the same replay goes on with the rest"
+            detail = f"stopped: {self.made}. Resent calls remain; run the same replay again to continue"
             raise Conflict(detail, **self.made.members())
 
     async def run(self, ids: Sequence[str], progress: Callable[[int, int], object]) -> SentAgain:
-        """Raises Conflict if it was stopped by its brake."""
+        """Resend the calls. Raises Conflict if too many fail."""
         pace, before = Pace(self._rate, self._clock), self.made.asked_for
         for first in range(0, len(ids), pace.batch_size):
             await self._send(ids[first : first + pace.batch_size])
@@ -170,7 +172,7 @@ class CallReplay:
         return self.made
 
     async def _send(self, ids: Sequence[str]) -> list[str]:
-        """The new executions of those that were not sent before."""
+        """Resend calls. Returns the new executions, without those of calls that were resent before."""
         new = []
         for result in (await self._client.tasks.resend_many(ids, replay_id=self._replay_id)).results:
             if result.resent_as is None:

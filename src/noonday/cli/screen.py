@@ -1,4 +1,4 @@
-"""What is printed: tables for people, JSON for programs."""
+"""Terminal output: tables for people, JSON for programs."""
 
 import sys
 import threading
@@ -15,7 +15,7 @@ from noonday.cli.instants import printable
 from noonday.cli.tables import Listing
 
 WIDE = 10_000
-"""Columns of an output that is not a terminal: whoever reads it cuts the lines, not us."""
+"""Width in columns if the output is not a terminal. The program that reads the output cuts the lines."""
 _STYLES = {
     "SUCCEEDED": "green",
     "ACTIVE": "green",
@@ -44,7 +44,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def console(*, err: bool = False) -> Console:
-    """Where to print. Names and messages are never read as markup."""
+    """Return a console for stdout or stderr that never interprets text as markup."""
     stream = sys.stderr if err else sys.stdout
     width = None if stream.isatty() else WIDE
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
@@ -56,7 +56,7 @@ def show(*parts: RenderableType) -> None:
         return out.print(*parts, sep="\n")
     with out.capture() as written:
         out.print(*parts, sep="\n")
-    # The blanks that fill the last column are of no use to a program, and make lines of a pager wrap.
+    # Trailing blanks are useless to a program and make a pager wrap lines.
     return click.echo("\n".join(line.rstrip() for line in written.get().splitlines()))
 
 
@@ -65,12 +65,12 @@ def show_json(value: Any) -> None:
 
 
 def show_list(rows: Listing, what: str, more: bool = False) -> None:
-    """The rows; on stderr that there are none, or that there are more."""
+    """Print the rows; on stderr, note that there are none or that there are more."""
     if not len(rows):
         return console(err=True).print(f"no {what}", style="dim")
     show(rows)
     if more:
-        console(err=True).print(f"and more {what}: --limit shows more of them", style="dim")
+        console(err=True).print(f"more {what} exist; raise --limit to list them", style="dim")
     return None
 
 
@@ -79,7 +79,7 @@ def state(name: str | None) -> Text:
 
 
 def compact(value: Any) -> str:
-    """A value as JSON in one line."""
+    """Format a value as JSON on one line."""
     return printable(msgspec.json.encode(value).decode())
 
 
@@ -88,13 +88,13 @@ def said(text: str | None) -> str:
 
 
 def done(text: str) -> None:
-    """Say what was done, where a person looks for it."""
+    """Print one line of text on stdout."""
     console().print(Text(text))
 
 
 @contextmanager
 def patience(text: str) -> Iterator[None]:
-    """Show that something is under way once it has taken a second; nothing at all before that."""
+    """Show a spinner on a terminal if the block takes longer than one second."""
     screen = console(err=True)
     if not screen.is_terminal:
         yield

@@ -1,4 +1,4 @@
-"""`noonday secret`: what the calls of tasks are signed with."""
+"""`noonday secret`: signing secrets of webhook calls."""
 
 from datetime import timedelta
 
@@ -15,14 +15,14 @@ from noonday.ports.endpoints import SecretKind
 from noonday.sdk.sync import SyncClient
 from noonday.tasks.secrets import DAY_SEC, MadeSecret, NewSecret
 
-EVERY = "all endpoints that have none of their own"
+EVERY = "all endpoints without a secret of their own"
 
 EXAMPLES = """
 Examples:
-  noonday secret make                                           for all endpoints that have none of their own
-  noonday secret make --endpoint https://api.example.com        for one
-  noonday secret make --kind ed25519                            prints the public key: receivers need no secret
-  noonday secret make --overlap 7d                              replace it: both sign for a week
+  noonday secret make                                           for all endpoints without a secret of their own
+  noonday secret make --endpoint https://api.example.com        for one endpoint
+  noonday secret make --kind ed25519                            print the public key; receivers need no secret
+  noonday secret make --overlap 7d                              replace the secret; both sign for a week
   noonday secret list
   noonday secret end secret-019a3f2e-...
 """
@@ -30,29 +30,31 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def secret() -> None:
-    """Make, replace and end the secrets that calls of tasks are signed with.
+    """Manage the signing secrets of webhook calls.
 
-    All of it needs a token with scope admin, but the list.
+    `make` and `end` need a token with scope admin.
     """
 
 
 @secret.command()
-@click.option("--endpoint", metavar="URL", help="For this scheme, host and port only.")
-@click.option("--kind", type=choice(("hmac", "ed25519")), default="hmac", show_default=True)
+@click.option("--endpoint", metavar="URL", help="Only for this scheme, host and port.")
+@click.option(
+    "--kind", type=choice(("hmac", "ed25519")), default="hmac", show_default=True, help="Signature algorithm."
+)
 @click.option(
     "--overlap",
     type=duration,
     default="24h",
     show_default=True,
     metavar="DURATION",
-    help="How long the former one goes on to sign as well.",
+    help="How long the previous secret also signs.",
 )
 @json_option
 @asks("admin")
 def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta, as_json: bool) -> None:
-    """Make a secret, or replace the one there is, and print it: it is not shown again.
+    """Create or replace a secret and print it. It is not shown again.
 
-    On stdout is the secret and nothing else (whsec_...); of ed25519 the public key (whpk_...).
+    Prints only the secret (whsec_...) on stdout; with --kind ed25519, only the public key (whpk_...).
     """
     wanted = NewSecret(endpoint, SecretKind(kind.upper()), _seconds(overlap))
     try:
@@ -69,7 +71,7 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
 @json_option
 @asks("read")
 def list_(client: SyncClient, as_json: bool) -> None:
-    """List the secrets, newest first, without what is secret of them."""
+    """List the secrets, newest first, without their values."""
     found = client.secrets.list()
     if as_json:
         return show_json({"secrets": found})
@@ -84,7 +86,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @json_option
 @asks("admin")
 def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
-    """End a secret: nothing is signed with it any more."""
+    """Revoke a secret: no further call is signed with it."""
     try:
         client.secrets.end(secret_id)
     except Conflict as last:
@@ -95,14 +97,14 @@ def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
 def _seconds(overlap: timedelta) -> int:
     seconds = int(overlap.total_seconds())
     if not 0 <= seconds <= 30 * DAY_SEC:
-        raise click.BadParameter("at most 30d", param_hint="--overlap")
+        raise click.BadParameter(f"{seconds} s is not allowed; at most 30d", param_hint="--overlap")
     return seconds
 
 
 def _tell(made: MadeSecret) -> None:
-    what = "This is the public key" if made.kind is SecretKind.ED25519 else "Give it to whoever receives the calls"
+    what = "This is the public key" if made.kind is SecretKind.ED25519 else "Give it to the receiver of the calls"
     console(err=True).print(
-        f"made {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True
+        f"created {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True
     )
 
 

@@ -1,4 +1,4 @@
-"""`noonday serve` and `noonday worker`: the processes of a cluster."""
+"""`noonday serve` and `noonday worker`: processes of a cluster."""
 
 import asyncio
 import sys
@@ -30,45 +30,46 @@ from noonday.worker.parent_link import ParentLink
 
 SERVE_EXAMPLES = """
 Examples:
-  noonday serve                                     all three roles in one process
+  noonday serve                                     run all three roles in one process
   noonday serve --roles api --port 8080
   noonday serve --roles scheduler,recorder --port 8081
 
-Servers are named by NOONDAY_POSTGRES_URL, NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS, or in
-noonday.toml. `noonday doctor` checks them, `noonday migrate` prepares the database.
+Set the servers with NOONDAY_POSTGRES_URL, NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS, or in
+noonday.toml. `noonday doctor` checks the servers; `noonday migrate` prepares the database.
 """
 WORKER_EXAMPLES = """
 Examples:
-  noonday worker shop.jobs:app                      every pool that `app` has handlers for
+  noonday worker shop.jobs:app                      serve every pool that `app` has handlers for
   noonday worker shop.jobs:app --pool batch-etl --concurrency 50
-  noonday worker --pool webhooks --pool notices     calls the webhooks of tasks, sends notices; needs no application
-  noonday worker                                    the demo: demo.echo, demo.sleep and demo.fail in pool demo
+  noonday worker --pool webhooks --pool notices     call the webhooks of tasks and send notices; needs no application
+  noonday worker                                    run demo.echo, demo.sleep and demo.fail in pool demo
 
-A worker needs no access to the database: Kafka and Redis are enough.
+A worker needs Kafka and Redis, but no access to the database.
 """
 
 _port = click.option(
-    "--port", type=int, help="Where health, metrics and the API are served; 0 takes a free one. [default: 8080]"
+    "--port", type=int, help="Port for health, metrics and the API; 0 picks a free port. [default: 8080]"
 )
-_host = click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
+_host = click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
 _config = click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="[default: noonday.toml]"
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings file. [default: noonday.toml]",
 )
-_log_level = click.option(
-    "--log-level", help="The least that is logged: DEBUG, INFO, WARNING, ERROR. [default: WARNING]"
-)
+_log_level = click.option("--log-level", help="Minimum log level: DEBUG, INFO, WARNING or ERROR. [default: WARNING]")
 
 
 @click.command(cls=Command, epilog=SERVE_EXAMPLES)
-@click.option("--roles", default="api,scheduler,recorder", show_default=True, help="What this process does.")
+@click.option("--roles", default="api,scheduler,recorder", show_default=True, help="Roles of this process.")
 @_port
 @_host
 @_config
 @_log_level
 def serve(roles: str, config: Path | None, **flags: Any) -> None:
-    """Run roles of a cluster: the API, a scheduler, a recorder.
+    """Run cluster roles: the API, a scheduler, a recorder.
 
-    Any number of processes may have each role; they share the work, and take over from each other.
+    Any number of processes may run each role. They share the work and take over from each other.
     """
     settings = read_settings(config, **flags)
     set_up_logs(settings)
@@ -79,8 +80,8 @@ def serve(roles: str, config: Path | None, **flags: Any) -> None:
 
 @click.command(cls=Command, epilog=WORKER_EXAMPLES)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Only this pool; may be given several times.")
-@click.option("--concurrency", type=click.IntRange(1, 100_000), help="How many handlers run at once in each pool.")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Serve only this pool; repeatable.")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Maximum concurrent handlers per pool.")
 @_port
 @_host
 @_config
@@ -88,8 +89,8 @@ def serve(roles: str, config: Path | None, **flags: Any) -> None:
 def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, config: Path | None, **flags: Any) -> None:
     """Run the handlers of an application for a cluster.
 
-    APP is a Noonday() in a module that can be imported from here. The first Ctrl-C lets running handlers finish, the
-    second one does not.
+    APP is a Noonday() object in a module that is importable from the current directory. The first Ctrl-C lets running
+    handlers finish; the second one ends them at once.
     """
     settings = read_settings(config, **flags)
     set_up_logs(settings)
@@ -97,8 +98,8 @@ def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, con
     handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
     room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        said = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
-        ready = partial(_ready, f"worker of {said}")
+        served = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
+        ready = partial(_ready, f"worker of {served}")
         parent = click.get_current_context().find_object(ParentLink)
         runner.run(serve_worker(settings, handlers, room, ready, parent))
 
@@ -115,9 +116,9 @@ def _roles(text: str) -> list[Role]:
         if name not in known:
             meant = nearest(name, known)
             raise BadSettings(
-                f"--roles: there is no role {name!r}"
+                f"--roles: unknown role {name!r}"
                 + (f" (did you mean {meant}?)" if meant else "")
-                + f"; choose from {', '.join(known)}. Workers have a command of their own: `noonday worker`"
+                + f"; choose from {', '.join(known)}. To run a worker, use `noonday worker`"
             )
     if not names:
         raise BadSettings(f"--roles: name at least one of {', '.join(known)}")
@@ -127,7 +128,7 @@ def _roles(text: str) -> list[Role]:
 def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
     there = sorted({pool for pool, _ in registry.handlers})
     if not there:
-        raise BadSettings("this application has no handlers: there is nothing to run")
+        raise BadSettings("this application has no handlers; register one with @app.handler")
     for pool in wanted:
         if pool not in (*there, webhooks.POOL, NOTICES_POOL):
             meant = nearest(pool, there)
@@ -140,5 +141,5 @@ def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
 
 
 def _ready(what: str, url: str) -> None:
-    show(Text(f"Noonday {__version__} is running", style="bold green"), "", facts([("does", what), ("at", url)]))
+    show(Text(f"Noonday {__version__} is running", style="bold green"), "", facts([("runs", what), ("url", url)]))
     sys.stdout.flush()

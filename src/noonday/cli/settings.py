@@ -1,4 +1,4 @@
-"""`noonday settings`: everything that can be set, and where its value comes from."""
+"""`noonday settings`: list settings with their values and sources."""
 
 import os
 import tomllib
@@ -22,8 +22,8 @@ from noonday.wiring.settings import (
 )
 
 EXAMPLES = """
-A value comes from a flag, else from the environment, else from noonday.toml, else it is the default. In the file, what
-has a dot is in a section:
+A value comes from a flag, else from the environment, else from noonday.toml, else from the default. In the file, a
+setting with a dot belongs to a section:
 
   port = 9000
   [worker]
@@ -31,19 +31,21 @@ has a dot is in a section:
 
 Examples:
   noonday settings
-  noonday settings worker                    those that have `worker` in their name
+  noonday settings worker                    list settings with `worker` in their name
   NOONDAY_WORKER_CONCURRENCY=50 noonday up
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("part", required=False)
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="[default: noonday.toml]")
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file. [default: noonday.toml]"
+)
 @json_option
 def settings(part: str | None, config: Path | None, as_json: bool) -> None:
     """List all settings.
 
-    With their values, where those come from, and what they mean.
+    Shows the value, source and meaning of each setting. PART selects settings by name.
     """
     values = read_settings(config)
     sources = _Sources(os.environ, config)
@@ -57,7 +59,7 @@ def settings(part: str | None, config: Path | None, as_json: bool) -> None:
 
 
 class _Sources:
-    """Where values come from."""
+    """Sources of setting values."""
 
     def __init__(self, environ: Mapping[str, str], config: Path | None) -> None:
         self._environ = environ

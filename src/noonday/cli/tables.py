@@ -1,4 +1,4 @@
-"""Tables that stay readable on a narrow terminal: one line a row, and no id cut in two."""
+"""Tables that stay readable on a narrow terminal: one line per row, and ids are never cut."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,13 +10,14 @@ from rich.text import Text
 
 GAP = 2
 LEAST = 8
-"""How many characters of a column are left when it gives way."""
+"""Minimum width in characters of a column that is cut or folded."""
 
 
 class Listing:
-    """Rows under headers. If they are too wide, `spare` columns go, last first, then those in `cut` are cut.
+    """Table with headers that fits the width of the terminal.
 
-    Columns in `fold` take several lines instead. Into a pipe everything is written whole.
+    If the rows are too wide, `spare` columns are dropped, the last one first. Then `cut` columns are shortened to one
+    line, and `fold` columns are wrapped. Output to a pipe is complete.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Listing:
 
 
 def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:
-    """Names and values, one below the other; what is None is left out."""
+    """Return a two-column table of names and values. Omits values that are None."""
     grid = _grid(show_header=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

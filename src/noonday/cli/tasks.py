@@ -1,4 +1,4 @@
-"""`noonday task`: webhooks that are called on time."""
+"""`noonday task`: jobs that call webhooks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -34,40 +34,40 @@ from noonday.tasks.wire import (
 )
 
 EXAMPLES = """
-TASK is an id, the beginning of one, or a name. A time is 2030-01-31T09:00:00Z, or '2030-01-31 09:00' or 09:00 in the zone of
---timezone, else in local time; or +10m.
+TASK is an id, an id prefix, or a name. A time is 2030-01-31T09:00:00Z or +10m; or '2030-01-31 09:00' or 09:00 in the zone of
+--timezone, by default in local time.
 
 Examples:
-  noonday task create https://api.example.com/hook --body '{"hello": 1}'          now
-  noonday task create https://api.example.com/hook --in 10m --name reminder       once, in ten minutes
+  noonday task create https://api.example.com/hook --body '{"hello": 1}'          call now
+  noonday task create https://api.example.com/hook --in 10m --name reminder       call once, in ten minutes
   noonday task create https://api.example.com/report --every '15 minutes' --header 'Authorization: Bearer s3cr3t'
   noonday task create https://api.example.com/report --interval 'daily at 08:00' --timezone Europe/Berlin --name report
   noonday task list --status FAILED
-  noonday task calls report                                                       what was sent, and what came back
+  noonday task calls report                                                       show requests and responses
   noonday task change report --cron '0 7 * * mon-fri' --attempts 10
   noonday task pause report
-  noonday task resend report                                                      its last call once more
-  noonday task dead list --since -2h                                              calls that were given up
-  noonday task replay --endpoint https://api.example.com --since -2h --dry-run    what could be called again
+  noonday task resend report                                                      repeat its last call
+  noonday task dead list --since -2h                                              list calls that failed all attempts
+  noonday task replay --endpoint https://api.example.com --since -2h --dry-run    preview a replay of failed calls
 """
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def task() -> None:
-    """Call webhooks on time, and see what came of it.
+    """Schedule webhook calls and inspect the results.
 
-    A task is a job that calls a URL: it needs no worker of yours. What its calls are signed with: `noonday secret`.
+    A task is a job that calls a URL. It needs no worker of yours. `noonday secret` manages the signing secrets.
     """
 
 
 @task.command()
 @click.argument("webhook_url", metavar="URL")
 @call_options
-@click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key and an --at creates one task.")
+@click.option("--idempotency-key", metavar="KEY", help="Commands with the same key and --at create one task.")
 @json_option
 @asks("write")
 def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
-    """Create a task: a URL that is called once, or again and again."""
+    """Create a task that calls a URL once or on a schedule."""
     try:
         made = client.tasks.create(spec_of(webhook_url, flags), idempotency_key=idempotency_key)
     except InvalidInput as refused:
@@ -76,9 +76,9 @@ def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as
 
 
 @task.command("list")
-@click.option("--status", type=choice(TaskStatus), metavar=names_of(TaskStatus))
-@click.option("--page", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="So many on a page.")
+@click.option("--status", type=choice(TaskStatus), metavar=names_of(TaskStatus), help="Only tasks with this status.")
+@click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Page number.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Tasks per page.")
 @json_option
 @asks("read")
 def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json: bool) -> None:
@@ -112,8 +112,15 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
 
 @task.command("executions")
 @click.argument("task_id", metavar="TASK")
-@click.option("--status", type=choice(ExecutionStatus), metavar=names_of(ExecutionStatus))
-@click.option("--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Show so many, newest first.")
+@click.option(
+    "--status",
+    type=choice(ExecutionStatus),
+    metavar=names_of(ExecutionStatus),
+    help="Only executions with this status.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Maximum number of executions."
+)
 @json_option
 @asks("read")
 def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
@@ -130,9 +137,9 @@ def executions_(client: SyncClient, task_id: str, status: str | None, limit: int
 @json_option
 @asks("read")
 def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: bool) -> None:
-    """Show what was sent at each attempt, what came back, and how long each part took.
+    """Show the request, response and timing of each attempt.
 
-    Of the latest execution, unless another one is said. Values of headers that are secret are not kept.
+    Without EXECUTION, shows the latest execution. Values of secret headers are not stored.
     """
     known = find_task(client, task_id)
     found = client.tasks.calls(known, checked(execution_id) if execution_id else _latest(client, known))
@@ -146,23 +153,25 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
-@click.option("--idempotency-key", metavar="KEY", help="Repeating it with the same key makes one call.")
+@click.option("--idempotency-key", metavar="KEY", help="Commands with the same key make one call.")
 @json_option
 @asks("write")
 def resend(
     client: SyncClient, task_id: str, execution_id: str | None, idempotency_key: str | None, as_json: bool
 ) -> None:
-    """Make a call once more, however it ended, with what was sent then.
+    """Repeat a call with its original request, whatever its result was.
 
-    That of the execution that ended last, unless another one is said.
+    Without EXECUTION, repeats the call that ended last.
     """
     known = find_task(client, task_id)
     meant = checked(execution_id) if execution_id else _latest_that_ended(client, known)
     made = client.tasks.resend(known, meant, idempotency_key=idempotency_key)
     if as_json:
         return show_json(made)
-    changed = ", as the task is now: what it said then is not kept any more" if made.with_present_payload else ""
-    return done(f"{meant} is made again as execution {made.id}{changed}")
+    changed = (
+        ", with the task's present request: the original one is no longer stored" if made.with_present_payload else ""
+    )
+    return done(f"{meant} is repeated as execution {made.id}{changed}")
 
 
 @task.command()
@@ -170,7 +179,7 @@ def resend(
 @json_option
 @asks("write")
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
-    """Stop the calls of a task until it is resumed. A call that is being made goes on."""
+    """Pause a task: it makes no calls until resumed. A call in progress continues."""
     _report(client.tasks.pause(find_task(client, task_id)), "paused", as_json)
 
 
@@ -179,18 +188,18 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 @json_option
 @asks("write")
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
-    """Let a task go on that was paused, or that its receiver has stopped."""
+    """Resume a task that was paused, or that its receiver stopped."""
     _report(client.tasks.resume(find_task(client, task_id)), "resumed", as_json)
 
 
-@task.command(epilog="--header replaces the header of that name; 'NAME:' takes it away.")
+@task.command(epilog="--header replaces the header of that name; 'NAME:' removes it.")
 @click.argument("task_id", metavar="TASK")
 @click.argument("webhook_url", required=False, metavar="[URL]")
 @call_options
 @json_option
 @asks("write")
 def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
-    """Change what a task says. What is not given stays as it is."""
+    """Change a task. Fields without a flag keep their values."""
     present = client.tasks.get(find_task(client, task_id))
     try:
         changed = client.tasks.change(present.id, patch_of(present, webhook_url, flags))
@@ -204,7 +213,7 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 @json_option
 @asks("write")
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
-    """Delete a task: it is called no more, and cannot be looked at any more."""
+    """Delete a task. It makes no more calls and is no longer readable."""
     known = find_task(client, task_id)
     client.tasks.delete(known)
     if as_json:
@@ -219,7 +228,7 @@ task.add_command(replay)
 def _latest(client: SyncClient, task_id: str) -> str:
     found = client.tasks.executions(task_id, limit=1).executions
     if not found:
-        raise NotFound(f"task {task_id} has not been called yet")
+        raise NotFound(f"task {task_id} has made no call yet")
     return found[0].id
 
 
@@ -227,7 +236,7 @@ def _latest_that_ended(client: SyncClient, task_id: str) -> str:
     found = client.tasks.executions(task_id, limit=500).executions
     ended = [one for one in found if one.completed_at is not None]
     if not ended:
-        raise NotFound(f"no call of task {task_id} has ended yet")
+        raise NotFound(f"task {task_id} has no finished call yet")
     return max(ended, key=lambda one: (one.completed_at, one.id)).id
 
 
@@ -241,8 +250,8 @@ def _report(task: TaskView, verb: str, as_json: bool) -> None:
 
 def _tell_pages(pages: Pagination) -> None:
     if pages.page < pages.pages:
-        told = f"page {pages.page} of {pages.pages}: --page {pages.page + 1} shows more"
-        console(err=True).print(told, style="dim")
+        note = f"page {pages.page} of {pages.pages}: --page {pages.page + 1} shows more"
+        console(err=True).print(note, style="dim")
 
 
 def _runs(task: TaskView) -> str:
@@ -284,12 +293,12 @@ def _retries(retry: TaskRetry) -> str:
     if retry.statuses is not None:
         attempts += f" after {', '.join(_spans(retry.statuses)) or 'no status'}"
     if retry.backoff is Backoff.LIST:
-        return f"{attempts}, waits {', '.join(length(ms / 1000) for ms in retry.delays_ms or ())}"
+        return f"{attempts}, delays {', '.join(length(ms / 1000) for ms in retry.delays_ms or ())}"
     return f"{attempts}, {retry.backoff} from {length((retry.initial_delay_ms or 0) / 1000)}"
 
 
 def _spans(statuses: Sequence[int]) -> Iterator[str]:
-    """`409`, `500-599`: neighbours together."""
+    """Group consecutive statuses: `409`, `500-599`."""
     for _, group in groupby(enumerate(sorted(statuses)), key=lambda pair: pair[1] - pair[0]):
         run = [status for _, status in group]
         yield str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
@@ -324,10 +333,10 @@ def _told(one: TaskExchangeView) -> Iterator[Any]:
             ("sent", said(f"{sent.get('method')} {sent.get('url')}")),
             ("", _headers(sent.get("headers") or ())),
             ("", said(sent["body"].rstrip()) if sent.get("body") else None),
-            ("came back", str(answer["status"]) if answer else None),
+            ("received", str(answer["status"]) if answer else None),
             ("", _headers(answer.get("headers") or ())),
             ("", said(answer["body"].rstrip()) if answer.get("body") else None),
-            ("", "(cut off here: there was more)" if answer.get("truncated") else None),
+            ("", "(truncated)" if answer.get("truncated") else None),
             ("error", Text(said(f"{error['kind']}: {error['detail']}"), style="red") if error else None),
             ("took", _split(one)),
         ]
@@ -339,15 +348,15 @@ _PARTS = {"dns_ms": "dns", "connect_ms": "connect", "tls_ms": "tls", "first_byte
 
 
 def _split(one: TaskExchangeView) -> str:
-    """`31 ms: dns 2 ms, connect 9 ms, tls 12 ms, first byte 8 ms`."""
+    """Format the duration of a call by phase: `31 ms: dns 2 ms, connect 9 ms, tls 12 ms, first byte 8 ms`."""
     took = {name: length(ms / 1000) for name, ms in one.timings.items() if ms is not None}
     parts = [f"{word} {took[name]}" for name, word in _PARTS.items() if name in took]
-    reused = ["on a connection that was open"] if one.reused_connection else []
+    reused = ["reused connection"] if one.reused_connection else []
     return f"{took.get('total_ms', '-')}: {', '.join(reused + parts)}"
 
 
 def _untold(execution: TaskExecutionView, exchanges: Iterable[TaskExchangeView]) -> Iterator[Text]:
-    """Attempts of which no call was reported: none was made, or its worker died."""
+    """Yield the attempts without a reported call: no call was made, or the worker died."""
     told = {one.attempt_number for one in exchanges}
     for attempt in execution.attempts:
         if attempt.attempt_number not in told:

@@ -1,4 +1,4 @@
-"""`noonday tenant apply`: the settings of tenants, from a file."""
+"""`noonday tenant apply`: set tenants from a file."""
 
 import tomllib
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from noonday.model.view import TenantInPool, TenantSettings
 from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
-Each tenant that the file names has afterwards what the file says, and nothing else; others stay as they are.
+The file replaces all settings of each tenant that it names. Other tenants do not change.
 
   [tenants.acme]
   weight = 4
@@ -34,7 +34,7 @@ Examples:
 
 
 class Difference(NamedTuple):
-    """A setting that the file changes, by its place, such as `pools.mail.maxRunning`."""
+    """Setting that the file changes, named by its path, such as `pools.mail.maxRunning`."""
 
     name: str
     old: Any
@@ -46,11 +46,11 @@ class Difference(NamedTuple):
 
 @click.command("apply", cls=Command, epilog=EXAMPLES)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show what would be changed.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @json_option
 @asks("operator")
 def apply(client: SyncClient, file: Path, dry_run: bool, as_json: bool) -> None:
-    """Set tenants as a file says, each as a whole. If anything in it is wrong, nothing is changed."""
+    """Set tenants from a TOML file. If the file has an error, nothing is changed."""
     wanted = read_tenants(file)
     changes = {name: _differences(client.get_tenant(name).settings, settings) for name, settings in wanted.items()}
     for name, differences in changes.items():
@@ -61,15 +61,15 @@ def apply(client: SyncClient, file: Path, dry_run: bool, as_json: bool) -> None:
     if as_json:
         return show_json({"dryRun": dry_run, "tenants": {name: _as_json(each) for name, each in changes.items()}})
     if dry_run:
-        click.echo("a dry run: nothing was changed", err=True)
+        click.echo("dry run: nothing was changed", err=True)
     return None
 
 
 def read_tenants(file: Path) -> dict[str, TenantSettings]:
-    """The settings of each tenant that a file names. Raises InvalidInput with every flaw of it."""
-    said = _read(file)
-    flaws = [_unknown(f"/{name}", name, value, ["tenants"]) for name, value in said.items() if name != "tenants"]
-    tables = said.get("tenants", {})
+    """Return the settings of each tenant that a file names. Raises InvalidInput with every flaw of the file."""
+    content = _read(file)
+    flaws = [_unknown(f"/{name}", name, value, ["tenants"]) for name, value in content.items() if name != "tenants"]
+    tables = content.get("tenants", {})
     if not isinstance(tables, dict):
         flaws.append(Flaw("/tenants", "must be tables, such as [tenants.acme]", tables))
         tables = {}
@@ -88,15 +88,15 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as missing:
         raise NotFound(f"cannot read {file}: {missing.strerror}") from missing
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as bad:
-        raise InvalidInput(f"{file} is not TOML: {bad}") from bad
+        raise InvalidInput(f"{file} is not valid TOML: {bad}") from bad
 
 
 def _read_tenant(name: str, table: Any) -> tuple[TenantSettings, list[Flaw]]:
-    """What could be read of it, and what is wrong: with the rest, or with what could be read."""
+    """Return the valid settings of a tenant, and every flaw."""
     at = f"/tenants/{name}"
     flaws = []
     if not is_tenant_name(name):
-        flaws.append(Flaw(at, f"a tenant's name has {TENANT_RULE}", name))
+        flaws.append(Flaw(at, f"a tenant's name must have {TENANT_RULE}", name))
     good, unread = _read_table(table, TenantSettings, at)
     settings = msgspec.convert(good, TenantSettings)
     outside = [msgspec.structs.replace(flaw, pointer=at + flaw.pointer) for flaw in flaws_of_tenant(settings)]
@@ -136,31 +136,31 @@ def _read_pools(tables: Any, at: str) -> tuple[dict[str, Any], list[Flaw]]:
 
 
 def _unknown(place: str, name: str, value: Any, known: list[str]) -> Flaw:
-    return Flaw(place, f"there is no {name!r} here", value, known, nearest(name, known))
+    return Flaw(place, f"unknown key {name!r}", value, known, nearest(name, known))
 
 
 def _of_file(file: Path, flaws: list[Flaw]) -> InvalidInput:
-    """With places as the file has them: `tenants.toml: tenants.acme.maxJobs`."""
+    """Return one error for all flaws, with locations such as `tenants.toml: tenants.acme.maxJobs`."""
     placed = [msgspec.structs.replace(flaw, pointer=f"{file}: {flaw.pointer[1:].replace('/', '.')}") for flaw in flaws]
-    count = "one value is" if len(flaws) == 1 else f"{len(flaws)} values are"
-    return InvalidInput(f"{count} not valid in {file}; nothing was changed", placed)
+    count = "1 invalid value" if len(flaws) == 1 else f"{len(flaws)} invalid values"
+    return InvalidInput(f"{count} in {file}; nothing was changed", placed)
 
 
 def _differences(old: TenantSettings, new: TenantSettings) -> list[Difference]:
-    before, after = dict(flat(_said(old))), dict(flat(_said(new)))
+    before, after = dict(flat(_members(old))), dict(flat(_members(new)))
     names = dict.fromkeys([*before, *after])
     return [
         Difference(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
     ]
 
 
-def _said(settings: TenantSettings) -> dict[str, Any]:
+def _members(settings: TenantSettings) -> dict[str, Any]:
     return {"weight": settings.weight, **msgspec.to_builtins(settings)}
 
 
-def flat(said: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value that is not a table, by the path to it."""
-    for name, value in said.items():
+def flat(table: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf of nested tables."""
+    for name, value in table.items():
         if isinstance(value, dict):
             yield from flat(value, f"{at}{name}.")
         else:

@@ -1,4 +1,4 @@
-"""`noonday tenant`: what a tenant may use."""
+"""`noonday tenant`: weight, limits and usage of tenants."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ Examples:
   noonday tenant show acme
   noonday tenant set acme --weight 4 --rate 50 --burst 200
   noonday tenant set acme --max-running 20 --max-running-in mail=5
-  noonday tenant set acme --rate none          no longer bounded
+  noonday tenant set acme --rate none          remove the rate limit
   noonday tenant set acme --max-jobs 10000 --retention-days 90
   noonday tenant apply tenants.toml --dry-run
 """
@@ -43,13 +43,13 @@ NAMES = {
 def _in_pool(text: str) -> tuple[str, Any]:
     pool, is_there, most = text.rpartition("=")
     if not (pool and is_there):
-        raise click.BadParameter(f"{text!r} is not POOL=N, such as mail=5")
+        raise click.BadParameter(f"{text!r} is not POOL=N; write, for example, mail=5")
     return pool, count(most)
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def tenant() -> None:
-    """What a tenant may use: its weight, and its limits."""
+    """Manage the weight and limits of tenants."""
 
 
 @tenant.command("show")
@@ -63,19 +63,19 @@ def show(client: SyncClient, name: str, as_json: bool) -> None:
 
 @tenant.command("set")
 @click.argument("name", metavar="TENANT")
-@click.option("--weight", type=int, help="Its share while others wait, 1 to 1000.")
-@click.option("--rate", type=number, help="How many executions are handed out a second.")
-@click.option("--burst", type=count, help="How many at once after a quiet while.")
-@click.option("--max-running", type=count, help="How many executions may be handed out at the same time.")
-@click.option("--max-running-in", type=_in_pool, multiple=True, metavar="POOL=N", help="The same, in one pool.")
-@click.option("--max-jobs", type=count, help="How many jobs may wait for their time.")
-@click.option("--max-payload-bytes", type=count, help="How large one payload may be.")
-@click.option("--default-spread", type=seconds, help="Spread of schedules that say none, such as 3m.")
-@click.option("--retention-days", type=count, help="How long ended executions are kept.")
+@click.option("--weight", type=int, help="Share of capacity while other tenants wait, 1 to 1000.")
+@click.option("--rate", type=number, help="Maximum dispatches per second.")
+@click.option("--burst", type=count, help="Maximum dispatches at once after an idle period.")
+@click.option("--max-running", type=count, help="Maximum executions dispatched at the same time.")
+@click.option("--max-running-in", type=_in_pool, multiple=True, metavar="POOL=N", help="The same for one pool.")
+@click.option("--max-jobs", type=count, help="Maximum number of waiting jobs.")
+@click.option("--max-payload-bytes", type=count, help="Maximum size of a payload in bytes.")
+@click.option("--default-spread", type=seconds, help="Spread of schedules without one of their own, such as 3m.")
+@click.option("--retention-days", type=count, help="Days to keep finished executions.")
 @json_option
 @asks("operator")
 def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]], as_json: bool, **flags: Any) -> None:
-    """Change the settings of a tenant. What is not given stays as it is; `none` takes a limit away."""
+    """Change the settings of a tenant. Settings without a flag keep their values; `none` removes a limit."""
     settings: dict[str, Any] = msgspec.to_builtins(client.get_tenant(name).settings)
     for pool, most in max_running_in:
         pools = settings.setdefault("pools", {})
@@ -97,5 +97,5 @@ tenant.add_command(usage)
 def _show(view: TenantView, as_json: bool) -> None:
     if as_json:
         return show_json(view)
-    said = ", ".join(f"{name} {value}" for name, value in flat(msgspec.to_builtins(view.settings)))
-    return done(f"{view.tenant}: {said or 'no limits'}")
+    listed = ", ".join(f"{name} {value}" for name, value in flat(msgspec.to_builtins(view.settings)))
+    return done(f"{view.tenant}: {listed or 'no limits'}")

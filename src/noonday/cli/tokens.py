@@ -1,4 +1,4 @@
-"""`noonday token`: tokens for those who call the API."""
+"""`noonday token`: create an API token."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -15,25 +15,29 @@ from noonday.wiring.server import secret_file
 from noonday.wiring.settings import Settings
 
 EXAMPLES = """
-A token is signed with the secret of the server: auth.secret if it is set, else what stands in FILE.secret beside the
-data file. Scopes, each with those before it: read; write; admin, for
-webhook secrets, the audit and pausing of the own tenant; operator, for pools, tenants and everything of the server.
+A token is signed with the server's secret: the setting auth.secret, or else the file FILE.secret next to the data file.
+
+Scopes, each of which includes the previous ones:
+  read      read jobs and executions
+  write     create and change jobs
+  admin     webhook secrets, the audit log, and pauses of the token's tenant
+  operator  pools, tenants, and the whole server
 
 Examples:
-  noonday token                                              for the default tenant, to read and write
+  noonday token                                              default tenant, scopes read and write
   noonday token --tenant acme --scopes read --ttl 1h
   export NOONDAY_TOKEN=$(noonday token --data /var/lib/noonday/noonday.db --scopes operator)
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--tenant", default=TENANT, show_default=True)
-@click.option("--scopes", default="read,write", show_default=True, metavar="A,B,..")
-@click.option("--ttl", type=duration, default="30d", show_default=True, help="How long it is valid.")
-@click.option("--subject", help="Who it is for, as the audit will show it. [default: cli:USER]")
+@click.option("--tenant", default=TENANT, show_default=True, help="Tenant of the token.")
+@click.option("--scopes", default="read,write", show_default=True, metavar="A,B,..", help="Scopes of the token.")
+@click.option("--ttl", type=duration, default="30d", show_default=True, help="Lifetime of the token.")
+@click.option("--subject", help="Owner of the token, shown in the audit log. [default: cli:USER]")
 @settings_options
 def token(tenant: str, scopes: str, ttl: timedelta, subject: str | None, data: str | None, config: Path | None) -> None:
-    """Print a token and nothing else."""
+    """Create an API token and print only the token."""
     settings = read_settings(config, data=data)
     made = mint(
         secret_of(settings),
@@ -49,15 +53,15 @@ def token(tenant: str, scopes: str, ttl: timedelta, subject: str | None, data: s
 
 
 def secret_of(settings: Settings) -> str:
-    """What the server's tokens are signed with. Raises NotFound if the server has not been started yet."""
+    """Return the secret that signs the server's tokens. Raises NotFound if the server has never been started."""
     if settings.auth.algorithm != "HS256":
-        raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: tokens come from your identity provider")
+        raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: get tokens from your identity provider")
     if settings.auth.secret:
         return settings.auth.secret
     path = secret_file(settings)
     if not path.exists():
         raise NotFound(
-            f"there is no secret at {path}: name the server's data file with --data; "
-            f"if it is new, start it once with `noonday up --data {settings.data}`"
+            f"the secret file {path} does not exist: name the server's data file with --data; "
+            f"for a new server, `noonday up --data {settings.data}` creates both files"
         )
     return read_private(path).strip()

@@ -1,4 +1,4 @@
-"""`noonday top`: how it goes, live."""
+"""`noonday top`: live load of the server."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -29,34 +29,34 @@ ROWS = 15
 
 EXAMPLES = """
 Examples:
-  noonday top                 live, until Ctrl-C
+  noonday top                 update until Ctrl-C
   noonday top --once
-  noonday top --json          one frame, for scripts
+  noonday top --json          print one frame for scripts
 """
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What the server says at one moment."""
+    """State of the server at one moment."""
 
     overview: dict[str, Any]
     pools: list[PoolView]
     workers: list[WorkerView]
     unread: int = 0
-    """Alerts that nobody has acknowledged."""
+    """Number of unacknowledged alerts."""
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 @click.option(
     "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between frames."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON, for scripts.")
 @asks("operator")
 def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
-    """Show live how it goes.
+    """Show the live load of the server.
 
-    Rate, lateness, backlog, pools and workers, once a second.
+    Shows rate, lateness, backlog, pools and workers.
     """
     if as_json:
         frame = read_frame(client)
@@ -69,7 +69,7 @@ def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
 
 
 def read_frame(client: SyncClient) -> Frame:
-    """Of all tenants if the token allows it, else of its own."""
+    """Return the state for all tenants if the token allows it, else for the token's tenant."""
     alive = [one for one in client.workers() if one.state == "ALIVE"]
     unread = client.alerts.list(limit=1).unread
     try:
@@ -89,13 +89,13 @@ def _live(client: SyncClient, every: float) -> None:
                 frame = read_frame(client)
                 rates.append(frame.overview["ratePerSec"] or 0)
             except ServerUnreachable:
-                trouble = "the server does not answer; these are its last figures"
+                trouble = "the server does not respond; showing the last frame"
             live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
             client.portal.run(clock.sleep(every))
 
 
 def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | Listing | str]:
-    """One frame, from top to bottom."""
+    """Yield the parts of one frame, from top to bottom."""
     seen = frame.overview
     yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
     yield ""
@@ -111,7 +111,7 @@ def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "")
 
 
 def spark(values: list[float]) -> str:
-    """A row of bars, the highest one full."""
+    """Return a sparkline scaled to its highest value."""
     most = max(values, default=0) or 1
     return "".join(BARS[round(value / most * (len(BARS) - 1))] for value in values)
 

@@ -1,4 +1,4 @@
-"""`noonday up`: all of it in one process."""
+"""`noonday up`: the whole system in one process."""
 
 import asyncio
 import shlex
@@ -28,28 +28,30 @@ DAY_SEC = 86_400
 
 EXAMPLES = """
 Examples:
-  noonday up                          only the demo: demo.echo, demo.sleep and demo.fail in pool demo
-  noonday up shop.jobs:app            the handlers and jobs of `app` in shop/jobs.py as well
+  noonday up                          run only the demo: demo.echo, demo.sleep and demo.fail in pool demo
+  noonday up shop.jobs:app            also run the handlers and jobs of `app` in shop/jobs.py
   noonday up --port 9000 --data /var/lib/noonday/noonday.db
 
-All other settings: `noonday settings`.
+`noonday settings` lists all other settings.
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
-@click.option("--port", type=int, help="Port of the API; 0 takes a free one. [default: 8080]")
+@click.option("--port", type=int, help="Port of the API; 0 picks a free port. [default: 8080]")
 @click.option("--host", help="Address the API listens on. [default: 127.0.0.1]")
-@click.option("--data", metavar="FILE", help="The SQLite file; made if it does not exist. [default: noonday.db]")
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="[default: noonday.toml]")
-@click.option("--log-level", help="The least that is logged: DEBUG, INFO, WARNING, ERROR. [default: WARNING]")
+@click.option("--data", metavar="FILE", help="SQLite file; created if it does not exist. [default: noonday.db]")
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file. [default: noonday.toml]"
+)
+@click.option("--log-level", help="Minimum log level: DEBUG, INFO, WARNING or ERROR. [default: WARNING]")
 def up(app: str | None, config: Path | None, **flags: Any) -> None:
     """Run everything in one process.
 
-    That is the scheduler, the API, the handlers of your application, and a demo.
+    Runs the scheduler, the API, the handlers of your application, and a demo.
 
-    APP is a Noonday() in a module that can be imported from here. The first Ctrl-C lets running handlers finish, the
-    second one does not.
+    APP is a Noonday() object in a module that is importable from the current directory. The first Ctrl-C lets running
+    handlers finish; the second one ends them at once.
     """
     settings = read_settings(config, **flags)
     set_up_logs(settings)
@@ -61,7 +63,7 @@ def up(app: str | None, config: Path | None, **flags: Any) -> None:
 
 
 class _Greeting:
-    """What whoever started it reads."""
+    """Messages of `noonday up` at start and stop."""
 
     def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
@@ -76,18 +78,20 @@ class _Greeting:
             "",
             facts([("data", where), ("API", serving.url), ("docs", docs), ("handlers", handlers)]),
             "",
-            "Create a first job:" if serving.auth.secret else "Create a first job, with a token of your provider:",
+            "Create a first job:"
+            if serving.auth.secret
+            else "Create a first job with a token of your identity provider:",
             "",
         )
-        # Not wrapped by us: a line that is copied must still be one line.
+        # Not wrapped, so that the command can be copied as one line.
         click.echo(first_job(serving, shows_token=sys.stdout.isatty()))
-        show("", f"and see what became of it, in another terminal: noonday job list{_flags(serving)}")
+        show("", f"Then list the jobs in another terminal: noonday job list{_flags(serving)}")
         show("", Text("Stop with Ctrl-C.", style="dim"))
         sys.stdout.flush()
 
     def stopping(self) -> None:
-        drain = f"handlers that run may finish within {self._settings.worker.drain_sec} s"
-        show(f"Stopping: {drain}; Ctrl-C again ends them at once.")
+        drain = f"running handlers have {self._settings.worker.drain_sec} s to finish"
+        show(f"Stopping: {drain}; press Ctrl-C again to end them at once.")
         sys.stdout.flush()
 
     def stopped(self) -> None:
@@ -101,16 +105,16 @@ class _Greeting:
 
 
 def _flags(serving: Serving) -> str:
-    """What commands in another terminal have to be told, if it is not the usual."""
+    """Return the flags that commands in another terminal need where the server differs from the defaults."""
     usual = Settings()
     url = "" if serving.url == f"http://{usual.host}:{usual.port}" else f" --url {serving.url}"
     return url + ("" if serving.data in (usual.data, MEMORY) else f" --data {shlex.quote(serving.data)}")
 
 
 def first_job(serving: Serving, *, shows_token: bool) -> str:
-    """A line for a shell that creates a job.
+    """Return a shell command that creates a job.
 
-    With a token in it only for a terminal: elsewhere the line is kept, in a journal or a file, and the token would be too.
+    It contains a token only on a terminal: elsewhere a journal or a file would keep the token.
     """
     token = "TOKEN"
     if serving.auth.secret and not shows_token:
@@ -129,5 +133,5 @@ def first_job(serving: Serving, *, shows_token: bool) -> str:
         )
     body = '{"type":"ONE_TIME","target":{"pool":"demo","handler":"demo.echo"},"payload":"hello"}'
     rest = shlex.join(["-H", "Content-Type: application/json", "-d", body, f"{serving.url}/v1/jobs"])
-    # In double quotes, so that a shell runs the command that makes a token.
+    # Double quotes let the shell run the command that creates a token.
     return f'curl -sS -H "Authorization: Bearer {token}" {rest}'

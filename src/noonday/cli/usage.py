@@ -1,4 +1,4 @@
-"""`noonday tenant usage`: what a tenant has used, day by day."""
+"""`noonday tenant usage`: daily usage of a tenant."""
 
 import csv
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
 Examples:
-  noonday tenant usage acme                                       the last 30 days
+  noonday tenant usage acme                                       show the last 30 days
   noonday tenant usage acme --from 2030-01-01 --to 2030-01-31
   noonday tenant usage acme --csv > acme.csv
 """
 
 
 def day(text: str) -> date:
-    """The type of an option."""
+    """Option type of a day."""
     try:
         return date.fromisoformat(text)
     except ValueError as bad:
@@ -32,17 +32,15 @@ def day(text: str) -> date:
 
 @click.command("usage", cls=Command, epilog=EXAMPLES)
 @click.argument("name", metavar="TENANT")
-@click.option(
-    "--from", "from_", type=day, metavar="DAY", help="The first day (UTC). [default: 29 days before the last]"
-)
-@click.option("--to", type=day, metavar="DAY", help="The last day (UTC). [default: today]")
+@click.option("--from", "from_", type=day, metavar="DAY", help="First day (UTC). [default: 29 days before the last]")
+@click.option("--to", type=day, metavar="DAY", help="Last day (UTC). [default: today]")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV without the total, for spreadsheets.")
 @json_option
 @asks("operator")
 def usage(client: SyncClient, name: str, from_: date | None, to: date | None, as_csv: bool, as_json: bool) -> None:
-    """Show what a tenant has used, day by day."""
+    """Show the daily usage of a tenant."""
     if as_csv and as_json:
-        raise click.UsageError("say --json or --csv, not both")
+        raise click.UsageError("--json and --csv are mutually exclusive: use one")
     view = client.usage(name, from_, to)
     if as_json:
         return show_json(view)

@@ -1,4 +1,4 @@
-"""`noonday why`: what became of an occurrence, in words."""
+"""`noonday why`: explain why an occurrence ran or did not run."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,25 +18,25 @@ PAGE = 500
 REACHES = tuple(timedelta(minutes=minutes) for minutes in (1, 60)) + tuple(
     timedelta(days=days) for days in (1, 31, 366, 3_660, 36_600)
 )
-"""How far around a time an occurrence is looked for: near first, since most are."""
+"""Search distances around a time, the shortest first because most occurrences are near."""
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 
 EXAMPLES = """
 Examples:
-  noonday why nightly                    the latest occurrence, or the next if there was none yet
-  noonday why nightly --at 03:00         the one at three o'clock today, or the nearest to it
+  noonday why nightly                    explain the latest occurrence, or the next one if there is none yet
+  noonday why nightly --at 03:00         explain the occurrence nearest to 03:00 today
   noonday why nightly --at '2026-03-29 02:30'
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("job_id", metavar="JOB")
-@click.option("--at", type=instant, help="Which occurrence is meant: the one at this time, or the nearest to it.")
+@click.option("--at", type=instant, help="Explain the occurrence nearest to this time.")
 @json_option
 @asks("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
-    """Say why a job did or did not run."""
-    with patience("looking into it"):
+    """Explain why a job did or did not run."""
+    with patience("reading occurrences"):
         job = client.get_job(find_job(client, job_id), executions=1)
         occurrence = _nearest_to(client, job, at) if at else _latest(client, job)
         known = occurrence.execution_id if occurrence else None
@@ -51,8 +51,8 @@ def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> 
 def explain(
     job: JobView, at: datetime | None, occurrence: OccurrenceView | None, execution: ExecutionView | None
 ) -> Iterator[str]:
-    """The story of one occurrence, line by line."""
-    yield f"Job {printable(job.name) if job.name else job.job_id} is {job.state}, runs {schedule_of(job)}."
+    """Yield the explanation of one occurrence, line by line."""
+    yield f"Job {printable(job.name) if job.name else job.job_id} is {job.state} and runs {schedule_of(job)}."
     if occurrence is None:
         yield from _nothing(job, at)
         return
@@ -68,10 +68,10 @@ def _fired(one: OccurrenceView) -> str:
 
 
 def _missed(one: OccurrenceView) -> str:
-    them = "them" if one.count > 1 else "it"
+    missed = "these occurrences" if one.count > 1 else "this occurrence"
     return (
-        f"MISSED: the time passed while no scheduler ran, and the job does not make up for {them} ({one.reason}). "
-        "To run what was missed: noonday job backfill"
+        f"MISSED: no scheduler was running at the time, and the catch-up policy of the job excludes {missed} "
+        f"({one.reason}). To run missed occurrences: noonday job backfill"
     )
 
 
@@ -80,15 +80,15 @@ def _skipped(one: OccurrenceView) -> str:
 
 
 def _paused(one: OccurrenceView) -> str:
-    return f"PAUSED: it did not fire because the job was paused ({one.reason})."
+    return f"PAUSED: the job was paused ({one.reason})."
 
 
 def _expired(one: OccurrenceView) -> str:
-    return f"EXPIRED: it came too late to start ({one.reason})."
+    return f"EXPIRED: it was too late to start ({one.reason})."
 
 
 def _edited(one: OccurrenceView) -> str:
-    return f"EDITED: the job was changed, and this time is no longer one of its times ({one.reason})."
+    return f"EDITED: the job was changed, and its new schedule does not include this time ({one.reason})."
 
 
 def _cancelled(one: OccurrenceView) -> str:
@@ -96,25 +96,25 @@ def _cancelled(one: OccurrenceView) -> str:
 
 
 def _error(one: OccurrenceView) -> str:
-    return f"ERROR: it could not be fired ({one.reason})."
+    return f"ERROR: the occurrence could not be fired ({one.reason})."
 
 
 def _due(one: OccurrenceView) -> str:
-    told = ". ".join(part for part in (printable(one.reason), _expected(one)) if part)
-    return f"DUE: its time has come, and it waits: {told}."
+    reasons = ". ".join(part for part in (printable(one.reason), _expected(one)) if part)
+    return f"DUE: its time has come, and it waits: {reasons}."
 
 
 def _expected(one: OccurrenceView) -> str:
-    """How many are before it, and when it starts, as far as that is known."""
-    told = []
+    """Describe the position in the queue and the expected start, as far as they are known."""
+    parts = []
     if one.position is not None:
-        told.append(f"{_before_it(one.position, one.position_is_least)} before it")
+        parts.append(f"{_before_it(one.position, one.position_is_least)} before it")
     if one.expected_at is not None:
         seconds = (one.expected_at - now()).total_seconds()
         soon = f"in {length(seconds)}" if seconds >= 1 else "at any moment"
         verb = "it cannot start earlier than" if one.position_is_least else "expected to start"
-        told.append(f"{verb} {soon} (at {one.expected_at.astimezone():%H:%M:%S})")
-    return "; ".join(told)
+        parts.append(f"{verb} {soon} (at {one.expected_at.astimezone():%H:%M:%S})")
+    return "; ".join(parts)
 
 
 def _before_it(position: int, is_least: bool) -> str:
@@ -125,7 +125,7 @@ def _before_it(position: int, is_least: bool) -> str:
 
 def _planned(one: OccurrenceView) -> str:
     if not one.reason.startswith("planned"):
-        return f"PLANNED for {relative(one.scheduled_at)}, but it will not fire as things are: {one.reason}."
+        return f"PLANNED for {relative(one.scheduled_at)}, but it will not fire at present: {one.reason}."
     note = one.reason.removeprefix("planned").removeprefix("; ")
     return f"PLANNED: it fires {relative(one.scheduled_at)}" + (f" ({note})." if note else ".")
 
@@ -146,9 +146,10 @@ OUTCOMES: dict[str, Callable[[OccurrenceView], str]] = {
     "DUE": _due,
     "PLANNED": _planned,
 }
-"""What each outcome means, in words."""
+"""Explanation of each outcome."""
 
-WISHES = {"PAUSED": "the job was paused", "EDITED": "the job was changed"}
+REVOCATIONS = {"PAUSED": "the job was paused", "EDITED": "the job was changed"}
+"""Explanation of each reason for which a dispatched execution is revoked."""
 
 
 def _when(job: JobView, one: OccurrenceView) -> str:
@@ -159,15 +160,15 @@ def _when(job: JobView, one: OccurrenceView) -> str:
 
 def _not_then(job: JobView, at: datetime) -> str:
     if at < job.created_at:
-        return f"It did not exist at {exact(at)}: it was created {whole(job.created_at)}."
-    return f"It has no occurrence at {exact(at)}, or what was decided about it is no longer kept."
+        return f"The job did not exist at {exact(at)}: it was created {whole(job.created_at)}."
+    return f"The job has no occurrence at {exact(at)}, or the record of it has expired."
 
 
 def _nothing(job: JobView, at: datetime | None) -> Iterator[str]:
-    yield _not_then(job, at) if at else "It has had no occurrence yet, and none is planned."
+    yield _not_then(job, at) if at else "The job has had no occurrence yet, and none is planned."
     if job.executions:
         last = job.executions[0]
-        yield f"Its latest execution is {last.execution_id} ({last.state}), by {last.cause}, {relative(last.due_at)}."
+        yield f"Its latest execution is {last.execution_id} ({last.state}), cause {last.cause}, {relative(last.due_at)}."
 
 
 def _story(one: ExecutionView) -> Iterator[str]:
@@ -183,7 +184,7 @@ def _attempt(one: ExecutionView, attempt: AttemptView) -> str:
     if attempt.attempt == 1 and attempt.dispatch == 1 and late > 0:
         begun += f", {length(late)} after it was due,"
     if attempt.finished_at is None or attempt.started_at is None:
-        return f"Attempt {attempt.attempt} {begun} and runs on {attempt.worker_id}."
+        return f"Attempt {attempt.attempt} {begun} and is running on {attempt.worker_id}."
     ended = f"{attempt.state} after {length((attempt.finished_at - attempt.started_at).total_seconds())}"
     error = f": {printable(f'{attempt.error.type}: {attempt.error.message}')}" if attempt.error else ""
     return f"Attempt {attempt.attempt} {begun} on {attempt.worker_id}: {ended}{error}"
@@ -191,21 +192,21 @@ def _attempt(one: ExecutionView, attempt: AttemptView) -> str:
 
 def _rest(one: ExecutionView) -> Iterator[str]:
     if one.waiting_for:
-        yield f"It waits for: {printable(one.waiting_for)}."
+        yield f"The execution waits for: {printable(one.waiting_for)}."
     if one.state == "PENDING" and one.next_attempt_at and one.attempt > 1:
-        yield f"Attempt {one.attempt} follows {relative(one.next_attempt_at)}."
+        yield f"Attempt {one.attempt} starts {relative(one.next_attempt_at)}."
     if one.cancel_requested:
-        yield f"It was asked to stop: {WISHES.get(one.cancel_requested) or printable(one.cancel_requested)}."
+        yield f"The execution was asked to stop: {REVOCATIONS.get(one.cancel_requested) or printable(one.cancel_requested)}."
     if one.state == "DEAD":
-        yield f"It was given up after attempt {one.attempt}. To run it again:"
+        yield f"The execution failed permanently after attempt {one.attempt}. To run it again:"
         yield f"  noonday dead retry {one.execution_id}"
 
 
-# Which occurrence is meant
+# Search for the occurrence to explain
 
 
 def _latest(client: SyncClient, job: JobView) -> OccurrenceView | None:
-    """The last one whose time has come; if there is none, the first that is planned."""
+    """Return the latest due occurrence, or the first planned one if none is due yet."""
     present = now()
     return _before(client, job, present, job.created_at) or _after(client, job, present)
 
@@ -218,7 +219,7 @@ def _nearest_to(client: SyncClient, job: JobView, at: datetime) -> OccurrenceVie
 
 
 def _before(client: SyncClient, job: JobView, at: datetime, since: datetime | None) -> OccurrenceView | None:
-    """The last occurrence that begins at or before an instant, whose own moment is included whole."""
+    """Return the last occurrence that begins at or before an instant, including its whole second."""
     end = _floor_ms(at) + timedelta(milliseconds=999 if at.microsecond == 0 else 0)
     for reach in REACHES:
         begin = max(EARLIEST, end - reach)
@@ -231,7 +232,7 @@ def _before(client: SyncClient, job: JobView, at: datetime, since: datetime | No
 
 
 def _last_between(client: SyncClient, job: JobView, begin: datetime, end: datetime) -> OccurrenceView | None:
-    """By halves: a list is cut at its end, and what is asked for is the end."""
+    """Return the last occurrence of a period by bisection, because a page contains only the first ones."""
     page = client.occurrences(job.job_id, begin, end, limit=PAGE).occurrences
     if len(page) < PAGE or end - begin < timedelta(seconds=1):
         return page[-1] if page else None

@@ -1,4 +1,4 @@
-"""The process in which a worker runs, started by its parent: `python -m noonday.cli.worker_process FDS worker ...`."""
+"""Worker process, started by its parent as `python -m noonday.cli.worker_process FDS worker ...`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from noonday.worker.parent_link import ParentLink
 
 def main() -> None:
     link = ParentLink(*map(int, sys.argv.pop(1).split(",")))
-    from noonday.cli.main import main  # after the lifeline: it takes a while
+    from noonday.cli.main import main  # The import is slow, so the link to the parent comes first.
 
     main(prog_name="noonday", obj=link)
 

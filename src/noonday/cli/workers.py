@@ -1,4 +1,4 @@
-"""`noonday workers`: who does the work."""
+"""`noonday workers`: list workers."""
 
 import click
 
@@ -18,11 +18,11 @@ Examples:
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--all", "everybody", is_flag=True, help="Those that are gone as well.")
+@click.option("--all", "everybody", is_flag=True, help="Include workers that are gone.")
 @json_option
 @asks("operator")
 def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
-    """List the workers, with what each runs now."""
+    """List workers and the handlers that they run now."""
     listed = [one for one in client.workers() if everybody or one.state == "ALIVE"]
     if as_json:
         return show_json({"workers": listed})
@@ -55,7 +55,7 @@ def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
 
 
 def running_of(one: WorkerView) -> str:
-    """What it runs, by handler, and what does not stop."""
+    """Describe the running handlers of a worker, and those that ignore their timeout."""
     counts: dict[str, int] = {}
     for run in one.running:
         counts[run.handler] = counts.get(run.handler, 0) + 1
