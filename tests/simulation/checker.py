@@ -137,7 +137,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: 
     problems += _legal(conn)
     problems += _usage(conn)
     problems += _one_run(history)
-    problems += _in_order(conn, history, history.effects)
+    problems += _in_order(conn, history, [run for run in history.effects if history.abandoned_ms(run) is None])
     problems += _on_disk(conn, history)
     problems += _wishes(conn, history)
     problems += _paused(conn, history)
@@ -257,6 +257,8 @@ def _one_run(history: History) -> Iterator[str]:
                 yield f"I8: dispatch {dispatch} of execution {execution} ran {count} times"
         for before, after in pairwise(effects):
             end = before.end_ms if before.end_ms is not None else died.get(before.process)
+            abandoned_ms = history.abandoned_ms(before)
+            end = end if abandoned_ms is None else abandoned_ms
             if end is None or end > after.start_ms:
                 yield f"I8: two runs of {execution} overlap: {before} and {after}"
             if after.token <= before.token:

@@ -45,6 +45,7 @@ from tests.simulation.servers import (
     SimLeases,
     SimSignals,
 )
+from tests.simulation.threads import use_simulated_threads
 
 ROLES = {"api": 1, "scheduler": 2, "recorder": 2, "worker": 2}
 RECOVERY_MS = {
@@ -259,6 +260,7 @@ class ClusterSimulation(Simulation):
             frozen_after_sec=20.0,
             new_id=self._new_worker_id,
         )
+        use_simulated_threads(worker)
         await worker.open()
         tasks = Tasks()
         for name, coroutine in worker.loops().items():

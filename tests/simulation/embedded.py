@@ -52,6 +52,7 @@ from tests.simulation.policies import check_policies
 from tests.simulation.retention import check_retention
 from tests.simulation.rows import SqliteRows
 from tests.simulation.sizes import FILL, LARGE, check_sizes
+from tests.simulation.threads import use_simulated_threads
 
 T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
@@ -63,6 +64,13 @@ QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_00
 RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000, "interrupted": 4_000}
 """How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
 
+IN_THREADS: list[dict[str, Any]] = [
+    {},
+    {"do": "sleep", "sec": 2.5},
+    {"do": "sleep", "sec": 8},
+    {"do": "fail", "times": 1},
+]
+"""What handlers in threads do. The longest goes on after the grace of a cancellation is over."""
 CLOCK_ERROR_MS = 2_000
 """How far a clock is off at most."""
 
@@ -266,6 +274,7 @@ class Simulation:
         engine = Engine(
             drivers, self.settings, self._handlers(process), concurrency={"p": self.concurrency}, new_id=self._new_id
         )
+        use_simulated_threads(engine.worker)
         try:
             await engine.start()
         except StoreUnavailable:
@@ -327,6 +336,11 @@ class Simulation:
             await self.boot()
 
     def _handlers(self, process: Process) -> dict[tuple[str, str], Handler]:
+        """Handlers that are coroutines and, in runs that say so, handlers in threads."""
+        modes = {"act": Mode.ASYNC, "block": Mode.THREAD} if self.load.threads else {"act": Mode.ASYNC}
+        return {("p", name): self._handler(process, name, mode) for name, mode in modes.items()}
+
+    def _handler(self, process: Process, name: str, mode: Mode) -> Handler:
         async def act(ctx: Context, payload: Any) -> Any:
             effect = Effect(
                 ctx.execution_id,
@@ -336,6 +350,7 @@ class Simulation:
                 self.world.now_ms(),
                 ctx._dispatch.due_ms,
                 payload,
+                in_thread=mode is Mode.THREAD,
             )
             self._check_synced(effect)
             self.history.effects.append(effect)
@@ -347,7 +362,7 @@ class Simulation:
             finally:
                 effect.end_ms = self.world.now_ms()
 
-        return {("p", "act"): Handler("act", "p", act, Mode.ASYNC, msgspec.json.decode, msgspec.json.encode)}
+        return Handler(name, "p", act, mode, msgspec.json.decode, msgspec.json.encode)
 
     def _check_synced(self, effect: Effect) -> None:
         """I18: a handler is entered only under a dispatch that is on disk."""
@@ -445,6 +460,10 @@ class Simulation:
         """Create a job of any kind, for any tenant. In some runs, some jobs have a unique key, and are asked for again by it."""
         caller = self.random.choice([USER, USER, OTHER])
         spec = self.any_spec()
+        if self.load.threads and self.load.random.random() < 0.3:
+            payload = {"v": 1, **self.load.random.choice(IN_THREADS)}
+            target, timeout_sec = Target("p", "block"), self.load.random.choice([None, 0.5])
+            spec = msgspec.structs.replace(spec, target=target, payload=payload, timeout_sec=timeout_sec)
         if self.largest_message is not None and self.load.random.random() < 0.4:
             spec = msgspec.structs.replace(spec, payload={"v": 1, **self.load.random.choice(LARGE)})
         if self.load.unique_keys and self.load.random.random() < 0.5:

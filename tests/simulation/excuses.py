@@ -27,6 +27,9 @@ def excuse_for(before: Effect, after: Effect, history: History, world: World, *,
     """What happened to the earlier of two runs that explains the later one. `again`: one dispatch ran twice, one after the
     other."""
     by_ms = after.start_ms
+    abandoned_ms = history.abandoned_ms(before)
+    if abandoned_ms is not None and abandoned_ms <= by_ms and not again:
+        return f"the earlier run was abandoned on {before.process} at {abandoned_ms}"
     if again:
         by_ms = min(by_ms, history.acks.get((before.execution, before.dispatch, before.process), by_ms))
     return _fault_of(before, by_ms, history, world) or _lost_memory(before, after, history)
@@ -38,6 +41,8 @@ def unharmed(history: History, world: World) -> list[Effect]:
     found = []
     for effect in history.effects:
         end_ms = sys.maxsize if effect.end_ms is None else effect.end_ms
+        if history.abandoned_ms(effect) is not None:
+            continue  # others need not wait for its true end
         if _fault_of(effect, end_ms, history, world) is not None:
             harmed[effect.execution] = max(harmed[effect.execution], effect.dispatch)
         elif effect.dispatch > harmed[effect.execution]:

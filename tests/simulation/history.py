@@ -3,8 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from noonday.model.execution import Outcome
 from noonday.model.job import JobSpec
-from noonday.model.message import LogEntry
+from noonday.model.message import LogEntry, Report
+
+CANCEL_GRACE_MS = 5_000
+"""How long a run that was asked to end may go on before it is abandoned."""
+ABANDONED = (Outcome.TIMED_OUT, Outcome.CANCELLED, Outcome.INTERRUPTED)
+"""What is reported for a run that ignores its end."""
 
 
 @dataclass
@@ -21,6 +27,8 @@ class Effect:
     end_ms: int | None = None
     checked_ms: int = 0
     """When the pre-start check was asked for, or earlier: what was acknowledged before it must win."""
+    in_thread: bool = False
+    """It cannot be cancelled: asked to end, it runs on, and is abandoned after the grace."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,21 @@ class History:
             if since_ms <= at_ms and until_ms >= at_ms - 1_000
         ]
         return max((0, *recent))
+
+    def abandoned_ms(self, run: Effect) -> int | None:
+        """When the end of a run in a thread was reported before it came: the grace was over, and the run was abandoned."""
+        if not run.in_thread:
+            return None
+        for _, at_ms, entry in self.log:
+            if (
+                isinstance(entry, Report)
+                and (entry.execution_id, entry.dispatch) == (run.execution, run.dispatch)
+                and entry.outcome in ABANDONED
+                and at_ms >= run.start_ms + CANCEL_GRACE_MS
+                and (run.end_ms is None or at_ms <= run.end_ms)
+            ):
+                return at_ms
+        return None
 
     def answered(self, *actions: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.action in actions]

@@ -16,14 +16,13 @@ from noonday.model.execution import Cause, State, hand_back_wait_ms
 from noonday.model.ids import stable_fraction
 from noonday.model.job import JobSpec, Overlap
 from noonday.model.retry import Backoff, RetryPolicy
-from tests.simulation.history import Effect, History, Span
+from tests.simulation.history import CANCEL_GRACE_MS, Effect, History, Span
 from tests.simulation.kernel import FaultKind, World
 from tests.simulation.observing import Seen
 from tests.simulation.rows import Rows, StoredExecution
 
 LATE_MS = 1_000
 """How late something may start, end or be settled without a reason."""
-CANCEL_GRACE_MS = 10_000
 
 
 @dataclass
@@ -181,6 +180,10 @@ class Scene:
         end_ms = self.now_ms if effect.end_ms is None else effect.end_ms
         if effect.end_ms is None and self._died(effect.process):
             return
+        if effect.in_thread:
+            # It ends when it likes. By the end of the grace it is abandoned, and the store knows it.
+            over_ms += CANCEL_GRACE_MS
+            end_ms = min(end_ms, self._settled_ms(execution, effect))
         unexplained = _uncovered(over_ms, end_ms, self.faults)
         if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} ran {unexplained} ms longer than its timeout of {max(limits)} s"
@@ -189,14 +192,18 @@ class Scene:
         """What ended is settled: the store knows it, or has given the dispatch to somebody else before."""
         if effect.end_ms is None:
             return
-        notes = self.seen.get(execution.id, ())
-        settled = next((n.at_ms for n in notes if n.dispatch > effect.dispatch or n.state >= State.FAILED), self.now_ms)
+        settled = self._settled_ms(execution, effect)
         if settled - effect.end_ms <= LATE_MS:
             return
         faults = [*self.faults, *self.in_flight(execution, effect.dispatch)]
         unexplained = _uncovered(effect.end_ms, settled, faults)
         if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} was settled at {settled}; {unexplained} ms have no reason"
+
+    def _settled_ms(self, execution: StoredExecution, effect: Effect) -> int:
+        """When the store knew the end of a run, or had given its dispatch up."""
+        notes = self.seen.get(execution.id, ())
+        return next((n.at_ms for n in notes if n.dispatch > effect.dispatch or n.state >= State.FAILED), self.now_ms)
 
     def _died(self, process: str) -> bool:
         return any(name == process for name, _ in self.history.deaths)
@@ -276,6 +283,7 @@ class Scene:
         died = dict(self.history.deaths)
         for effect in self.history.effects:
             over = effect.end_ms if effect.end_ms is not None else died.get(effect.process, self.now_ms)
+            over = self.history.abandoned_ms(effect) or over
             runs[effect.process].append((effect.start_ms, over + self.freed_ms))
         return {process: _full("busy", spans, self.slots) for process, spans in runs.items()}
 
@@ -320,7 +328,9 @@ def spans_of(history: History, world: World) -> list[Span]:
             found.append(Span(f"down {fault.process}", fault.now_ms, up))
         elif fault.kind is FaultKind.FREEZE:
             later = (
-                f.now_ms for f in world.fault_log[at:] if f.process == fault.process and f.kind is not FaultKind.FREEZE
+                f.now_ms
+                for f in world.fault_log[at:]
+                if f.process == fault.process and f.kind in (FaultKind.WAKE, FaultKind.KILL)
             )
             found.append(Span(f"frozen {fault.process}", fault.now_ms, next(later, now_ms)))
     found += [Span(f"cut {who} {server}", from_ms, until_ms) for who, server, from_ms, until_ms in history.cuts]

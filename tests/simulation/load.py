@@ -25,6 +25,8 @@ class Load:
     """Redis is restored from copies that are some seconds old."""
     largest_message: int | None = None
     """The broker refuses larger messages, and some payloads, results and progress are larger."""
+    threads: bool = False
+    """Some handlers run in threads: they cannot be cancelled, and some of them run for longer than the grace."""
     other_keeps_days: int | None = None
     """How long the other tenant keeps what is over, if it has a time of its own."""
 
@@ -39,5 +41,6 @@ def load_of(seed: int) -> Load:
         clock_steps=seed % 17 in (2, 3, 4),
         old_redis=seed % 19 < 5,
         largest_message=3_000 if seed % 23 < 6 else None,
+        threads=seed % 29 < 7,
         other_keeps_days=1 if seed % 26 < 3 else None,
     )
