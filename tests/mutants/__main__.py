@@ -15,7 +15,7 @@ def main(names: list[str]) -> int:
         return 2
     survived = 0
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for playing in as_completed([pool.submit(kill, mutant) for mutant in chosen]):
+        for playing in as_completed([pool.submit(kill, mutant, compare=True) for mutant in chosen]):
             verdict = playing.result()
             survived += verdict.killed_by is None
             print(verdict, flush=True)

@@ -11,7 +11,8 @@ from tests.mutants.changing import Change, constant, query, returning, wrapped
 REPLACE = "import msgspec; from msgspec.structs import replace"
 FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
 LEDGER, VOLLEY, SETTLING = "ledger/ledger.py", "ledger/volley.py", "ledger/settling.py"
-SWEEPER, WORKER, DISPATCHER = "scheduler/sweeper.py", "worker/worker.py", "scheduler/dispatcher.py"
+SWEEPER, WORKER = "scheduler/sweeper.py", "worker/worker.py"
+SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Mutant:
     """Invariants and properties of which one must report it."""
     changes: tuple[Change, ...]
     kind: str = "embedded"
-    """Which random runs are played: of the embedded engine, of a cluster, or of a cluster with one fault in its middle."""
+    """Which runs are played: random ones of the embedded engine, of a cluster, or of a cluster with one fault in its middle; or
+    directed ones (`directed.py`)."""
     most: int = 60
     """After so many runs it has survived."""
     first: int = 0
@@ -220,4 +222,100 @@ MUTANTS = (
             after="result = (replace(result[0], nominal_ms=result[0].nominal_ms + 1), result[1])",
         ),
     ),
+    # Rules that random runs exercise too rarely: directed runs do.
+    _mutant("order-ignored", "I22", returning(VOLLEY, "Volley._is_in_front", "True"), kind="ordering keys", quick=True),
+    _mutant(
+        "cancel-forgotten-on-failure",
+        "I10",
+        wrapped(EXECUTION, "judge", before="given['cancel_requested'] &= given['outcome'] not in _FAILED"),
+        kind="requests before failure",
+        quick=True,
+    ),
+    _mutant(
+        "revocation-ignored",
+        "I10",
+        wrapped(WORKER, "Worker._passes", before="given['flags'] = {}"),
+        kind="requests before start",
+        quick=True,
+    ),
+    _mutant(
+        "edit-keeps-old-payload",
+        "I11",
+        wrapped(
+            LEDGER, "Ledger.rebase", before=REPLACE, after="result = replace(result, revision=given['was'].revision)"
+        ),
+        kind="requests before start",
+        quick=True,
+    ),
+    _mutant(
+        "claim-ignored",
+        "I8",
+        wrapped(
+            WORKER,
+            "Worker._ask_for_claims",
+            after="""
+                asked = zip(given["runs"], result)
+                now_ms = self._clock.now_ms()
+                result = [Token(run.dispatch.number, now_ms) if isinstance(a, Taken) else a for run, a in asked]
+            """,
+        ),
+        kind="workers come and go",
+        quick=True,
+    ),
+    _mutant(
+        "ack-before-report",
+        "I14",
+        wrapped(
+            WORKER,
+            "Worker._send_ended",
+            before="""
+                ended = [run.dispatch for run in self._ended]
+                if ended:
+                    await self._signals.told([(dispatch.execution_id, dispatch.number) for dispatch in ended])
+                    await self._bus.done_with(self.id, ended)
+            """,
+        ),
+        kind="workers come and go",
+        quick=True,
+    ),
+    _mutant(
+        "epoch-not-compared",
+        "I5",
+        wrapped(
+            SQLITE_FIRING,
+            "_Fire.fire",
+            before=REPLACE + "; self.owner = replace(self.owner, epochs=_epochs(self.conn))",
+        ),
+        kind="owner wakes in its fire",
+    ),
+    _mutant(
+        "settled-twice",
+        "I7, I20",
+        query(EXECUTIONS_SQL, "succeed", "state < 2", "state < 6"),
+        query(EXECUTIONS_SQL, "succeed_without_result", "state < 2", "state < 6"),
+        kind="answers to reports are lost",
+        quick=True,
+    ),
+    _mutant(
+        "stale-entry-fires",
+        "completeness, I2, I3",
+        wrapped(
+            SQLITE_FIRING,
+            "_Fire._drop_stale",
+            after="""
+                rows = rows_of(self.conn, SQL.present, as_json([shot.entry.key for shot in given["shots"]]))
+                waiting = {row[1] for row in rows if row[0] is not None}
+                result = [shot for shot in given["shots"] if shot.entry.key in waiting]
+            """,
+        ),
+        kind="requests before start",
+    ),
+    _mutant("timeline-row-kept", "I3", returning(LEDGER, "Ledger.drop", "None"), quick=True),
+    _mutant(
+        "lost-worker-never-judged",
+        "I1",
+        returning("model/liveness.py", "Liveness.silent", "[]"),
+        kind="die before report",
+    ),
+    _mutant("hydrator-off", "lateness", returning("scheduler/hydrator.py", "Hydrator.run_once", "0")),
 )

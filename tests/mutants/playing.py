@@ -11,15 +11,21 @@ from functools import partial
 import structlog
 
 import noonday
+from tests.mutants.directed import DIRECTED
 from tests.simulation import test_cluster, test_embedded
 from tests.simulation.kernel import SimulationError
+
+KINDS: dict[str, Callable[[int], list[str]]] = {
+    "embedded": test_embedded.live,
+    "cluster": test_cluster.live,
+    **{focus: partial(test_cluster.live, focus=focus) for focus in test_cluster.FOCUS},
+    **DIRECTED,
+}
 
 
 def play(kind: str, first: int, most: int, words: frozenset[str]) -> dict[str, object]:
     """Play at most so many runs, until one of the words is reported. Answers what came of it."""
-    run: Callable[[int], list[str]] = test_embedded.live if kind == "embedded" else test_cluster.live
-    if kind in test_cluster.FOCUS:
-        run = partial(test_cluster.live, focus=kind)
+    run = KINDS[kind]
     seen: Counter[str] = Counter()
     example = ""
     for number in range(most):

@@ -3,8 +3,10 @@
 import pytest
 
 from tests.mutants.changing import SOURCE, PlaceNotFound, constant, mutated, query, returning, wrapped
+from tests.mutants.directed import DIRECTED
 from tests.mutants.killing import kill
 from tests.mutants.mutations import MUTANTS, Mutant
+from tests.mutants.playing import KINDS
 
 
 @pytest.mark.slow
@@ -12,6 +14,13 @@ from tests.mutants.mutations import MUTANTS, Mutant
 def test_a_quick_mutant_is_killed(mutant: Mutant) -> None:
     verdict = kill(mutant)
     assert verdict.killed_by is not None, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DIRECTED)
+def test_no_promise_is_broken_in_a_directed_run(kind: str) -> None:
+    broken = {seed: problems for seed in range(3) if (problems := DIRECTED[kind](seed))}
+    assert not broken, f"to see one again: DIRECTED[{kind!r}]({next(iter(broken))}) in tests.mutants.directed\n{broken}"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -31,6 +40,11 @@ def test_a_place_that_is_not_there_is_reported() -> None:
     for change in changes:
         with pytest.raises(PlaceNotFound):
             mutated(SOURCE / "noonday" / change.module, change)
+
+
+def test_each_kind_of_run_exists() -> None:
+    assert {mutant.kind for mutant in MUTANTS} <= KINDS.keys()
+    assert DIRECTED.keys() <= {mutant.kind for mutant in MUTANTS}
 
 
 def test_names_are_unique_and_there_are_at_least_thirty() -> None:

@@ -47,8 +47,8 @@ from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 from tests.simulation.lateness import Scene, faults_of
 from tests.simulation.load import Load
-from tests.simulation.logs import check_log
-from tests.simulation.observing import observe, seen
+from tests.simulation.logs import check_log, check_offsets
+from tests.simulation.observing import check_owners, observe, seen
 from tests.simulation.policies import check_policies
 from tests.simulation.retention import check_retention
 from tests.simulation.rows import SqliteRows
@@ -648,6 +648,8 @@ class Simulation:
         """What only a history of every commit and of the log can show."""
         rows = SqliteRows(self.disk.conn)
         yield from check_log(rows, self.history)
+        yield from check_offsets(self.history, seen(self.disk.conn))
+        yield from check_owners(self.disk.conn)
         yield from check_policies(rows, self.history, QUICK)
         if self.largest_message is not None:
             yield from check_sizes(rows, self.history)

@@ -65,6 +65,15 @@ class Span(NamedTuple):
     until_ms: int
 
 
+class Passed(NamedTuple):
+    """A message of a pool that a committed offset has passed: it is not delivered again."""
+
+    at_ms: int
+    execution: str
+    dispatch: int
+    fired_ms: int
+
+
 class Logged(NamedTuple):
     """An entry of the log, and when it was written."""
 
@@ -105,6 +114,8 @@ class History:
     """What else stood in the way, and when."""
     taken: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     """(execution, dispatch) -> processes that had it in hand, and since when."""
+    passed: list[Passed] = field(default_factory=list)
+    """Messages that committed offsets have passed."""
     log: list[Logged] = field(default_factory=list)
     """What workers and recorders wrote to the log."""
     log_ends: dict[int, int] = field(default_factory=dict)

@@ -1,15 +1,20 @@
-"""What the log must show behind the store: a report for each transition (I6), and silence for each lost worker (I15)."""
+"""What the log must show behind the store: a report for each transition (I6) and for each message that is not delivered again
+(I14), and silence for each lost worker (I15)."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from noonday.model.execution import Outcome, State
 from noonday.model.message import Report, Tick
 from tests.simulation.history import History, Logged
+from tests.simulation.observing import Seen
 from tests.simulation.rows import Rows, StoredExecution
 
 TICKS_TO_JUDGE = 6
 TICK_MS = 5_000
+FORGOTTEN_MS = 300_000
+"""An offset may pass any message whose dispatch was fired longer ago."""
 _REPORTED = {
     State.SUCCEEDED: Outcome.SUCCEEDED,
     State.FAILED: Outcome.FAILED,
@@ -46,6 +51,20 @@ def _fenced(execution: StoredExecution, reports: Sequence[Report]) -> Iterator[s
             for r in reports
         ):
             yield f"I6: {execution.id} is {move.state.name} under dispatch {dispatch} of {worker}, which no report says"
+
+
+def check_offsets(history: History, seen: Mapping[str, Sequence[Seen]]) -> Iterator[str]:
+    """I14: no committed offset passes a message whose execution is PENDING under that dispatch and has no report in the log."""
+    reported: dict[tuple[str, int], int] = {}
+    for _, at_ms, entry in history.log:
+        if isinstance(entry, Report):
+            reported.setdefault((entry.execution_id, entry.dispatch), at_ms)
+    for at_ms, execution, dispatch, fired_ms in history.passed:
+        if reported.get((execution, dispatch), sys.maxsize) <= at_ms or at_ms - fired_ms > FORGOTTEN_MS:
+            continue
+        note = next((note for note in reversed(seen.get(execution, ())) if note.at_ms <= at_ms), None)
+        if note is not None and (note.state, note.dispatch, note.fired) == (State.PENDING, dispatch, True):
+            yield f"I14: the offset of dispatch {dispatch} of {execution} was committed at {at_ms}, before any report of it"
 
 
 class _Silences:

@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from noonday.model.execution import State
+from noonday.model.ids import partition_of
 
 _PRUNED = ("jobs", "executions", "decisions", "dead")
 _SEEN = "sim_now(), NEW.id, NEW.state, NEW.dispatch, NEW.fired_ms IS NOT NULL, NEW.buffered, NEW.worker_id"
@@ -36,6 +37,7 @@ def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
             f"""CREATE TEMP TRIGGER seen_{name} AFTER {event} ON main.executions
                 BEGIN INSERT INTO seen VALUES ({_SEEN}); END"""
         )
+    _observe_owners(conn)
     for table in _PRUNED:
         columns = ", ".join(f"OLD.{row[1]}" for row in conn.execute(f"PRAGMA main.table_info({table})"))
         conn.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT *, 0 AS pruned_ms FROM main.{table} WHERE false")
@@ -43,6 +45,27 @@ def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
             f"""CREATE TEMP TRIGGER prune_{table} AFTER DELETE ON main.{table}
                 BEGIN INSERT INTO pruned_{table} VALUES ({columns}, sim_now()); END"""
         )
+
+
+def _observe_owners(conn: sqlite3.Connection) -> None:
+    """Note each execution that an instance fires while another one owns its partition."""
+    conn.create_function("sim_partition", 1, partition_of, deterministic=True)
+    conn.execute("CREATE TEMP TABLE fired_by_others (at_ms INTEGER, id TEXT, partition INTEGER, by TEXT, owner TEXT)")
+    conn.execute(
+        """CREATE TEMP TRIGGER fired_by_others AFTER INSERT ON main.batches BEGIN
+               INSERT INTO fired_by_others SELECT sim_now(), x.id, p.partition, NEW.owner, p.owner
+               FROM json_each(NEW.members) m JOIN main.executions x ON x.id = m.value ->> 0
+                    JOIN main.partitions p ON p.partition = sim_partition(x.job_id) WHERE p.owner <> NEW.owner;
+           END"""
+    )
+
+
+def check_owners(conn: sqlite3.Connection) -> Iterator[str]:
+    """I5: the store accepts no fire under an epoch that is over. A copy of another store has no notes of it."""
+    if not conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'fired_by_others'").fetchone():
+        return
+    for at_ms, execution, partition, by, owner in conn.execute("SELECT * FROM fired_by_others"):
+        yield f"I5: {by} fired {execution} of partition {partition} at {at_ms}, which {owner} owned under a later epoch"
 
 
 def seen(conn: sqlite3.Connection) -> Mapping[str, Sequence[Seen]]:

@@ -27,7 +27,7 @@ from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.leases import Leases
 from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
 from tests.simulation.embedded import Disk
-from tests.simulation.history import History, Logged, Span
+from tests.simulation.history import History, Logged, Passed, Span
 from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
@@ -285,7 +285,16 @@ class SimBus(Bus):
             if place in self._position:
                 safe = min(taken, default=self._position[place])
                 if self._network.reaches(self._process, KAFKA):
-                    self._broker.committed[place] = max(safe, self._broker.committed.get(place, 0))
+                    self._commit(place, safe)
+
+    def _commit(self, place: tuple[str, int], offset: int) -> None:
+        before = self._broker.committed.get(place, 0)
+        self._broker.committed[place] = max(offset, before)
+        now_ms = self._broker.world.now_ms()
+        self._history.passed += [
+            Passed(now_ms, dispatch.execution_id, dispatch.number, dispatch.fired_ms)
+            for dispatch in self._broker.topic(place[0])[place[1]][before:offset]
+        ]
 
     async def credit(self) -> Mapping[str, int]:
         if not self._network.reaches(self._process, KAFKA):
