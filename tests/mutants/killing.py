@@ -37,7 +37,7 @@ class Verdict:
 def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
     """Apply a mutation to a copy of the source, and play runs of the copy.
 
-    `compare`: play the run that reports the mutant with the unchanged source, too. If the checker reports anything of that one, it
+    `compare`: play the run that reports the mutant with the unchanged source too. If the checker reports anything of that run, it
     or the engine is wrong, and the mutant counts as a survivor.
     """
     with tempfile.TemporaryDirectory(prefix="noonday-mutant-") as folder:
@@ -76,7 +76,7 @@ def _play(source: Path, kind: str, first: int, most: int, words: tuple[str, ...]
         check=False,
     )
     if played.returncode != 0:
-        raise NotPlayed(f"could not be played: {played.stderr[-400:]}")
+        raise NotPlayed(f"could not be played: {(played.stderr.splitlines() or ['no error'])[-1]}")
     answer: dict[str, Any] = json.loads(played.stdout.splitlines()[-1])
     if not answer["source"].startswith(str(source)):
         raise NotPlayed(f"another source was played: {answer['source']}")

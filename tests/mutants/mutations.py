@@ -317,5 +317,66 @@ MUTANTS = (
         returning("model/liveness.py", "Liveness.silent", "[]"),
         kind="die before report",
     ),
+    _mutant(
+        "answered-before-commit",
+        "I18",
+        wrapped(
+            SQLITE_FIRING,
+            "SqliteFiring.fire",
+            before="""
+                import asyncio
+
+                def fire(conn):
+                    return _Fire(conn, given["owner"], given["now_ms"], self._lead_ms).fire(given["firings"])
+
+                def try_out(conn):
+                    conn.execute("SAVEPOINT trial")
+                    fired = fire(conn)
+                    conn.execute("ROLLBACK TO trial")
+                    conn.execute("RELEASE trial")
+                    return fired
+
+                async def commit_later():
+                    await asyncio.sleep(0.05)
+                    await self._database.write(fire)
+
+                fired = await self._database.write(try_out)
+                self._later = asyncio.create_task(commit_later())
+                return fired
+            """,
+        ),
+    ),
+    _mutant(
+        "log-recovery-off",
+        "lateness, I1",
+        query(EXECUTIONS_SQL, "handed_out", "x.state < 2 AND", "x.state > 8 AND"),
+        most=12,
+    ),
+    _mutant("spread-ignored", "I9", returning("model/job.py", "spread_ms", "0")),
+    _mutant("snooze-without-delay", "retry delay", wrapped(EXECUTION, "judge", before="given['snooze_ms'] = 0")),
+    _mutant(
+        "resume-keeps-retries-held",
+        "I4, I1",
+        wrapped(EDITS, "resume", before=REPLACE, after="result = replace(result, release=())"),
+    ),
+    _mutant(
+        "delete-spares-what-waits",
+        "I10",
+        wrapped(EDITS, "delete", before=REPLACE, after="result = replace(result, cancel=())"),
+    ),
+    _mutant(
+        "decision-covers-what-fires",
+        "I2",
+        wrapped(
+            FIRING,
+            "_catch_up",
+            before=REPLACE,
+            after="""
+                if result.fires and result.decisions:
+                    wider = replace(result.decisions[0], to_ms=result.fires[0])
+                    result = replace(result, decisions=(wider,))
+            """,
+        ),
+    ),
     _mutant("hydrator-off", "lateness", returning("scheduler/hydrator.py", "Hydrator.run_once", "0")),
 )

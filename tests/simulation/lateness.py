@@ -54,6 +54,8 @@ class Scene:
             execution = self.rows.executions.get(name)
             if execution is not None:
                 yield from self._late_start(execution, dispatch, effect)
+        for execution in self.rows.executions.values():
+            yield from self._late_recovery(execution, starts.keys())
         for effect in self.history.effects:
             execution = self.rows.executions.get(effect.execution)
             if execution is not None:
@@ -168,6 +170,29 @@ class Scene:
 
     def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
         return self.policy
+
+    def _late_recovery(self, execution: StoredExecution, started: Collection[tuple[str, int]]) -> Iterator[str]:
+        """A dispatch that orphan recovery found was out of reach all the time: otherwise something else had to start it."""
+        dispatch = 0
+        for move in execution.moves:
+            if move.state is not State.PENDING:
+                continue
+            dispatch += 1
+            if dispatch == 1 or not str(move.reason or "").startswith("FORGOTTEN"):
+                continue
+            orphan, notes = dispatch - 1, self.seen.get(execution.id, ())
+            fired = next((note.at_ms for note in notes if note.dispatch == orphan and note.fired), None)
+            found = next((note.at_ms for note in notes if note.dispatch > orphan), None)
+            if fired is None or found is None or (execution.id, orphan) in started:
+                continue
+            busy = [span for spans in self._busy_spans.values() for span in spans]
+            reasons = [*self.faults, *self.in_flight(execution, orphan), *self._limits(execution), *busy]
+            unexplained = _uncovered(max(fired, execution.due_ms), found, reasons)
+            if unexplained > LATE_MS:
+                yield (
+                    f"lateness: dispatch {orphan} of {execution.id} was fired at {fired}, never started, and was recovered at "
+                    f"{found}; {unexplained} ms have no reason"
+                )
 
     # -- ends and settlements ------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def _observe_owners(conn: sqlite3.Connection) -> None:
     conn.execute(
         """CREATE TEMP TRIGGER fired_by_others AFTER INSERT ON main.batches BEGIN
                INSERT INTO fired_by_others SELECT sim_now(), x.id, p.partition, NEW.owner, p.owner
-               FROM json_each(NEW.members) m JOIN main.executions x ON x.id = m.value ->> 0
+               FROM json_each(NEW.members) m JOIN main.executions x ON x.id = m.value ->> 0 AND x.fired_ms = NEW.fired_ms
                     JOIN main.partitions p ON p.partition = sim_partition(x.job_id) WHERE p.owner <> NEW.owner;
            END"""
     )

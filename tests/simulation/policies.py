@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from noonday.model.execution import Cause, State
+from noonday.model.ids import stable_fraction
 from noonday.model.job import JobSpec, Overlap
 from noonday.model.retry import RetryPolicy
 from tests.simulation.history import Effect, History
@@ -28,18 +29,23 @@ def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterato
     for execution in rows.executions.values():
         said = specs.get(execution.job) or [rows.jobs[execution.job].spec]
         yield from _attempts(execution, policy)
-        yield from _instant(execution, effects[execution.id], history)
+        yield from _instant(execution, effects[execution.id], said, history)
         yield from _retries(execution, effects[execution.id], policy, history.skew_ms)
         yield from _deadline(execution, effects[execution.id], said, history)
         yield from _end(execution, effects[execution.id], said, asked, history.skew_ms)
 
 
-def _instant(execution: StoredExecution, effects: Sequence[Effect], history: History) -> Iterator[str]:
-    """I9: nothing of a plan starts before its nominal time, but for what the clock of its process was ahead by."""
+def _instant(
+    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], history: History
+) -> Iterator[str]:
+    """I9: nothing of a plan starts before its nominal time and the job's part of the spread, but for what the clock of its
+    process was ahead by."""
+    part = stable_fraction(f"spread/{execution.job}")
+    earliest_ms = execution.nominal_ms + min(int((spec.spread_sec or 0) * 1000 * part) for spec in said)
     for effect in effects if execution.cause == Cause.SCHEDULE else ():
-        early_ms = execution.nominal_ms - effect.start_ms
+        early_ms = earliest_ms - effect.start_ms
         if early_ms > 0 and early_ms > history.ahead_ms(effect.process, effect.start_ms):
-            yield f"I9: {effect} started {early_ms} ms before its nominal time"
+            yield f"I9: {effect} started {early_ms} ms before its time"
 
 
 def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
