@@ -135,7 +135,7 @@ class History:
     def ahead_ms(self, process: str, at_ms: int) -> int:
         """By how much the clock of a process was ahead in the second before an instant: that much too early it may begin."""
         errors = [(since_ms, error_ms) for name, since_ms, error_ms in self.clock_errors if name == process]
-        untils = [since_ms for since_ms, _ in errors[1:]] + [at_ms]
+        untils = [*(since_ms for since_ms, _ in errors[1:]), at_ms] if errors else []
         recent = [
             error_ms
             for (since_ms, error_ms), until_ms in zip(errors, untils, strict=True)
