@@ -1,4 +1,4 @@
-"""What `noonday doctor` looks at. Each check only reads, and says how to mend what it finds."""
+"""Checks of `noonday doctor` for one data file. Each check only reads, and suggests a fix for each finding."""
 
 import errno
 import fcntl
@@ -33,7 +33,7 @@ LITTLE_SPACE = 1024**3
 TOO_LITTLE_SPACE = 64 * 1024**2
 SAMPLE = 200
 BEFORE_NOONDAY_MS = 1_735_689_600_000
-"""2025: a clock that says less has never been set."""
+"""Start of 2025 in milliseconds. An earlier clock has never been set."""
 
 
 class Level(StrEnum):
@@ -52,12 +52,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Patient:
-    """What is examined."""
+    """Settings and time that the checks use."""
 
     settings: Settings
     now_ms: int
     thorough: bool = False
-    """Whether every page and index of the file is read."""
+    """Whether to read every page and index of the file."""
 
     @property
     def path(self) -> Path:
@@ -68,7 +68,7 @@ Check = Callable[[Patient], Iterator[Finding]]
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
-    """Every check, one after the other; one that cannot be made is a finding itself."""
+    """Run all checks in order. A check that raises an error becomes a finding."""
     for about, check in CHECKS.items():
         try:
             yield from check(patient)
@@ -225,7 +225,7 @@ def check_process(patient: Patient) -> Iterator[Finding]:
 
 
 def _holder(lock: Path) -> str | None:
-    """Who holds the lock; None if nobody does."""
+    """Return the process id of the lock's holder, or None if the lock is free."""
     with lock.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -296,7 +296,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _opened(patient: Patient) -> Iterator[sqlite3.Connection]:
-    """The file, for reading, if it is there."""
+    """Yield a read-only connection to the data file, or nothing if the file does not exist."""
     if patient.path.exists():
         with closing(sqlite3.connect(f"{patient.path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as conn:
             yield conn

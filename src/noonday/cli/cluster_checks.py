@@ -1,7 +1,7 @@
-"""What `noonday doctor` looks at where a cluster is configured: each server, the keys and the secret.
+"""Checks of `noonday doctor` for a cluster: each server, the keys and the secret.
 
-Servers are asked side by side, so that several that do not answer cost no more time than one. Nothing is changed, except
-that a lease is taken, a key of Redis set, and both are given back at once.
+The servers are checked concurrently, so that several unreachable servers take no longer than one. The checks take a lease
+and set a key in Redis, and remove both at once. They change nothing else.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Check = Callable[[Patient], AsyncIterator[Finding]]
 
 
 def examine_cluster(patient: Patient) -> Iterator[Finding]:
-    """Every check; one that cannot be made is a finding itself. No password is ever part of one."""
+    """Run all checks. A check that raises an error becomes a finding. No finding contains a password."""
     hidden = _Hidden(patient.settings)
     for finding in [*_check_here(patient), *asyncio.run(_ask_servers(patient))]:
         yield hidden.of(finding)
@@ -78,7 +78,7 @@ def _keys(settings: Settings) -> Finding:
 
 
 class _Hidden:
-    """Takes whatever is secret out of what is shown: servers and libraries repeat what they were told."""
+    """Removes secrets from findings, because errors of servers and libraries may quote them."""
 
     def __init__(self, settings: Settings) -> None:
         self._secrets = sorted(set(_secrets(settings)), key=len, reverse=True)
@@ -114,7 +114,7 @@ def _secret_parts(value: str) -> Iterator[str]:
     if parts.password:
         yield from (parts.password, unquote(parts.password))
     elif "@" in rest and "@" not in parts.netloc:
-        # Not a URL that can be read: whatever stands before the host may be of a password.
+        # The URL is unreadable: any text before the host may be part of a password.
         yield from (piece for piece in re.split("[:/@?#]", rest.rpartition("@")[0]) if len(piece) > 2)
 
 

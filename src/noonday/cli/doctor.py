@@ -1,4 +1,4 @@
-"""`noonday doctor`: whether everything is as it should be, and what to do if not."""
+"""`noonday doctor`: check the installation and suggest fixes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,24 +17,24 @@ from noonday.model.job import ms_of
 COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 EXAMPLES = """
-It may be run while everything runs, and leaves nothing behind. The exit code is 1 if anything failed.
+It is safe while servers run, and it leaves nothing behind. The exit code is 1 if a check fails.
 
 Examples:
-  noonday doctor                                             the servers, if postgres.url is set; else the data file
+  noonday doctor                                             check the servers if postgres.url is set, else the data file
   noonday doctor --data /var/lib/noonday/noonday.db --thorough
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--thorough", is_flag=True, help="Compare every index with its table, which takes longer.")
+@click.option("--thorough", is_flag=True, help="Compare every index with its table. This takes longer.")
 @json_option
 @settings_options
 @click.pass_context
 def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, config: Path | None) -> None:
-    """Find out what is wrong, and how to mend it.
+    """Check the installation and suggest fixes.
 
-    Looks at the machine, the data file and what belongs to it; where a cluster is configured, at PostgreSQL, Redis, Kafka
-    and etcd.
+    Checks the machine, the data file and the files next to it. If a cluster is configured, checks PostgreSQL, Redis,
+    Kafka and etcd instead of the files.
     """
     patient = Patient(read_settings(config, data=data), ms_of(now()), thorough)
     clustered = patient.settings.postgres.url is not None and data is None
@@ -51,7 +51,7 @@ def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, 
 
 
 def _examine_cluster(patient: Patient) -> Iterator[Finding]:
-    """Imported here: whoever runs on one file need not have the clients of the servers."""
+    """Check the servers. Imported here, because embedded mode does not need the clients of the servers."""
     try:
         from noonday.cli.cluster_checks import examine_cluster
     except ModuleNotFoundError as missing:

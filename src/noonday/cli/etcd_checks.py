@@ -1,4 +1,4 @@
-"""What `noonday doctor` asks etcd; or Redis, if that keeps the leases."""
+"""Checks of `noonday doctor` for etcd, or for leases in Redis."""
 
 import re
 from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ async def _lease_of_redis(settings: Settings) -> Finding:
 
 
 async def _lease(leases: EtcdLeases | RedisLeases, given: str, fix: str) -> Finding:
-    """Taken and given back as a process does it, in a group that no process is in."""
+    """Take and release a lease as a process does, in a group without processes."""
     try:
         await leases.join(InstanceId(f"i-{uuid4().hex[:20]}"), 1.0)
         await leases.leave()

@@ -1,4 +1,4 @@
-"""What `noonday doctor` asks Kafka."""
+"""Checks of `noonday doctor` for Kafka."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -39,7 +39,7 @@ async def check_kafka(patient: Patient) -> AsyncIterator[Finding]:
 
 
 class _Kafka:
-    """A broker that is asked a few questions, and what its client complained about meanwhile."""
+    """Admin client of Kafka that collects the errors of its connection."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
@@ -52,7 +52,7 @@ class _Kafka:
         return len((await self._ask(self._admin.describe_cluster(request_timeout=self._within))).nodes)
 
     async def our_topics(self) -> dict[str, int]:
-        """How many copies each of our topics has, of the partition with the fewest."""
+        """Return the smallest number of replicas of a partition, for each of our topics."""
         try:
             listed = await asyncio.to_thread(self._admin.list_topics, timeout=self._within)
         except KafkaException as error:
@@ -61,7 +61,7 @@ class _Kafka:
         return {name: min(len(part.replicas) for part in topic.partitions.values()) for name, topic in ours.items()}
 
     async def try_to_make(self, topic: str, partitions: int, copies: int) -> None:
-        """Ask whether we might. Nothing is made. Raises BusUnavailable with the broker's reason."""
+        """Check that the topic can be created, without creating it. Raises BusUnavailable with the broker's reason."""
         new = NewTopic(topic, partitions, copies)
         asked = self._admin.create_topics([new], validate_only=True, request_timeout=self._within)
         await self._ask(asked[topic])
@@ -72,7 +72,7 @@ class _Kafka:
         return {name: entry.value for name, entry in (await self._ask(answer)).items()}
 
     def complaint(self) -> str | None:
-        """What is behind a silence: the client tells it on the side."""
+        """Return the last error that the client reported, or None. It explains why a request timed out."""
         self._admin.poll(0)
         said = [error.str() for error in self._errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
         return "kafka: " + said[-1].partition(" (after")[0] if said else None

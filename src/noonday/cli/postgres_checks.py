@@ -1,4 +1,4 @@
-"""What `noonday doctor` asks PostgreSQL."""
+"""Checks of `noonday doctor` for PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -165,7 +165,7 @@ async def _content(database: Database, settings: Settings) -> AsyncIterator[Find
 
 
 async def _payloads(database: Database, ring: Keyring) -> Finding:
-    """The oldest and the newest: what was encrypted before the last change of keys, and after it."""
+    """Decrypt the oldest and newest payloads, to cover data from before and after the last key rotation."""
     samples = set[tuple[str, str, bytes]]()
     for query in (_SAMPLES, _RESULTS):
         for order in ("ASC", "DESC"):

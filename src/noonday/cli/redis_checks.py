@@ -1,4 +1,4 @@
-"""What `noonday doctor` asks Redis."""
+"""Checks of `noonday doctor` for Redis."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
@@ -16,7 +16,7 @@ async def check_redis(patient: Patient) -> AsyncIterator[Finding]:
     cluster = patient.settings.cluster
     try:
         connection = redis_connection(patient.settings)
-    except BadSettings as error:  # behind the colon there may be a piece of the password
+    except BadSettings as error:  # the text after the colon may contain a part of the password
         fix = "write it as redis://USER:PASSWORD@HOST:6379/0; in a password, / is %2F, @ is %40, : is %3A"
         yield Finding(Level.FAIL, "redis", error.detail.partition(":")[0], fix)
         return

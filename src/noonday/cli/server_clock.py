@@ -1,4 +1,4 @@
-"""How far a server's clock is from ours."""
+"""Check of the offset between a server's clock and the local clock."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,7 +11,7 @@ TRIES = 3
 
 
 async def check_server_clock(about: str, read_ms: Callable[[], Awaitable[int]], limit_sec: int) -> Finding:
-    """Measured as processes measure it, in a few tries of which the quickest counts."""
+    """Measure the offset as processes do: of several tries, the fastest counts."""
     clock = ReferenceClock()
     keeper = ClockKeeper(clock, read_ms)
     for _ in range(TRIES):
