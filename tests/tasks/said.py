@@ -1,4 +1,4 @@
-"""Tasks as they come in; a test states only what matters to it."""
+"""Factories of task requests."""
 
 from typing import Any
 

@@ -40,7 +40,7 @@ async def test_five_days_of_failures_disable_an_endpoint_and_stop_its_tasks(call
     assert len(calls.receiver.came_ms) == came
 
 
-async def test_a_success_on_the_fourth_day_resets_it(calls: Calls) -> None:
+async def test_success_on_the_fourth_day_resets_the_failures(calls: Calls) -> None:
     task = await calls.every("6 hours")
     calls.receiver.status = 500
     await calls.advance(HOURS, 4 * DAY)
@@ -53,7 +53,7 @@ async def test_a_success_on_the_fourth_day_resets_it(calls: Calls) -> None:
     assert await calls.status_of(task) == "SCHEDULED"
 
 
-async def test_what_is_wrong_with_a_call_says_nothing_about_the_endpoint(calls: Calls) -> None:
+async def test_client_errors_do_not_count_against_the_endpoint(calls: Calls) -> None:
     await calls.every("6 hours")
     calls.receiver.status = 404
     await calls.advance(HOURS, DAY)
@@ -61,7 +61,7 @@ async def test_what_is_wrong_with_a_call_says_nothing_about_the_endpoint(calls: 
         await calls.endpoint()
 
 
-async def test_people_hear_of_it(calls: Calls) -> None:
+async def test_disabled_endpoint_raises_an_alert(calls: Calls) -> None:
     await calls.every("6 hours")
     calls.receiver.status = 500
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(disable_after_days=1))
@@ -72,7 +72,7 @@ async def test_people_hear_of_it(calls: Calls) -> None:
     ]
 
 
-async def test_whoever_crashed_between_disabling_and_halting_left_nothing_undone(calls: Calls) -> None:
+async def test_crash_between_disabling_and_halting_is_repaired(calls: Calls) -> None:
     tasks = [await calls.every("6 hours") for _ in range(3)]
     whom = (OWNER.tenant, calls.receiver.endpoint)
     await calls.store.endpoints.disable(whom, "has failed", calls.clock.now_ms(), audit())
@@ -82,7 +82,7 @@ async def test_whoever_crashed_between_disabling_and_halting_left_nothing_undone
     assert await calls.look_after() == 0
 
 
-async def test_a_task_of_somebody_who_did_not_know_yet_is_halted_too(calls: Calls) -> None:
+async def test_task_created_during_disabling_is_halted_too(calls: Calls) -> None:
     await calls.once()
     whom = (OWNER.tenant, calls.receiver.endpoint)
     await calls.store.endpoints.disable(whom, "has failed", calls.clock.now_ms(), audit())
@@ -95,7 +95,7 @@ async def test_a_task_of_somebody_who_did_not_know_yet_is_halted_too(calls: Call
     assert await calls.store.endpoints.unsettled(9) == []
 
 
-async def test_a_task_for_a_disabled_endpoint_is_refused_and_says_what_to_do(calls: Calls) -> None:
+async def test_task_for_a_disabled_endpoint_is_refused_with_the_next_step(calls: Calls) -> None:
     task = await calls.every("6 hours")
     await calls.endpoints.disable(OWNER, calls.receiver.id)
     with pytest.raises(
@@ -114,7 +114,7 @@ async def test_a_task_for_a_disabled_endpoint_is_refused_and_says_what_to_do(cal
         await calls.engine.tasks.patch(OWNER, task.id, back)
 
 
-async def test_enabling_resumes_what_was_stopped_with_it_and_only_that(calls: Calls) -> None:
+async def test_enabling_resumes_only_tasks_halted_with_the_endpoint(calls: Calls) -> None:
     stopped, paused, gone = [await calls.every("6 hours") for _ in range(3)]
     await calls.engine.tasks.patch(OWNER, paused.id, TaskPatch(status=WishedStatus.PAUSED))
     await calls.engine.desk.halt(OWNER, gone.id, "the receiver wants no more calls")
@@ -126,7 +126,7 @@ async def test_enabling_resumes_what_was_stopped_with_it_and_only_that(calls: Ca
     assert len(calls.receiver.came_ms) == 1
 
 
-async def test_a_retry_that_waits_is_held_while_its_endpoint_is_disabled(calls: Calls) -> None:
+async def test_waiting_retry_is_blocked_while_its_endpoint_is_disabled(calls: Calls) -> None:
     await calls.every("6 hours", attempts=5)
     calls.receiver.status = 500
     await calls.testing.advance(HOURS)
@@ -140,7 +140,7 @@ async def test_a_retry_that_waits_is_held_while_its_endpoint_is_disabled(calls: 
     assert len(calls.receiver.came_ms) > came
 
 
-async def test_an_endpoint_that_is_never_to_be_disabled_is_not(calls: Calls) -> None:
+async def test_disable_after_zero_never_disables(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(disable_after_days=0))
     await calls.every("6 hours")
     calls.receiver.status = 500

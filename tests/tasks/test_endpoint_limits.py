@@ -22,7 +22,7 @@ async def test_without_limits_all_are_called_at_once(calls: Calls) -> None:
     assert calls.receiver.most > 10
 
 
-async def test_a_receiver_never_sees_more_calls_at_once_than_it_may(calls: Calls) -> None:
+async def test_concurrency_limit_is_never_exceeded(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(max_concurrency=3))
     tasks = await calls.once(TASKS)
     await calls.testing.run_due()
@@ -43,7 +43,7 @@ async def test_calls_come_no_faster_than_the_rate(calls: Calls) -> None:
     assert sorted(at - began_ms for at in calls.receiver.came_ms) == [n * 100 for n in range(TASKS)]
 
 
-async def test_to_wait_for_a_limit_costs_no_attempt_and_happens_once(calls: Calls) -> None:
+async def test_waiting_for_a_limit_uses_no_attempt(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(rate_per_sec=1))
     _, task = await calls.once(2)
     await calls.testing.advance(seconds=10)

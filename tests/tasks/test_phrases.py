@@ -133,7 +133,7 @@ class TestTheCalendar:
 
         assert fires(read_interval(phrase, zone)) == expected(meant, *at, zone)
 
-    def test_a_time_the_clocks_skip_fires_an_hour_later_that_day(self) -> None:
+    def test_skipped_local_time_fires_an_hour_later(self) -> None:
         at = fires(read_interval("daily at 02:30", "Europe/Berlin"))
         assert int(datetime(2030, 3, 31, 1, 30, tzinfo=UTC).timestamp() * 1000) in at
         assert len(at) == 365
@@ -172,7 +172,7 @@ class TestTheCalendar:
         assert read_interval("daily at 08:00", None).timezone == "UTC"
 
     @pytest.mark.parametrize("word", ["hourly", "daily", "weekly", "monthly"])
-    def test_a_word_alone_means_the_cron_alias(self, word: str) -> None:
+    def test_calendar_word_alone_is_the_cron_alias(self, word: str) -> None:
         assert read_interval(word).schedule == cron.ALIASES[f"@{word}"]
 
 
@@ -183,7 +183,7 @@ class TestDistances:
         st.integers(YEAR_2030_MS, YEAR_2030_MS + YEAR_MS),
         st.data(),
     )
-    def test_every_so_many_counts_from_the_moment_of_creation(
+    def test_interval_counts_from_creation(
         self, number: int, unit: tuple[str, int], now_ms: int, data: st.DataObject
     ) -> None:
         name, seconds = unit
@@ -244,7 +244,7 @@ class TestRefusals:
             ("", "not understood", None),
         ],
     )
-    def test_what_is_not_clear_is_refused_with_a_hint(self, phrase: str, hint: str, nearest: str | None) -> None:
+    def test_ambiguous_phrase_is_refused_with_a_hint(self, phrase: str, hint: str, nearest: str | None) -> None:
         with pytest.raises(InvalidInput) as refused:
             read_interval(phrase)
         (flaw,) = refused.value.flaws
@@ -252,23 +252,23 @@ class TestRefusals:
         assert hint in flaw.detail
         assert nearest is None or flaw.nearest == nearest
 
-    def test_a_long_text_is_refused_without_being_repeated(self) -> None:
+    def test_long_phrase_is_refused_and_not_repeated(self) -> None:
         with pytest.raises(InvalidInput) as refused:
             read_interval("every 15 minutes" + " and then some" * 1000)
         assert len(refused.value.flaws[0].value) <= 60
 
     @pytest.mark.parametrize("phrase", ALLOWED)
-    def test_every_phrase_that_is_named_as_allowed_is_understood(self, phrase: str) -> None:
+    def test_every_allowed_phrase_is_parsed(self, phrase: str) -> None:
         assert fires(read_interval(phrase)) if "second" not in phrase else read_interval(phrase).every_sec == 30
 
     @given(st.text())
     @example("every ５ minutes")
     @example("monthly on ١")
-    def test_no_text_crashes(self, text: str) -> None:
+    def test_any_text_is_parsed_or_refused(self, text: str) -> None:
         refused_or_valid(text)
 
     @given(st.lists(st.sampled_from(WORDS), max_size=9))
-    def test_no_order_of_known_words_crashes_or_makes_a_job_that_is_refused(self, words: list[str]) -> None:
+    def test_any_order_of_known_words_is_refused_or_makes_a_valid_job(self, words: list[str]) -> None:
         refused_or_valid(" ".join(words))
 
 

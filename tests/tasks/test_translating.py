@@ -92,14 +92,14 @@ class TestFromATaskToItsJob:
         seconds = [5, 5 * 60, 30 * 60, *(hours * 3600 for hours in (2, 5, 10, 14, 20, 24))]
         assert [wait / 1000 for wait in DAYS_LONG_MS] == seconds
 
-    def test_statuses_that_are_tried_again_travel_with_the_call_and_are_no_part_of_it(self) -> None:
+    def test_retried_statuses_are_stored_beside_the_call(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": [503, 409, 409]}), NOW_MS)
         assert msgspec.convert(job.payload, WebhookCall).judging.retried_statuses == {409, 503}
         task = task_of(job)
         assert task.retry.statuses == (409, 503)
         assert task.payload == TaskPayload(webhook_url=URL)
 
-    def test_no_status_at_all_is_not_the_same_as_nothing_said(self) -> None:
+    def test_empty_statuses_differ_from_default_statuses(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": []}), NOW_MS)
         assert msgspec.convert(job.payload, WebhookCall).judging.retried_statuses == frozenset()
         assert task_of(job).retry.statuses == ()
@@ -120,18 +120,18 @@ class TestFromATaskToItsJob:
 
 
 class TestRefusals:
-    def test_a_status_that_is_never_tried_again_is_named_by_its_place(self) -> None:
+    def test_status_that_cannot_be_retried_is_refused_with_its_pointer(self) -> None:
         flaws = refused(decoded(retry={"statuses": [409, 410, 200, 600]}))
         assert list(flaws) == ["/retry/statuses/1", "/retry/statuses/2", "/retry/statuses/3"]
         assert "stops the task" in flaws["/retry/statuses/1"].detail
         assert flaws["/retry/statuses/2"].allowed == "300 to 599, but not 410"
 
     @pytest.mark.parametrize("key", ["", "x" * 201, "a\nb"])
-    def test_a_key_that_cannot_be_is_named_as_the_task_names_it(self, key: str) -> None:
+    def test_invalid_ordering_key_is_refused_with_its_pointer(self, key: str) -> None:
         flaw = refused(once(ordering_key=key))["/ordering_key"]
         assert (flaw.value, "1 to 200 characters" in flaw.detail) == (key, True)
 
-    def test_one_call_has_no_order(self) -> None:
+    def test_one_time_task_cannot_be_ordered(self) -> None:
         flaw = refused(once(ordered=True))["/ordered"]
         assert "RECURRING" in flaw.detail
         to_job_spec(once(ordered=False), NOW_MS)
@@ -175,7 +175,7 @@ class TestRefusals:
             ({"payload": {"webhook_url": URL, "headers": {"A~b": REDACTED}}}, ["/payload/headers/A~0b"]),
         ],
     )
-    def test_every_flaw_stands_where_the_task_says_it(self, said: dict[str, Any], pointers: list[str]) -> None:
+    def test_every_flaw_points_into_the_task(self, said: dict[str, Any], pointers: list[str]) -> None:
         assert sorted(refused(decoded(**said))) == pointers
 
     def test_each_bad_field_of_a_cron_expression_is_named(self) -> None:
@@ -183,7 +183,7 @@ class TestRefusals:
             to_job_spec(decoded(cron_expression="61 25 * * *"), NOW_MS)
         assert [flaw.pointer for flaw in refusal.value.flaws] == ["/cron_expression"] * 2
 
-    def test_words_of_jobs_do_not_appear(self) -> None:
+    def test_flaws_use_no_field_names_of_jobs(self) -> None:
         past = refused(once(scheduled_at="2029-12-31T00:00:00Z"))["/scheduled_at"]
         assert past.detail.startswith("scheduled_at is more than 60 s in the past")
         every = refused(decoded(cron_expression="@every 5m"))["/cron_expression"]
@@ -193,7 +193,7 @@ class TestRefusals:
         ("spec", "pointer"),
         [(decoded(), "/cron_expression"), (decoded(interval="daily"), "/interval")],
     )
-    def test_what_the_store_finds_is_said_of_the_task(self, spec: TaskSpec, pointer: str) -> None:
+    def test_flaws_of_the_store_point_into_the_task(self, spec: TaskSpec, pointer: str) -> None:
         found = InvalidInput("two", [Flaw("/schedule", "no time to come"), Flaw("/retryPolicy/delaysMs", "long")])
         said = in_task_words(found, spec)
         assert [flaw.pointer for flaw in said.flaws] == [pointer, "/retry/delays_ms"]
@@ -214,7 +214,7 @@ class TestRefusals:
         st.none() | st.sampled_from(["UTC", "Asia/Tokyo", "America/New_York", "nowhere"]) | st.text(),
         st.text(),
     )
-    def test_no_value_crashes(self, instant: datetime, timezone: str | None, text: str) -> None:
+    def test_any_value_is_converted_or_refused(self, instant: datetime, timezone: str | None, text: str) -> None:
         payload = TaskPayload(webhook_url=text)
         for spec in (
             TaskSpec(type=TaskType.ONE_TIME, payload=payload, scheduled_at=instant, timezone=timezone),
@@ -274,7 +274,7 @@ tasks = st.one_of(
 
 class TestThereAndBack:
     @given(tasks)
-    def test_a_job_gives_its_task_as_it_was_said_with_defaults_filled_in(self, task: TaskSpec) -> None:
+    def test_task_of_a_job_has_defaults_filled_in(self, task: TaskSpec) -> None:
         back = task_of(to_job_spec(task, NOW_MS))
         assert msgspec.structs.replace(back, retry=task.retry) == task
         for name in ("max_attempts", "backoff", "initial_delay_ms", "delays_ms"):
@@ -291,28 +291,28 @@ class TestThereAndBack:
         stored = msgspec.json.decode(msgspec.json.encode(job), type=JobSpec)
         assert task_of(stored) == task_of(job)
 
-    def test_a_payload_that_cannot_be_opened_is_said_to_be_so(self) -> None:
+    def test_unreadable_payload_raises_bad_key(self) -> None:
         job = msgspec.structs.replace(to_job_spec(decoded(), NOW_MS), payload={"unreadable": "no key k1"})
         with pytest.raises(BadKey, match="no key k1"):
             task_of(job)
 
     @pytest.mark.parametrize("payload", [None, [], "x", {}, {"webhook_url": 1}, {"given": 1}])
-    def test_a_job_that_was_not_made_as_a_task_is_refused(self, payload: Any) -> None:
+    def test_job_that_is_not_a_task_is_refused(self, payload: Any) -> None:
         with pytest.raises(Conflict):
             task_of(factories.every(payload=payload))
 
 
 class TestPatches:
-    def test_a_wish_for_another_status_leaves_the_job_alone(self) -> None:
+    def test_patch_of_the_status_leaves_the_job_unchanged(self) -> None:
         job = to_job_spec(decoded(), NOW_MS)
         assert patched(job, patch(status="PAUSED"), NOW_MS) is job
 
-    def test_a_new_cron_expression_ends_an_interval(self) -> None:
+    def test_new_cron_expression_replaces_an_interval(self) -> None:
         job = to_job_spec(decoded(interval="every 5 minutes"), NOW_MS)
         new = patched(job, patch(cron_expression="0 9 * * *"), NOW_MS)
         assert new == to_job_spec(decoded(cron_expression="0 9 * * *"), NOW_MS)
 
-    def test_a_new_interval_ends_a_cron_expression_and_counts_from_now(self) -> None:
+    def test_new_interval_replaces_a_cron_expression_and_counts_from_now(self) -> None:
         new = patched(to_job_spec(decoded(), NOW_MS), patch(interval="every 2 hours"), NOW_MS + MINUTE)
         assert new == to_job_spec(decoded(interval="every 2 hours"), NOW_MS + MINUTE - 1)
 
@@ -328,7 +328,7 @@ class TestPatches:
         new = patched(job, patch(timezone="Asia/Tokyo"), NOW_MS)
         assert (new.schedule, new.timezone) == ("0 8 * * *", "Asia/Tokyo")
 
-    def test_an_order_comes_and_goes_and_other_overlaps_stay(self) -> None:
+    def test_ordered_can_be_set_and_removed_and_other_overlaps_stay(self) -> None:
         job = to_job_spec(decoded(), NOW_MS)
         ordered = patched(job, patch(ordered=True), NOW_MS)
         assert ordered.overlap is Overlap.BUFFER_ALL
@@ -338,7 +338,7 @@ class TestPatches:
         assert patched(skipping, patch(ordered=False), NOW_MS).overlap is Overlap.SKIP
         assert patched(skipping, patch(ordered=True), NOW_MS).overlap is Overlap.BUFFER_ALL
 
-    def test_an_ordering_key_comes_and_goes_and_other_keys_stay(self) -> None:
+    def test_ordering_key_can_be_set_and_removed_and_other_keys_stay(self) -> None:
         job = to_job_spec(decoded(), NOW_MS)
         ordered = patched(job, patch(ordering_key="a"), NOW_MS)
         assert ordered.line == "a"
@@ -354,7 +354,7 @@ class TestPatches:
         assert task_of(patched(job, patch(name="x"), NOW_MS)).retry.statuses == (409,)
         assert task_of(patched(job, patch(retry={"max_attempts": 2}), NOW_MS)).retry.statuses is None
 
-    def test_null_takes_an_end_away(self) -> None:
+    def test_null_removes_the_end_date(self) -> None:
         job = to_job_spec(decoded(end_date="2031-01-01T00:00:00Z"), NOW_MS)
         assert patched(job, patch(end_date=None), NOW_MS).end_at is None
 
@@ -368,20 +368,20 @@ class TestPatches:
         new = patched(job, patch(name=None, retry={"delays_ms": [5]}, timeout_seconds=7), NOW_MS)
         assert (new.name, new.timeout_sec, new.retry_policy) == (None, 7, RetryPolicy(5, Backoff.LIST, (5,)))
 
-    def test_a_value_that_is_sent_back_as_it_was_shown_is_kept(self) -> None:
+    def test_redacted_header_keeps_its_value(self) -> None:
         job = to_job_spec(decoded(payload={"webhook_url": URL, "headers": {"Authorization": "Bearer x"}}), NOW_MS)
         back = {"webhook_url": f"{URL}?v=2", "headers": {"Authorization": REDACTED, "X-New": "1"}}
         new = patched(job, patch(payload=back), NOW_MS)
         assert new.payload["headers"] == {"Authorization": "Bearer x", "X-New": "1"}
 
-    def test_a_value_that_is_not_shown_does_not_go_to_another_endpoint(self) -> None:
+    def test_redacted_header_is_not_sent_to_another_endpoint(self) -> None:
         job = to_job_spec(decoded(payload={"webhook_url": URL, "headers": {"Authorization": "Bearer x"}}), NOW_MS)
         back = {"webhook_url": "https://else.example.com", "headers": {"Authorization": REDACTED}}
         with pytest.raises(InvalidInput) as refusal:
             patched(job, patch(payload=back), NOW_MS)
         assert [flaw.pointer for flaw in refusal.value.flaws] == ["/payload/headers/Authorization"]
 
-    def test_what_a_task_cannot_say_stays(self) -> None:
+    def test_patch_keeps_fields_that_tasks_do_not_have(self) -> None:
         job = msgspec.structs.replace(to_job_spec(decoded(), NOW_MS), spread_sec=30, tags=("billing",))
         new = patched(job, patch(cron_expression="0 9 * * *"), NOW_MS)
         assert (new.schedule, new.spread_sec, new.tags) == ("0 9 * * *", 30, ("billing",))
@@ -395,13 +395,13 @@ class TestPatches:
             ({"cron_expression": "0 9 * * *", "interval": "daily"}, "/interval"),
         ],
     )
-    def test_what_does_not_go_together_is_refused(self, said: dict[str, Any], pointer: str) -> None:
+    def test_conflicting_patch_is_refused(self, said: dict[str, Any], pointer: str) -> None:
         with pytest.raises(InvalidInput) as refusal:
             patched(to_job_spec(decoded(), NOW_MS), patch(**said), NOW_MS)
         assert [flaw.pointer for flaw in refusal.value.flaws] == [pointer]
 
     @pytest.mark.parametrize("status", ["RUNNING", "COMPLETED", "paused"])
-    def test_only_paused_and_scheduled_can_be_wished_for(self, status: str) -> None:
+    def test_patch_accepts_only_paused_and_scheduled(self, status: str) -> None:
         with pytest.raises(msgspec.ValidationError):
             patch(status=status)
 

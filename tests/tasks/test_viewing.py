@@ -34,31 +34,31 @@ def task(
 
 
 class TestStatuses:
-    def test_what_is_to_come_is_scheduled(self) -> None:
+    def test_task_with_a_next_fire_is_scheduled(self) -> None:
         assert status_of(task(decoded(), coming=True)) is TaskStatus.SCHEDULED
 
-    def test_what_runs_is_running(self) -> None:
+    def test_task_with_a_running_execution_is_running(self) -> None:
         running = factories.execution(state=State.RUNNING)
         for coming in (True, False):
             assert status_of(task(once(), running, coming=coming)) is TaskStatus.RUNNING
 
-    def test_what_waits_for_its_next_attempt_is_scheduled(self) -> None:
+    def test_task_waiting_for_a_retry_is_scheduled(self) -> None:
         assert status_of(task(once(), factories.execution(attempt=2))) is TaskStatus.SCHEDULED
 
-    def test_paused_is_paused_whatever_runs(self) -> None:
+    def test_paused_task_is_paused_even_while_running(self) -> None:
         running = factories.execution(state=State.RUNNING)
         assert status_of(task(decoded(), running, state=JobState.PAUSED)) is TaskStatus.PAUSED
 
     @pytest.mark.parametrize("state", sorted(FINAL))
-    def test_once_is_completed_by_success_and_by_nothing_else(self, state: State) -> None:
+    def test_one_time_task_is_completed_only_by_success(self, state: State) -> None:
         status = status_of(task(once(), factories.execution(state=state)))
         assert status is (TaskStatus.COMPLETED if state is State.SUCCEEDED else TaskStatus.FAILED)
 
-    def test_once_without_a_trace_of_its_run_is_completed(self) -> None:
+    def test_one_time_task_without_executions_is_completed(self) -> None:
         assert status_of(task(once())) is TaskStatus.COMPLETED
 
     @pytest.mark.parametrize("later", [State.DEAD, State.SUCCEEDED])
-    def test_of_two_runs_of_the_same_time_the_one_that_ended_last_counts(self, later: State) -> None:
+    def test_latest_end_decides_between_executions_of_one_time(self, later: State) -> None:
         earlier = State.SUCCEEDED if later is State.DEAD else State.DEAD
         for first, second in (("a", "b"), ("b", "a")):
             runs = (
@@ -74,11 +74,11 @@ class TestStatuses:
     def test_a_recurring_task_goes_on_after_a_run_that_died(self) -> None:
         assert status_of(task(decoded(), factories.execution(state=State.DEAD), coming=True)) is TaskStatus.SCHEDULED
 
-    def test_what_was_stopped_has_failed(self) -> None:
+    def test_stopped_task_has_failed(self) -> None:
         done = factories.execution(state=State.SUCCEEDED)
         assert status_of(task(decoded(), done, state=JobState.PAUSED, halted="410")) is TaskStatus.FAILED
 
-    def test_what_was_deleted_is_not_there(self) -> None:
+    def test_deleted_task_is_not_found(self) -> None:
         with pytest.raises(NotFound):
             status_of(task(decoded(), state=JobState.CANCELLED, halted="410"))
 
@@ -94,7 +94,7 @@ class TestStatuses:
             (None, "COMPLETED", TaskStatus.COMPLETED),
         ],
     )
-    def test_after_an_edit_what_halted_a_task_counts_while_it_is_paused(
+    def test_halted_task_is_failed_after_an_edit_while_paused(
         self, halted: str | None, state: str, status: TaskStatus
     ) -> None:
         before = task(decoded(), state=JobState.PAUSED, halted=halted)
@@ -130,7 +130,7 @@ def ran(**said: Any) -> ExecutionView:
 
 
 class TestAnswers:
-    def test_a_task_is_answered_as_it_was_said(self) -> None:
+    def test_task_view_has_the_fields_of_the_request(self) -> None:
         spec = decoded(
             name="Report", payload={"webhook_url": URL, "body": [1]}, interval="Daily at 8am", timezone="Asia/Tokyo"
         )
@@ -155,7 +155,7 @@ class TestAnswers:
             "updated_at": "2030-01-01T00:01:00Z",
         }
 
-    def test_the_next_execution_may_be_another_attempt(self) -> None:
+    def test_next_execution_may_be_a_retry(self) -> None:
         retry_at = LATER - timedelta(minutes=5)
         waiting = ran(state="PENDING", attempt=2, next_attempt_at=retry_at)
         job = job_view(to_job_spec(decoded(), NOW_MS))
@@ -167,7 +167,7 @@ class TestAnswers:
         view = task_view(job_view(to_job_spec(decoded(), NOW_MS)), TaskStatus.SCHEDULED, [])
         assert msgspec.json.decode(msgspec.json.encode(view))["executions"] == []
 
-    def test_of_a_secret_header_only_the_name_is_shown(self) -> None:
+    def test_secret_header_is_redacted(self) -> None:
         headers = {"Authorization": "Bearer x", "X-Team": "a"}
         job = to_job_spec(decoded(payload={"webhook_url": URL, "headers": headers}), NOW_MS)
         shown = task_view(job_view(job), TaskStatus.SCHEDULED).payload
@@ -179,7 +179,7 @@ class TestAnswers:
         view = task_view(job_view(factories.every(1_000_000, payload=payload)), TaskStatus.SCHEDULED)
         assert (view.interval, view.cron_expression) == ("every 1000000 seconds", None)
 
-    def test_an_execution_that_died_has_failed_and_says_why(self) -> None:
+    def test_dead_execution_is_failed_with_its_error(self) -> None:
         attempt = AttemptView(
             attempt=1,
             dispatch=1,
