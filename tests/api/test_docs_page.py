@@ -1,3 +1,4 @@
+import json
 import re
 
 from tests.api.asgi import Client
@@ -23,3 +24,10 @@ async def test_the_docs_may_talk_to_nobody_else(client: Client):
     policy = (await client.get("/docs")).headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy
+
+
+async def test_docs_show_every_verb_of_the_api(client: Client):
+    shown = re.search(r"const VERBS = (\[.*?\]);", (await client.get("/docs")).body.decode())
+    assert shown is not None
+    paths = (await client.get("/openapi.json")).json["paths"]
+    assert {verb for operations in paths.values() for verb in operations} <= set(json.loads(shown[1]))
