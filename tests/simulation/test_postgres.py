@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.kernel import FaultPlan
 from tests.simulation.postgres import PostgresSimulation
 
-SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "40"))
+SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
 CHUNK = 5
 
 
@@ -20,6 +20,7 @@ def live(seed: int) -> list[str]:
     errors = 0.01 if seed % 5 in (1, 2) else 0.0
     with PostgresSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], errors=errors) as simulation:
         random = simulation.random
+        simulation.may_lose = seed % 20 == 19
 
         async def director() -> None:
             jobs, faults = [], []
