@@ -35,7 +35,9 @@ test: $(READY) servers ## Run every test, those of the cluster on real servers
 	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n RUNS=300)
-	@if [ $(RUNS) -gt 0 ]; then eval "$$(scripts/servers env)" && NOONDAY_POSTGRES_SEEDS=$(RUNS) $(BIN)/pytest -q -n 2 tests/simulation/test_postgres.py; fi
+	@if [ $(RUNS) -gt 0 ]; then eval "$$(scripts/servers env)" && \
+		NOONDAY_SIMULATION_SEEDS=$$((4 * $(RUNS))) NOONDAY_CLUSTER_SEEDS=$(RUNS) NOONDAY_POSTGRES_SEEDS=$(RUNS) \
+		$(BIN)/pytest -q -n 2 tests/simulation/test_embedded.py tests/simulation/test_cluster.py tests/simulation/test_postgres.py; fi
 	$(BIN)/python -m tests.scenarios.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY) ## Break the engine on purpose in many ways, and see whether the checker reports each (ARGS=names)

@@ -59,7 +59,6 @@ MUTANTS = (
         "max-runs-ignored",
         "completeness",
         wrapped(VOLLEY, "Volley._advance", before="given['runs_left'] = None"),
-        quick=True,
     ),
     _mutant(
         "one-attempt-more",
@@ -116,13 +115,11 @@ MUTANTS = (
                 )
             """,
         ),
-        quick=True,
     ),
     _mutant(
         "backfill-forgets-one",
         "completeness",
         wrapped(EDITS, "backfill", before=REPLACE, after="result = replace(result, executions=result.executions[:-1])"),
-        quick=True,
     ),
     _mutant(
         "tenant-filter-dropped",
@@ -201,7 +198,6 @@ MUTANTS = (
         "pause-keeps-firing",
         "completeness, I10",
         wrapped(EDITS, "pause", before=REPLACE, after="result = replace(result, fire=None) if result.job else result"),
-        quick=True,
     ),
     _mutant("dead-letter-without-incident", "I21", returning(SETTLING, "_incident", "None"), quick=True),
     _mutant(

@@ -10,7 +10,7 @@ from tests.simulation.embedded import OTHER
 from tests.simulation.kernel import FaultPlan
 from tests.simulation.load import load_of
 
-SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "48"))
+SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "36"))
 CHUNK = 4
 
 

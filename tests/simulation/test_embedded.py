@@ -11,7 +11,7 @@ from tests.simulation.embedded import OTHER, Simulation
 from tests.simulation.kernel import FaultPlan
 from tests.simulation.load import load_of
 
-SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "400"))
+SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "250"))
 CHUNK = 25
 
 
