@@ -32,7 +32,6 @@ from noonday.model.errors import (
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, LogEntry
-from noonday.model.rate import Rate
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import ExecutionView, JobView, TenantSettings
@@ -536,8 +535,7 @@ class Simulation:
     async def rate(self, per_sec: float) -> None:
         """The other tenant's executions are handed out no faster than this."""
         settings = TenantSettings(rate_per_sec=per_sec, burst=2, retention_days=self.load.other_keeps_days)
-        value = (OTHER.tenant, Rate(per_sec, 2))
-        await self.ask("rate", "", lambda engine: engine.desk.put_tenant(USER, OTHER.tenant, settings), value)
+        await self.ask("rate", "", lambda engine: engine.desk.put_tenant(USER, OTHER.tenant, settings), OTHER.tenant)
 
     async def keep(self) -> None:
         """The other tenant keeps what is over for a time of its own, in runs that say so."""

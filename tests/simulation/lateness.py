@@ -255,7 +255,8 @@ class Scene:
             if spec.overlap is not Overlap.ALLOW:
                 yield from self._others(execution)
         yield from self._caps.get(execution.tenant, ())
-        yield from self._rates.get(execution.tenant, ())
+        if any(answer.value == execution.tenant for answer in self.history.asked("rate")):
+            yield Span("rate", 0, self.now_ms)
 
     @cached_property
     def _pauses(self) -> Mapping[str, list[Span]]:
@@ -287,28 +288,6 @@ class Scene:
                     limits[name] = key.limit
                     holders[name][execution.id] = self._open_span(execution, from_due=key.ordered)
         return {name: _full("key", spans.values(), limits[name]) for name, spans in holders.items()}
-
-    @cached_property
-    def _rates(self) -> Mapping[str, list[Span]]:
-        """When a tenant had no token left: each fire spends the rate for one interval, and a burst may be spent ahead."""
-        found: dict[str, list[Span]] = {}
-        for answer in self.history.asked("rate"):
-            tenant, rate = answer.value
-            ahead_ms, spent_ms = (rate.burst - 1) * rate.interval_ms, 0.0
-            for fired_ms in self._fires_of(tenant):
-                spent_ms = max(spent_ms, fired_ms) + rate.interval_ms
-                until_ms = round(spent_ms - ahead_ms) + self.freed_ms
-                found.setdefault(tenant, []).append(Span("rate", fired_ms, until_ms))
-        return found
-
-    def _fires_of(self, tenant: str) -> list[int]:
-        """When dispatches of a tenant were fired."""
-        fires: dict[tuple[str, int], int] = {}
-        for execution in self.rows.executions.values():
-            for note in self.seen.get(execution.id, ()) if execution.tenant == tenant else ():
-                if note.fired:
-                    fires.setdefault((execution.id, note.dispatch), note.at_ms)
-        return sorted(fires.values())
 
     @cached_property
     def _caps(self) -> Mapping[str, list[Span]]:
