@@ -33,5 +33,5 @@ def test_a_seed_is_called_like_its_test() -> None:
 
 
 def test_the_numbers_are_those_that_the_page_says() -> None:
-    assert "400 lives" in (DOCS / "invariants.md").read_text()
-    assert '"NOONDAY_SIMULATION_SEEDS", "400"' in (SIMULATION / "test_embedded.py").read_text()
+    assert "250 random runs" in (DOCS / "invariants.md").read_text()
+    assert '"NOONDAY_SIMULATION_SEEDS", "250"' in (SIMULATION / "test_embedded.py").read_text()
