@@ -147,3 +147,9 @@ def test_a_handler_of_no_pool_names_the_nearest() -> None:
     with pytest.raises(InvalidInput) as caught:
         pool_of("demo.ehco", [pool("p", "demo.echo")])
     assert caught.value.flaws[0].nearest == "demo.echo"
+
+
+def test_unknown_handler_suggests_no_handler_of_a_built_in_pool() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        pool_of("webhook.cal", [pool("a", "x"), pool("webhooks", "webhook.call")])
+    assert (caught.value.flaws[0].allowed, caught.value.flaws[0].nearest) == (["x"], None)

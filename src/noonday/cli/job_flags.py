@@ -14,6 +14,7 @@ from noonday.cli.choices import choice, names_of
 from noonday.cli.instants import duration, instant, read_duration
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
+from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.retry import Backoff
 from noonday.model.schedule import Gap, Repeat
 from noonday.model.view import PoolView
@@ -125,7 +126,7 @@ def pool_of(handler: str, pools: list[PoolView]) -> str:
         raise InvalidInput.of(
             "/target/pool", f"several pools have handler {handler}: choose one with --pool", allowed=having
         )
-    known = sorted({known.name for pool in pools for known in pool.handlers})
+    known = sorted({known.name for pool in pools if pool.name not in BUILT_IN_POOLS for known in pool.handlers})
     raise InvalidInput.of(
         "/target/handler",
         f"no worker has handler {handler}; if its worker is not running yet, name its pool with --pool",
