@@ -367,6 +367,18 @@ class Cluster:
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
+    @asynccontextmanager
+    async def without_workers_at_first(self) -> AsyncIterator[None]:
+        """Have one process of each other role. Check at the end that no promise is broken, and kill all workers."""
+        await self.have(api=1, scheduler=1, recorder=1)
+        yield
+        self.release_all()
+        await self.quiet()
+        problems = await self.problems()
+        for worker in self.alive("worker"):
+            worker.kill()
+        assert not problems
+
     async def problems(self) -> list[str]:
         """Every promise that was broken since this was last asked, when all is quiet."""
         since_ms, self._checked_ms = self._checked_ms, now_ms()

@@ -25,14 +25,8 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
-    await cluster.have(api=1, scheduler=1, recorder=1)
-    yield
-    cluster.release_all()
-    await cluster.quiet()
-    problems = await cluster.problems()
-    for worker in cluster.alive("worker"):
-        worker.kill()
-    assert not problems
+    async with cluster.without_workers_at_first():
+        yield
 
 
 async def test_a_worn_out_worker_has_a_successor_and_finishes_what_it_runs(cluster: Cluster) -> None:

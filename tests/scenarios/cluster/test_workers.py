@@ -23,14 +23,8 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
-    await cluster.have(api=1, scheduler=1, recorder=1)
-    yield
-    cluster.release_all()
-    await cluster.quiet()
-    problems = await cluster.problems()
-    for worker in cluster.alive("worker"):
-        worker.kill()
-    assert not problems
+    async with cluster.without_workers_at_first():
+        yield
 
 
 async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(cluster: Cluster) -> None:
