@@ -7,12 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+# Tests are compiled once, not by every process that collects them, also where Python is told to keep nothing.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 MINUTES ?= 10
 SEED ?=
 RUNS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test chaos mutants check format bench lock clean
+.PHONY: help run servers cluster test chaos mutants check lint types collect format bench lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,16 +30,13 @@ cluster: $(READY) ## Run a whole cluster on this machine: servers and eleven pro
 	@scripts/cluster run --port $(PORT)
 
 test: $(READY) servers ## Run every test, those of the cluster on real servers
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m compileall -qq src
-	eval "$$(scripts/servers env)" && $(BIN)/pytest -n 4 --dist worksteal $(ARGS)
+	@$(MAKE) --no-print-directory -j 2 types lint collect
+	eval "$$(scripts/servers env)" && $(PYTEST) -n 4 --dist worksteal $(ARGS)
 
 chaos: $(READY) servers ## Break a cluster in every way, and see whether its promises hold (MINUTES=10 SEED=n RUNS=300)
 	@if [ $(RUNS) -gt 0 ]; then eval "$$(scripts/servers env)" && \
 		NOONDAY_SIMULATION_SEEDS=$$((4 * $(RUNS))) NOONDAY_CLUSTER_SEEDS=$(RUNS) NOONDAY_POSTGRES_SEEDS=$(RUNS) \
-		$(BIN)/pytest -q -n 2 tests/simulation/test_embedded.py tests/simulation/test_cluster.py tests/simulation/test_postgres.py; fi
+		$(PYTEST) -q -n 2 tests/simulation/test_embedded.py tests/simulation/test_cluster.py tests/simulation/test_postgres.py; fi
 	$(BIN)/python -m tests.scenarios.cluster.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY) ## Break the engine on purpose in many ways, and see whether the checker reports each (ARGS=names)
@@ -45,10 +44,19 @@ mutants: $(READY) ## Break the engine on purpose in many ways, and see whether t
 
 check: $(READY) ## Format, lint, types, imports and the fast tests, which need no servers (about a minute)
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 types lint collect
+	$(PYTEST) -n auto --dist worksteal -m "not slow" $(ARGS)
+
+lint:
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m compileall -qq src
+
+types:
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+
+collect:
+	@$(PYTEST) --collect-only -qq > /dev/null || $(PYTEST) --collect-only -qq
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff format .

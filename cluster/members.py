@@ -32,7 +32,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "worker-webhooks": ("worker", "--pool", "webhooks", "--pool", "notices"),
 }
 """What `noonday` is told, for each process. Each has the port after the one before."""
-PATIENCE_SEC = 120.0
+PATIENCE_SEC = 300.0
+"""Long enough for a machine with ten times as much to do."""
 STOP_SEC = 45.0
 """Handlers may finish for 30 s, and may be cancelled for 10 s."""
 

@@ -1,12 +1,13 @@
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
 from noonday.model.execution import Outcome
-from noonday.model.ids import InstanceId, WorkerId
+from noonday.model.ids import ExecutionId, InstanceId, WorkerId
 from noonday.model.message import Beat, Bye, Dispatch, LogEntry, Tick
 from noonday.ports.bus import Bus
 from tests.support.clock import ManualClock
@@ -34,25 +35,29 @@ async def take(bus: Bus, count: int, worker: WorkerId = WORKER, room: int = 100)
 
 
 async def both_at_work(bus: Bus) -> None:
-    """Two workers have joined, and each gets its share of the work."""
+    """Two workers have joined, and each gets its share of the work. Nothing of what showed it is left on the bus."""
     await joined(bus)
     await joined(bus, OTHER)
+    left: set[ExecutionId] = set()
+
+    async def take_some(worker: WorkerId, room: int) -> bool:
+        taken = await bus.take(worker, {POOL: room}, 0)
+        await bus.done_with(worker, taken)
+        left.difference_update(each.execution_id for each in taken)
+        return bool(taken)
 
     async def try_both() -> bool:
-        await bus.publish([dispatch() for _ in range(8)])
-        mine, others = await bus.take(WORKER, {POOL: 4}, 0), await bus.take(OTHER, {POOL: 4}, 0)
-        await bus.done_with(WORKER, mine)
-        await bus.done_with(OTHER, others)
-        return bool(mine and others)
-
-    await eventually(try_both, PATIENCE_SEC)
+        sent = [dispatch() for _ in range(8)]
+        left.update(each.execution_id for each in sent)
+        await bus.publish(sent)
+        return all([await take_some(WORKER, 4), await take_some(OTHER, 4)])
 
     async def drain() -> bool:
-        left = {worker: await bus.take(worker, {POOL: 100}, 0) for worker in (WORKER, OTHER)}
-        for worker, dispatches in left.items():
-            await bus.done_with(worker, dispatches)
-        return not any(left.values())
+        await take_some(WORKER, 100)
+        await take_some(OTHER, 100)
+        return not left
 
+    await eventually(try_both, PATIENCE_SEC)
     await eventually(drain, PATIENCE_SEC)
 
 
@@ -317,6 +322,17 @@ async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus
 
     await eventually(returned, PATIENCE_SEC)
     assert list(await reporting) == []
+
+
+async def test_what_was_reported_since_an_instant_can_be_read_again_where_it_is_kept(bus: Bus) -> None:
+    """Where it is not kept, nothing is found. A broker goes by the real clock."""
+    partition = await joined(bus)
+    await bus.report(partition, ENTRIES)
+    assert await read(bus, partition, 0, 5) == ENTRIES
+    real_ms = round(time.time() * 1000)
+    offset = await bus.offset_since(partition, real_ms - 3_600_000)
+    assert offset is None or await read(bus, partition, offset, 5) == ENTRIES
+    assert await bus.offset_since(partition, real_ms + 3_600_000) is None
 
 
 async def test_a_worker_reports_to_a_partition_that_there_is(bus: Bus) -> None:

@@ -71,6 +71,7 @@ _MOMENTS = (
     ("scheduler", "publish"),
     ("scheduler", "seal"),
     ("recorder", "settle"),
+    ("recorder", "told"),
     ("worker", "claim"),
     ("worker", "report"),
     ("worker", "told"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from noonday.model.execution import State
 from noonday.model.ids import partition_of
 
-_PRUNED = ("jobs", "executions", "decisions", "dead")
+PRUNED = ("jobs", "executions", "decisions", "dead")
 _SEEN = "sim_now(), NEW.id, NEW.state, NEW.dispatch, NEW.fired_ms IS NOT NULL, NEW.buffered, NEW.worker_id"
 
 
@@ -38,7 +38,7 @@ def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
                 BEGIN INSERT INTO seen VALUES ({_SEEN}); END"""
         )
     _observe_owners(conn)
-    for table in _PRUNED:
+    for table in PRUNED:
         columns = ", ".join(f"OLD.{row[1]}" for row in conn.execute(f"PRAGMA main.table_info({table})"))
         conn.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT *, 0 AS pruned_ms FROM main.{table} WHERE false")
         conn.execute(

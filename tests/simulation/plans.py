@@ -361,7 +361,8 @@ class Plan:
         if deadline is None:
             return "there is no start deadline"
         late_ms = decision.decided_ms - definition.spread_ms - decision.to_ms
-        return None if late_ms > deadline * 1000 else f"it was {late_ms} ms late"
+        # The scheduler decides by its own clock; the store may date the decision by another.
+        return None if late_ms + self.skew_ms > deadline * 1000 else f"it was {late_ms} ms late"
 
     def _skipped(self, decision: StoredDecision, definition: Definition) -> str | None:
         if definition.spec.overlap is Overlap.ALLOW:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import cached_property
 from random import Random
 from typing import Any, TypeVar
+from uuid import UUID
 
 import asyncpg
 import psycopg
@@ -32,6 +33,8 @@ from tests.scenarios.cluster.store import COPIED, UNFINISHED, new_copy, plain
 from tests.simulation.checker import check_cluster, check_commit
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.kernel import FaultPlan, Process, SimClock
+from tests.simulation.load import Load
+from tests.simulation.observing import PRUNED as EVER_PRUNED
 from tests.simulation.servers import STORE, Network
 from tests.support.servers_up import postgres_url
 
@@ -40,6 +43,7 @@ REAL_LOCK_SEC = 0.02
 """How long a statement waits for a lock in real time, during which nobody can release it."""
 LOCK_SEC = 2.0
 IDLE_IN_TRANSACTION_SEC = 5.0
+PRUNED = tuple(table for table in EVER_PRUNED if table in COPIED)
 CHECK_EVERY = 150
 """Statements between two looks at the store."""
 PASSING: tuple[type[asyncpg.PostgresError], ...] = (
@@ -71,11 +75,23 @@ END $$;
 CREATE OR REPLACE TRIGGER seen_insert AFTER INSERT ON executions FOR EACH ROW EXECUTE FUNCTION note_seen();
 CREATE OR REPLACE TRIGGER seen_update AFTER UPDATE OF state, dispatch, fired_ms, buffered, worker_id ON executions
     FOR EACH ROW EXECUTE FUNCTION note_seen();
+CREATE OR REPLACE FUNCTION note_pruned() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format(
+        'INSERT INTO pruned_%1$s SELECT (jsonb_populate_record(NULL::%1$s, $1)).*, clock_ms()', TG_ARGV[0]
+    ) USING to_jsonb(OLD);
+    RETURN NULL;
+END $$;
+"""
+_NOTE_PRUNED = """
+CREATE TABLE IF NOT EXISTS pruned_{0} AS SELECT *, 0::bigint AS pruned_ms FROM {0} WHERE false;
+CREATE OR REPLACE TRIGGER pruned_{0} AFTER DELETE ON {0} FOR EACH ROW EXECUTE FUNCTION note_pruned('{0}');
 """
 _TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = current_schema AND c.relkind IN ('r', 'p') AND NOT c.relispartition
     AND c.relname NOT IN ('migrations', 'partitions')
+ORDER BY c.relname LIKE 'pruned_%'
 """
 
 
@@ -94,6 +110,8 @@ class RealServer:
         self.view.execute(f'SET search_path = "{self.options.schema}"')
         self.view.execute("SET lock_timeout = '5s'")
         self.view.execute(_PREPARE)  # type: ignore[arg-type]
+        for table in PRUNED:
+            self.view.execute(_NOTE_PRUNED.format(table))  # type: ignore[arg-type]
         self._tables = [name for (name,) in self.view.execute(_TABLES)]
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -131,6 +149,7 @@ class RealServer:
         for session in list(self._set_ms):
             if session not in self._idle:
                 self.release(session)
+        self.view.execute("SET noonday.sim_ms = 0")
         wipe = "; ".join(f'DELETE FROM "{name}"' for name in self._tables)
         self.view.execute(f"{wipe}; UPDATE partitions SET epoch = 0, owner = ''")  # type: ignore[arg-type]
 
@@ -327,7 +346,7 @@ class _View:
 
     def execute(self, query: str, parameters: Sequence[Any] = ()) -> _Answer:
         rows = self._connection.execute(query.replace("?", "%s"), parameters).fetchall()  # type: ignore[arg-type]
-        return _Answer([tuple(str(each) if hasattr(each, "hex") else each for each in row) for row in rows])
+        return _Answer([_plain(row) for row in rows])
 
     def close(self) -> None:
         """The connection serves all runs."""
@@ -335,9 +354,15 @@ class _View:
 
 class PostgresSimulation(ClusterSimulation):
     def __init__(
-        self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8, errors: float = 0.0
+        self,
+        seed: int,
+        *,
+        faults: FaultPlan | None = None,
+        concurrency: int = 8,
+        load: Load | None = None,
+        errors: float = 0.0,
     ) -> None:
-        super().__init__(seed, faults=faults, concurrency=concurrency)
+        super().__init__(seed, faults=faults, concurrency=concurrency, load=load)
         self.roles = {"api": 1, "scheduler": 2, "recorder": 1, "worker": 2}
         self.errors = errors
         """The chance that a statement fails for a reason that passes."""
@@ -431,11 +456,24 @@ class PostgresSimulation(ClusterSimulation):
                 rows = self.server.view.execute(words).fetchall()  # type: ignore[arg-type]
                 places = ", ".join("?" * len(names))
                 copy.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)
+            for table in PRUNED if "decisions" in chosen else ():
+                names = [row[1] for row in copy.execute(f"PRAGMA table_info({table})")]
+                words = f"SELECT {', '.join(map(plain, names))}, pruned_ms FROM pruned_{table}"
+                rows = self.server.view.execute(words).fetchall()  # type: ignore[arg-type]
+                copy.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT *, 0 AS pruned_ms FROM {table} WHERE false")
+                copy.executemany(
+                    f"INSERT INTO pruned_{table} VALUES ({', '.join('?' * (len(names) + 1))})", map(_plain, rows)
+                )
             columns = "at_ms, id::text, state, dispatch, fired::int, buffered::int, worker"
             copy.execute("CREATE TEMP TABLE seen (at_ms, id, state, dispatch, fired, buffered, worker)")
             rows = self.server.view.execute(f"SELECT {columns} FROM seen ORDER BY place").fetchall()  # type: ignore[arg-type]
             copy.executemany("INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         return copy
+
+
+def _plain(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row as SQLite keeps it, with identifiers as text."""
+    return tuple(str(each) if isinstance(each, UUID) else each for each in row)
 
 
 _servers: list[RealServer] = []

@@ -342,6 +342,13 @@ class SimBus(Bus):
             await self._clock.sleep(0.05)
             waited += 0.05
 
+    async def offset_since(self, partition: int, since_ms: int) -> int | None:
+        def work() -> int | None:
+            times = [logged.at_ms for logged in self._history.log if logged.partition == partition]
+            return next((offset for offset, at_ms in enumerate(times) if at_ms >= since_ms), None)
+
+        return await self._call(work)
+
     async def bury(self, entry: LogEntry, why: str) -> None:
         await self._call(lambda: self._broker.buried.append((entry, why)))
 

@@ -723,6 +723,23 @@ def test_dead_before_told() -> None:
     assert_ran_once(play(story), 1)
 
 
+def test_dead_before_told_with_its_recorder() -> None:
+    """A worker dies between the acknowledgement of its report and the mark for it; the recorder of its partition settles that
+    report, and dies before it sets the mark in the worker's place. The next recorder does."""
+
+    async def story(simulation: ClusterSimulation) -> None:
+        worker = simulation.at("told", "worker", lambda process: simulation.kill(process.name))
+        await create_some(simulation, 1)
+        await until(lambda: worker)
+        recorder = simulation.at("told", "recorder", Process.kill)
+        await until(lambda: recorder, 10)
+        assert states(simulation) == ["SUCCEEDED"]
+        await until(lambda: simulation.broker.is_all_committed("p"), 60)
+        await asyncio.sleep(5)
+
+    assert_ran_once(play(story), 1)
+
+
 def test_twin_parked_then_flush() -> None:
     """A message is delivered twice to one worker; when the first run is settled, Redis forgets that it was."""
 

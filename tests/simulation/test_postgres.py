@@ -5,7 +5,9 @@ import os
 
 import pytest
 
+from tests.simulation.embedded import OTHER
 from tests.simulation.kernel import FaultPlan
+from tests.simulation.load import load_of
 from tests.simulation.postgres import PostgresSimulation
 
 SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
@@ -18,16 +20,22 @@ def live(seed: int) -> list[str]:
     freeze = 0.0001 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)
     errors = 0.01 if seed % 5 in (1, 2) else 0.0
-    with PostgresSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], errors=errors) as simulation:
+    concurrency, load = (8, 2)[seed % 2], load_of(seed)
+    with PostgresSimulation(seed, faults=faults, concurrency=concurrency, load=load, errors=errors) as simulation:
         random = simulation.random
         simulation.may_lose = seed % 20 == 19
 
         async def director() -> None:
             jobs, faults = [], []
+            await simulation.keep()
             if seed % 5 == 3:
                 await simulation.cap(3)
+            if seed % 7 == 2:
+                await simulation.rate(2.0)
+            elif seed % 7 == 4:
+                await simulation.cap(1, OTHER.tenant)
             for _ in range(6):
-                job = await simulation.create(simulation.any_spec())
+                job = await simulation.create_any()
                 if job is not None:
                     jobs.append(job)
                 await asyncio.sleep(random.random())

@@ -70,6 +70,13 @@ class Bus(ABC):
         """Entries from an offset on; waits up to `wait_sec` for the first."""
 
     @abstractmethod
+    async def offset_since(self, partition: int, since_ms: int) -> int | None:
+        """Return the offset of the first entry reported at an instant or later, by the reporter's clock.
+
+        None if there is no such entry, or if entries that were read are not kept.
+        """
+
+    @abstractmethod
     async def bury(self, entry: LogEntry, why: str) -> None:
         """Keep an entry of the log that nobody can settle, with the reason, where people can look at it."""
 

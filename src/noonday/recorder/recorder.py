@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -12,7 +11,7 @@ import uuid_utils
 
 from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreFailed, Unavailable, is_bad_data
 from noonday.model.execution import Failure, Outcome
-from noonday.model.ids import InstanceId, WorkerId
+from noonday.model.ids import InstanceId
 from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
 from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
 from noonday.model.recent import Recent
@@ -23,6 +22,7 @@ from noonday.ports.executions import Executions, Place, Settled
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.recorder.health import HealthKeeper
+from noonday.recorder.last_reports import LastReports
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 
@@ -32,8 +32,8 @@ BATCH = 5_000
 FEW = 100
 LINGER_SEC = 0.01
 """A commit costs the same for one report as for many: when there are few, more are waited for, for a moment."""
-SILENT_SEC = 3.0
-"""A worker at work reports more often."""
+READ_BACK_SEC = 10.0
+"""Time limit for reading back what the former recorder of a partition settled."""
 STALE = "STALE"
 
 
@@ -66,12 +66,13 @@ class Recorder:
         self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
         self._place: Place | None = None
+        self._taken_over: Place | None = None
+        """Checkpoint of the partition's former recorder, until the log before it is read back."""
         # Whoever has a partition again counts anew: ticks of an earlier time, read late, must not count with those of now.
         self._author = InstanceId(f"{instance}/{uuid_utils.uuid4().hex[:8]}")
         self._ticks_acked = 0
         self._liveness = Liveness(self._author)
-        self._last_words: dict[WorkerId, deque[tuple[int, float, list[Report]]]] = {}
-        """What was read of each worker lately: (offset of the batch, when it was first read, reports)."""
+        self._last_reports = LastReports()
         self._judged_at = 0
         self._recent = Recent()
         self._under_way: asyncio.Future[None] | None = None
@@ -99,20 +100,44 @@ class Recorder:
             await self._executions.settle([], [], was=was, now=self._place, now_ms=now_ms)
         else:
             self._place = was
+            self._taken_over = was
 
     async def run_once(self, now_ms: int) -> int:
         assert self._place is not None
+        if self._taken_over is not None:
+            await self._read_back(self._taken_over, now_ms)
+            self._taken_over = None
         batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0.5)
         if 0 < len(batch.entries) < FEW:
             await self._clock.sleep(LINGER_SEC)
             batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
         with contextlib.suppress(SignalsUnavailable):
-            await self._tell_for_the_silent()
+            await self._ack_for_silent_workers()
         if batch.entries:
             # Whoever stops us must not do so between the store's commit and our noting of it.
             self._under_way = asyncio.ensure_future(self._settle(batch))
             await asyncio.shield(self._under_way)
         return len(batch.entries)
+
+    async def _read_back(self, was: Place, now_ms: int) -> None:
+        """Learn the last reports that the partition's former recorder settled.
+
+        It may have died together with a worker whose claims it had to mark as acked. Those claims lapse `lapse_sec` after they
+        were taken, so older reports do not matter.
+        """
+        if self._signals.lapse_sec == math.inf:
+            return
+        until = self._clock.monotonic() + READ_BACK_SEC
+        offset = await self._bus.offset_since(self._partition, now_ms - round(self._signals.lapse_sec * 1000))
+        while offset is not None and offset < was.offset:
+            if self._clock.monotonic() > until:
+                log.warning("read-back cut short", partition=self._partition, offset=offset, settled=was.offset)
+                return
+            batch = await self._bus.read(self._partition, offset, BATCH, wait_sec=0.5)
+            if not batch.entries:
+                return
+            self._note_last_reports(batch.offset, [entry for entry in batch.entries if isinstance(entry, Report)])
+            offset = batch.next_offset
 
     async def _settle(self, batch: LogBatch) -> None:
         await self._apply(batch)
@@ -181,7 +206,7 @@ class Recorder:
             tick_ms or self._place.tick_ms,
             msgspec.json.encode(recent.figures(self._clock.now_ms())).decode(),
         )
-        self._remember(batch.offset, reports)
+        self._note_last_reports(batch.offset, reports)
         spans = self._tracing.settling(reports)
         if any(report.account is not None for report in reports):
             await self._executions.keep_accounts(reports)
@@ -205,36 +230,16 @@ class Recorder:
         late = (report.late_ms if report.started_ms else None for report in ends)
         return self._recent.with_ended(late, self._clock.now_ms())
 
-    def _remember(self, offset: int, reports: Sequence[Report]) -> None:
-        """Whoever gets these dispatches again need not run them. Their worker says so before its next report, unless it died:
-        then we do, also while the store is away. Where no claim lapses, nobody has to know."""
-        if not reports or self._signals.lapse_sec == math.inf:
-            return
-        now = self._clock.monotonic()
-        by_worker: dict[WorkerId, list[Report]] = {}
-        for report in reports:
-            by_worker.setdefault(report.worker_id, []).append(report)
-        for worker, said in by_worker.items():
-            last = self._last_words.setdefault(worker, deque())
-            while last and last[0][1] < now - SILENT_SEC:
-                last.popleft()
-            # A batch that is read again, because the store did not take it, is not remembered twice.
-            read_at = last.pop()[1] if last and last[-1][0] == offset else now
-            last.append((offset, read_at, said))
+    def _note_last_reports(self, offset: int, reports: Sequence[Report]) -> None:
+        """Note a batch by the age of its newest report: batches that are read back are as old as their reports say."""
+        if reports and self._signals.lapse_sec != math.inf:
+            age_ms = self._clock.now_ms() - max(report.ended_ms or report.started_ms for report in reports)
+            self._last_reports.add(offset, reports, self._clock.monotonic() - max(0, age_ms) / 1000)
 
-    async def _tell_for_the_silent(self) -> None:
-        now = self._clock.monotonic()
-        silent = [worker for worker, last in self._last_words.items() if last[-1][1] < now - SILENT_SEC]
-        if silent:
-            names = [
-                (report.execution_id, report.dispatch)
-                for worker in silent
-                for _, _, said in self._last_words[worker]
-                for report in said
-            ]
-            await self._signals.told(names)
-            for worker in silent:
-                del self._last_words[worker]
+    async def _ack_for_silent_workers(self) -> None:
+        for worker in self._last_reports.silent_workers(self._clock.monotonic()):
+            await self._signals.told(self._last_reports.dispatches_of(worker))
+            self._last_reports.remove(worker)
 
     async def _bury(self, batch: LogBatch, error: Exception) -> None:
         """The store refuses this one entry: keep it where people can look at it, and go on.

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
 from noonday.model.budget import EntryBudget
-from noonday.model.errors import BadSettings, SignalsUnavailable, StoreUnavailable, Unavailable
+from noonday.model.errors import BadSettings, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.leases import Leases
@@ -43,7 +44,7 @@ from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
+from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready, worth_saying
 from noonday.tasks.health import ROUND_SEC
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
@@ -70,6 +71,8 @@ FROZEN_SEC = 20.0
 CLOCK_SEC = 2.0
 API_STATEMENT_SEC = 5.0
 FINISH_SEC = 0.1
+START_AGAIN_SEC = 0.5
+"""Pause between two tries of a worker to reach a server at its start."""
 
 
 class Role(StrEnum):
@@ -333,9 +336,10 @@ class WorkerNode:
             servers = await opening.enter_async_context(_servers(settings))
             node = cls(settings, handlers, concurrency, servers, opening.pop_all(), handlers_loop)
         try:
-            await node._learn_time()
+            # A worker that does not know the time would start executions early or late.
+            await _when_available("waiting for the time", partial(node._clock_loop.service.run_once, 0))
             _refuse_wrong_clock(node.clock, settings)
-            await node.worker.open()
+            await _when_available("waiting for kafka", node.worker.open)
         except BaseException:
             await node._opened.aclose()
             raise
@@ -343,20 +347,6 @@ class WorkerNode:
         for name, coroutine in node.worker.loops().items():
             node._tasks.spawn(coroutine, name)
         return node
-
-    async def _learn_time(self) -> None:
-        """A worker that does not know what time it is would start things early or late: it waits."""
-        told = False
-        while True:
-            try:
-                await self._clock_loop.service.run_once(0)
-            except SignalsUnavailable as error:
-                if not told:
-                    log.warning("waiting for the time", why=error.detail)
-                    told = True
-                await asyncio.sleep(0.5)
-            else:
-                return
 
     @property
     def failed(self) -> "asyncio.Future[None]":
@@ -391,6 +381,21 @@ class WorkerNode:
         await deadline.step("webhooks", self._webhooks.close())
         await deadline.step("loops", self._tasks.end())
         await deadline.step("servers", self._opened.aclose())
+
+
+async def _when_available(event: str, step: Callable[[], Awaitable[object]]) -> None:
+    """Repeat one step of a worker's start until the server that it needs is available."""
+    failures = 0
+    while True:
+        try:
+            await step()
+        except Unavailable as error:
+            failures += 1
+            if worth_saying(failures):
+                log.warning(event, error=error.detail, failures=failures)
+            await asyncio.sleep(START_AGAIN_SEC)
+        else:
+            return
 
 
 def _refuse_wrong_clock(clock: ReferenceClock, settings: Settings) -> None:

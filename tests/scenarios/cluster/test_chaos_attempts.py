@@ -13,6 +13,7 @@ from tests.scenarios.cluster.chaos.attempts import (
     DispatchRecord,
     check_attempts,
     read_dispatches,
+    stopped_unheard,
     under_way_at_deploys,
 )
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Fault
@@ -120,6 +121,15 @@ def test_a_fault_that_kept_the_worker_from_reporting_explains_a_loss(fault: Faul
 )
 def test_other_faults_do_not_explain_a_loss(fault: Fault) -> None:
     assert len(problems(*LOST_IN_DEPLOY, *AGAIN, deploys=[DEPLOY], faults=[fault])) == 1
+
+
+@pytest.mark.parametrize(("at_ms", "until_ms", "explains"), [(13_000, 30_000, True), (ENDED_MS + 1, 40_000, False)])
+def test_broker_away_at_the_end_of_a_deploy_leaves_reports_unacknowledged(
+    at_ms: int, until_ms: int, explains: bool
+) -> None:
+    away = Fault("kafka: kill", BROKER, at_ms, until_ms)
+
+    assert [fault.victim for fault in stopped_unheard([DEPLOY], [away])] == ([DEPLOY.process] if explains else [])
 
 
 def test_a_broker_that_is_away_explains_no_loss_of_a_worker_that_goes_on() -> None:

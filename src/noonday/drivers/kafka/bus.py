@@ -146,6 +146,9 @@ class KafkaBus(Bus):
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         return await self._log.read(partition, offset, limit, wait_sec)
 
+    async def offset_since(self, partition: int, since_ms: int) -> int | None:
+        return await self._log.offset_since(partition, since_ms)
+
     async def bury(self, entry: LogEntry, why: str) -> None:
         await self._topics.ensure_dead_letters()
         said = {"why": why, "atMs": self._clock.now_ms(), "entry": entry}

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from noonday.drivers.kafka.letter import Post
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
-from noonday.drivers.kafka.reader import LogReader
+from noonday.drivers.kafka.reader import SCALE, LogReader
 from noonday.drivers.kafka.thread import first_of, pace
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable, StaleEpoch
@@ -58,6 +58,11 @@ class Log:
         reader = await self._reader_of(partition)
         batches = await first_of(lambda: reader.find(offset, limit), reader.arrived, self._clock, wait_sec)
         return batches[0] if batches else LogBatch(offset, offset, ())
+
+    async def offset_since(self, partition: int, since_ms: int) -> int | None:
+        await self._topics.ensure_log()
+        found = await self._topics.offset_since(self._topic, partition, since_ms)
+        return None if found is None else found * SCALE
 
     async def _reader_of(self, partition: int) -> LogReader:
         reader = self._readers.get(partition)

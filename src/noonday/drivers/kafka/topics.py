@@ -119,24 +119,34 @@ class Topics:
 
     async def recently_written(self, topic: str, since_ms: int) -> list[int]:
         """For each partition how many messages came since then."""
-        places = [TopicPartition(topic, partition, since_ms) for partition in range(self._partitions[topic])]
+        partitions = range(self._partitions[topic])
+        places = [TopicPartition(topic, partition, since_ms) for partition in partitions]
+        ends = [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
+        since, until = await self._offsets(places, ends)
+        # Of a partition in which nothing came since then the first is -1.
+        return [end - begin if begin >= 0 else 0 for begin, end in zip(since, until, strict=True)]
+
+    async def offset_since(self, topic: str, partition: int, since_ms: int) -> int | None:
+        """Return the offset of the first message since an instant, by the clock of its sender. None if there is none."""
+        ((found,),) = await self._offsets([TopicPartition(topic, partition, since_ms)])
+        return found if found >= 0 else None
+
+    async def _offsets(self, *asked: list[TopicPartition]) -> list[list[int]]:
+        """Return the offsets of the first messages at or after given instants (the `offset` of each place)."""
         with ThreadPoolExecutor(1, "noonday-kafka-topics") as thread:
             loop = asyncio.get_running_loop()
             try:
-                return await loop.run_in_executor(thread, self._count_since, places)
+                return await loop.run_in_executor(thread, self._find_offsets, asked)
             except KafkaException as error:
                 raise unavailable(error.args[0]) from error
 
-    def _count_since(self, places: list[TopicPartition]) -> list[int]:
+    def _find_offsets(self, asked: Sequence[list[TopicPartition]]) -> list[list[int]]:
         consumer = Consumer(self._options.reader())
         try:
-            since = consumer.offsets_for_times(places, timeout=self._within)
-            ends = [TopicPartition(each.topic, each.partition, OFFSET_END) for each in places]
-            until = consumer.offsets_for_times(ends, timeout=self._within)
+            answers = [consumer.offsets_for_times(places, timeout=self._within) for places in asked]
         finally:
             consumer.close()
-        # Of a partition in which nothing came since then the first is -1.
-        return [end.offset - begin.offset if begin.offset >= 0 else 0 for begin, end in zip(since, until, strict=True)]
+        return [[place.offset for place in places] for places in answers]
 
     async def _ensure(self, topics: Sequence[str], partitions: int, kept_ms: int) -> None:
         missing = [topic for topic in topics if topic not in self._sure]

@@ -160,6 +160,9 @@ class MemoryBus(Bus):
         with self._lock:
             return self._read(offset, limit)
 
+    async def offset_since(self, partition: int, since_ms: int) -> int | None:
+        return None  # Entries that were read are dropped.
+
     async def bury(self, entry: LogEntry, why: str) -> None:
         with self._lock:
             self.buried.append((entry, why))

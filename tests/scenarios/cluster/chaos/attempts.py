@@ -37,6 +37,15 @@ class Deploy:
     ended_ms: int | None = None
 
 
+def stopped_unheard(deploys: Sequence[Deploy], faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Processes that ended while the broker was away: nobody acknowledged what they reported last."""
+    for deploy in deploys:
+        for fault in faults:
+            until_ms = (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS
+            if fault.victim == BROKER and deploy.ended_ms and fault.at_ms <= deploy.ended_ms <= until_ms:
+                yield Fault("stopped while kafka was away", deploy.process, deploy.told_ms, deploy.ended_ms)
+
+
 @dataclass(frozen=True)
 class DispatchRecord:
     """One dispatch of an execution, as the transitions in the store tell it."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.scenarios.cluster.chaos.attempts import read_dispatches, settled_by
+from tests.scenarios.cluster.chaos.attempts import read_dispatches, settled_by, stopped_unheard
 from tests.scenarios.cluster.chaos.faults import Faults
 from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_load, read_states
 from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
@@ -68,7 +68,7 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
         life = run.life(copy)
         _keep(folder, life, copy)
         settled = settled_by(life.dispatches)
-        problems = problems_in(copy, cluster.answers, life.lines, cluster.faults, settled=settled)
+        problems = problems_in(copy, cluster.answers, life.lines, life.harm, settled=settled)
     report = Report(life, [*life.problems, *problems])
     (folder / "report.txt").write_text(report.text + "\n")
     return report
@@ -116,6 +116,7 @@ class _Run:
         self._name_workers()
         lines = self.cluster.lines()
         surprises = [surprise for user in self.users for surprise in user.surprises]
+        deploys = [deploy for seat in self.seats.values() for deploy in seat.deploys]
         return Life(
             seed=self.plan.seed,
             seconds=self.plan.seconds,
@@ -123,7 +124,7 @@ class _Run:
             began_ms=self.began_ms,
             faults=self.faults.done,
             left_out=self.faults.left_out,
-            harm=self.cluster.faults,
+            harm=[*self.cluster.faults, *stopped_unheard(deploys, self.cluster.faults)],
             names={str(process.pid): process.name for process in self.cluster.processes},
             ended=[ended for seat in self.seats.values() for ended in seat.ended],
             answers=self.cluster.answers,
@@ -135,7 +136,7 @@ class _Run:
             lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
             states=read_states(copy),
             load=read_load(copy),
-            deploys=[deploy for seat in self.seats.values() for deploy in seat.deploys],
+            deploys=deploys,
             dispatches=read_dispatches(copy),
         )
 

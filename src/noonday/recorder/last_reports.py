@@ -1,0 +1,53 @@
+"""The last reports of each worker, in case the worker dies before it marks their claims as acked."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from noonday.model.ids import WorkerId
+from noonday.model.message import Report
+from noonday.ports.signals import Named
+
+SILENT_SEC = 3.0
+"""A worker that has something to do reports more often than this."""
+
+
+class LastReports:
+    """The dispatches that each worker reported within its last SILENT_SEC.
+
+    A worker marks the claims of its reports as acked before it reports again, so only its last reports can be unmarked. If it
+    dies first, their claims lapse, and a redelivered dispatch runs again. The recorder therefore marks them in place of every
+    silent worker, dead or idle: marking twice changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._by_worker: dict[WorkerId, deque[_Batch]] = {}
+
+    def add(self, offset: int, reports: Sequence[Report], reported_at: float) -> None:
+        """Add a batch of the log. A batch that is read again, because the store refused it, counts once."""
+        names: dict[WorkerId, list[Named]] = {}
+        for report in reports:
+            names.setdefault(report.worker_id, []).append((report.execution_id, report.dispatch))
+        for worker, named in names.items():
+            batches = self._by_worker.setdefault(worker, deque())
+            while batches and batches[0].reported_at < reported_at - SILENT_SEC:
+                batches.popleft()
+            first_at = batches.pop().reported_at if batches and batches[-1].offset == offset else reported_at
+            batches.append(_Batch(offset, first_at, named))
+
+    def silent_workers(self, now: float) -> list[WorkerId]:
+        return [worker for worker, batches in self._by_worker.items() if batches[-1].reported_at < now - SILENT_SEC]
+
+    def dispatches_of(self, worker: WorkerId) -> list[Named]:
+        return [name for batch in self._by_worker[worker] for name in batch.names]
+
+    def remove(self, worker: WorkerId) -> None:
+        del self._by_worker[worker]
+
+
+class _Batch(NamedTuple):
+    """The dispatches that one worker reported in one batch of the log. `reported_at` is monotonic time."""
+
+    offset: int
+    reported_at: float
+    names: list[Named]
