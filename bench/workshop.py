@@ -41,7 +41,7 @@ class Workshop(ABC):
 
     rung: str
     ways: tuple[Way, ...]
-    """In which jobs can be created by a program that has the desk in it."""
+    """In which jobs can be created by a program that embeds the job service."""
     slowest_create_per_s: int
 
     def __init__(self, directory: Path, tell: Tell) -> None:

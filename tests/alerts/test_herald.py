@@ -35,7 +35,7 @@ async def crank(backstage: Backstage) -> Crank:
 
 @pytest.fixture
 def herald(backstage: Backstage) -> Herald:
-    return Herald(backstage.store.executions, backstage.store.alerts, backstage.desk)
+    return Herald(backstage.store.executions, backstage.store.alerts, backstage.job_service)
 
 
 async def alerts(backstage: Backstage) -> list[tuple[str, str, int]]:

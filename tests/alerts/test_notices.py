@@ -82,7 +82,7 @@ class Stage:
             jobs=self.store.jobs,
             archive=self.store.archive,
             index=self.index,
-            desk=self.backstage.desk,
+            job_service=self.backstage.job_service,
             keyring=self.keyring,
             clock=self.clock,
             make_first_secret=self.backstage.secrets.make_first,
@@ -152,7 +152,7 @@ async def test_subject_of_one_dead_letter_has_the_attempts_of_its_execution(stag
     broken = job(spec(name="broken", retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(broken)
     await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
-    await Herald(stage.store.executions, stage.store.alerts, stage.backstage.desk).run_once(NOW_MS)
+    await Herald(stage.store.executions, stage.store.alerts, stage.backstage.job_service).run_once(NOW_MS)
     await stage.run()
     ((_, payload),) = await stage.jobs()
     assert payload["subject"] == "[noonday] broken failed after 1 attempt"
@@ -295,7 +295,7 @@ async def test_notice_ignores_the_job_quota_of_its_tenant(stage: Stage) -> None:
     await stage.store.archive.put_tenant(TENANT, TenantSettings(max_jobs=0), audit("tenant.put", NOW_MS))
     await stage.backstage.add_demo_pool()
     with pytest.raises(QuotaExceeded):
-        await stage.backstage.desk.create(SOMEBODY, spec(target=Target("demo", "demo.echo")))
+        await stage.backstage.job_service.create(SOMEBODY, spec(target=Target("demo", "demo.echo")))
     await stage.put(digest_ms=0)
     await stage.observe("https://a")
     await stage.run()

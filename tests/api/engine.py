@@ -1,13 +1,13 @@
-"""The real desk and reading over a store in memory, without the stages that would run jobs."""
+"""The real job service and queries over a store in memory, without the stages that would run jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp
 
-from noonday.alerts.desk import AlertDesk
+from noonday.alerts.alert_service import AlertService
 from noonday.alerts.posting import Post
-from noonday.alerts.preferences import PreferenceDesk, Seal
+from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.api.app import create_app
 from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
@@ -18,9 +18,9 @@ from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk
-from noonday.intake.reading import Reading
-from noonday.intake.views import Viewer
+from noonday.intake.job_queries import JobQueries
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.intake.visits import Visits
 from noonday.intake.waiting import Waiting
 from noonday.mail.smtp import MailServer, SmtpChannel
@@ -38,10 +38,10 @@ from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Flag
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.tracing import Tracing
-from noonday.tasks.desk import TaskDesk
-from noonday.tasks.endpoints import EndpointDesk
+from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.health import HealthWarden
-from noonday.tasks.secrets import SecretDesk
+from noonday.tasks.secrets import SecretService
+from noonday.tasks.task_service import TaskService
 from noonday.webhooks.bounds import USUAL_BOUNDS
 
 NOON_MS = 1_893_499_200_000
@@ -111,12 +111,12 @@ class Backstage:
     """What stands behind an application under test."""
 
     store: Store
-    desk: Desk
-    reading: Reading
-    tasks: TaskDesk
-    secrets: SecretDesk
+    job_service: JobService
+    queries: JobQueries
+    tasks: TaskService
+    secrets: SecretService
     signals: ShakySignals
-    preferences: PreferenceDesk
+    preferences: PreferenceService
     tokens: Tokens = field(default_factory=Tokens)
     pulse: Pulse = field(default_factory=Pulse)
 
@@ -124,42 +124,50 @@ class Backstage:
     def make(cls, aside: Aside | None = None) -> "Backstage":
         aside = aside or ThreadAside()
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
-        viewer, signals = Viewer(keyring, None), ShakySignals()
+        presenter, signals = Presenter(keyring, None), ShakySignals()
         waiting = Waiting(store.archive, MemoryTokens(), clock)
-        reading = Reading(
-            archive=store.archive, clock=clock, viewer=viewer, waiting=waiting, aside=aside, live=_no_figures
+        queries = JobQueries(
+            archive=store.archive, clock=clock, presenter=presenter, waiting=waiting, aside=aside, live=_no_figures
         )
-        desk = Desk(
+        job_service = JobService(
             jobs=store.jobs,
             archive=store.archive,
-            reading=reading,
+            queries=queries,
             catalogue=Catalogue(store.archive, clock),
             index=MemoryHotIndex(0),
             signals=signals,
             clock=clock,
             keyring=keyring,
-            viewer=viewer,
+            presenter=presenter,
             aside=aside,
             limits=Sizes(),
             hint_ahead_ms=0,
             tracing=Tracing(None),
         )
-        secrets = SecretDesk(store.endpoints, desk.receipts, keyring, clock)
-        warden = HealthWarden(store.endpoints, desk)
-        endpoints = EndpointDesk(store.endpoints, warden, desk.receipts, clock)
-        tasks = TaskDesk(
-            desk, reading, secrets, store.archive, store.executions, clock, viewer, endpoints, USUAL_BOUNDS
+        secrets = SecretService(store.endpoints, job_service.receipts, keyring, clock)
+        warden = HealthWarden(store.endpoints, job_service)
+        endpoints = EndpointService(store.endpoints, warden, job_service.receipts, clock)
+        tasks = TaskService(
+            job_service, queries, secrets, store.archive, store.executions, clock, presenter, endpoints, USUAL_BOUNDS
         )
-        return cls(store, desk, reading, tasks, secrets, signals, _preferences(store, desk, secrets, keyring, clock))
+        return cls(
+            store,
+            job_service,
+            queries,
+            tasks,
+            secrets,
+            signals,
+            _preferences(store, job_service, secrets, keyring, clock),
+        )
 
     @property
-    def alerts(self) -> AlertDesk:
-        return AlertDesk(self.store.alerts, self.desk.receipts, StandingClock())
+    def alerts(self) -> AlertService:
+        return AlertService(self.store.alerts, self.job_service.receipts, StandingClock())
 
     def app(self, limits: ApiLimits) -> ASGIApp:
         return create_app(
-            self.desk,
-            self.reading,
+            self.job_service,
+            self.queries,
             self.tasks,
             self.secrets,
             self.tokens,
@@ -173,7 +181,7 @@ class Backstage:
 
     def app_of_another_process(self) -> ASGIApp:
         """Over the same store, with nothing remembered."""
-        self.reading.visits = Visits(self.store.archive, StandingClock())
+        self.queries.visits = Visits(self.store.archive, StandingClock())
         return self.app(ApiLimits())
 
     async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
@@ -187,18 +195,20 @@ class Backstage:
         await self.store.archive.put_pool("demo", PoolSettings(), audit)
 
 
-def _preferences(store: Store, desk: Desk, secrets: SecretDesk, keyring: Keyring, clock: Clock) -> PreferenceDesk:
+def _preferences(
+    store: Store, job_service: JobService, secrets: SecretService, keyring: Keyring, clock: Clock
+) -> PreferenceService:
     post = Post(
         jobs=store.jobs,
         archive=store.archive,
         index=MemoryHotIndex(0),
-        desk=desk,
+        job_service=job_service,
         keyring=keyring,
         clock=clock,
         make_first_secret=secrets.make_first,
     )
     channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
-    return PreferenceDesk(store.notices, channels, Seal(keyring), post, desk.receipts, clock, USUAL_BOUNDS)
+    return PreferenceService(store.notices, channels, Seal(keyring), post, job_service.receipts, clock, USUAL_BOUNDS)
 
 
 def _no_figures() -> dict[str, object]:

@@ -20,8 +20,8 @@ def metrics() -> Metrics:
 @pytest.fixture
 def counted(backstage: Backstage, metrics: Metrics) -> Client:
     app = create_app(
-        backstage.desk,
-        backstage.reading,
+        backstage.job_service,
+        backstage.queries,
         backstage.tasks,
         backstage.secrets,
         backstage.tokens,

@@ -6,7 +6,7 @@ import pytest
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.intake.views import Viewer
+from noonday.intake.presenters import Presenter
 from noonday.model.nesting import MOST_LEVELS
 from tests.api.asgi import Client
 
@@ -64,7 +64,7 @@ async def test_the_body_of_a_task_is_bounded_too(client: Client) -> None:
 def test_what_was_stored_before_is_shown_as_unreadable() -> None:
     keyring = Keyring.generate()
     sealed = keyring.seal(nested(50_000), context_of("acme", "j"))
-    assert Viewer(keyring, None).open(sealed, "acme", "j") == {"unreadable": "nested too deeply to be shown"}
+    assert Presenter(keyring, None).open(sealed, "acme", "j") == {"unreadable": "nested too deeply to be shown"}
 
 
 def levels_in(value: Any) -> int:

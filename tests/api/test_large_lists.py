@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from noonday.crypto.keyring import Keyring
-from noonday.intake import reading
-from noonday.intake.views import Viewer
+from noonday.intake import job_queries
+from noonday.intake.presenters import Presenter
 from noonday.model.execution import Failure
 from noonday.model.ids import TenantId
 from tests.api.asgi import Client
@@ -36,7 +36,7 @@ async def test_a_page_ends_early_if_its_payloads_are_large_and_none_is_left_out(
     await add(client, LARGE, 60)
     found = await pages(client)
     assert len(found) > 2
-    assert all(len(page) * len(LARGE) <= reading.PAGE_BYTES for page in found)
+    assert all(len(page) * len(LARGE) <= job_queries.PAGE_BYTES for page in found)
     ids = [job["jobId"] for page in found for job in page]
     assert (len(ids), ids) == (60, sorted(set(ids), reverse=True))
     assert {len(job["payload"]) for page in found for job in page} == {len(LARGE)}
@@ -81,7 +81,7 @@ async def test_nothing_is_decrypted_for_a_summary(client: Client, backstage: Bac
     run = msgspec.structs.replace(
         run, result=b"sealed", progress=b"sealed", failure='{"type":"E","message":"","traceback":"t"}'
     )
-    view = Viewer(cast(Keyring, Shut()), None).job(row, executions=[run], summary=True)
+    view = Presenter(cast(Keyring, Shut()), None).job(row, executions=[run], summary=True)
     (shown,) = view.executions
     assert (view.payload, shown.result, shown.progress) == (None, None, None)
     assert shown.error == Failure("E", "")

@@ -16,8 +16,8 @@ async def fail_as_before(_context: RequestContext) -> JobView:
 
 async def test_stored_problem_is_replayed_as_a_problem(backstage: Backstage):
     engine = ApiServices(
-        backstage.desk,
-        backstage.reading,
+        backstage.job_service,
+        backstage.queries,
         backstage.tasks,
         backstage.secrets,
         backstage.tokens,

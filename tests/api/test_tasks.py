@@ -17,7 +17,7 @@ from noonday.model.redaction import REDACTED
 from noonday.model.view import TenantSettings
 from noonday.ports.jobs import Change, Snapshot
 from noonday.ports.signals import OVERTAKEN
-from noonday.tasks.desk import WITHIN_REACH
+from noonday.tasks.task_service import WITHIN_REACH
 from tests.api.asgi import Client, Response
 from tests.api.engine import NOON_MS, Backstage
 from tests.support.crank import Crank
@@ -407,7 +407,7 @@ async def test_a_secret_that_is_sent_back_as_shown_stays(client: Client, backsta
     assert (await patched(client, path, payload=shown | {"body": 1})).status == 200
     row = await backstage.store.archive.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
     assert row is not None
-    kept = backstage.tasks._viewer.open(row.job.payload, row.job.tenant, row.job.id)
+    kept = backstage.tasks._presenter.open(row.job.payload, row.job.tenant, row.job.id)
     assert kept["headers"] == {"Authorization": "Bearer x"}
     assert kept["body"] == 1
 
@@ -456,7 +456,7 @@ async def test_a_job_that_looks_like_a_task_can_be_read_but_not_changed_as_one(c
     target = Target("webhooks", "webhook.call", "https://api.example.com:443")
     job = JobSpec(type=JobType.INTERVAL, every_sec=60, target=target, payload=["not a call"])
     assert (await client.post("/v1/jobs", msgspec.to_builtins(job))).status == 422
-    stored = await backstage.desk.create(
+    stored = await backstage.job_service.create(
         Caller(TenantId("acme"), "older release", frozenset()), job, maker_of="webhooks"
     )
     path = f"/v1/tasks/{stored.job_id}"

@@ -6,13 +6,13 @@ import pytest
 
 from noonday.cli.braking import LOOKED_AT, Brake, Pace, has_failed
 from noonday.crypto.keyring import Keyring
-from noonday.intake.views import Viewer
+from noonday.intake.presenters import Presenter
 from noonday.model.execution import State
 from noonday.model.view import ExecutionView
 from tests.support.clock import ManualClock
 from tests.support.factories import execution
 
-VIEWER = Viewer(Keyring.generate(), None)
+VIEWER = Presenter(Keyring.generate(), None)
 ERROR = '{"type":"HTTP_503","message":"answered 503"}'
 WAITS = '[0,1],[0,2,null,"SNOOZED: the endpoint is left alone"]'
 FAILED = f"[0,1],[1,2],[2,3,null,{ERROR}],[0,3]"

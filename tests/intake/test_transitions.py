@@ -1,6 +1,6 @@
 """What an execution shows of its transitions."""
 
-from noonday.intake.views import _transitions
+from noonday.intake.presenters import _transitions
 from noonday.ledger.ledger import move
 from noonday.model.execution import KEPT_DISPATCHES, State
 from tests.support.factories import NOW_MS, execution

@@ -106,8 +106,8 @@ MUTANTS = (
         "triggers-dropped",
         "outcome",
         wrapped(
-            "intake/desk.py",
-            "Desk.trigger",
+            "intake/job_service.py",
+            "JobService.trigger",
             after="""
                 gone = Change(cancel=((result.execution_id, "dropped"),))
                 await self._jobs.edit(
@@ -133,7 +133,12 @@ MUTANTS = (
     _mutant("adoption-off", "lateness, I1", returning(SWEEPER, "Sweeper._adopt_unsealed", "0"), kind="die after fire"),
     _mutant("orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._cast_net", "0"), kind="lose messages"),
     # More ways to break promises.
-    _mutant("hint-of-new-job-lost", "lateness", returning("intake/desk.py", "Desk._hint_new", "None"), quick=True),
+    _mutant(
+        "hint-of-new-job-lost",
+        "lateness",
+        returning("intake/job_service.py", "JobService._hint_new", "None"),
+        quick=True,
+    ),
     _mutant(
         "hint-of-retry-lost",
         "lateness",

@@ -111,7 +111,7 @@ async def test_a_failure_is_one_mail_and_its_recovery_another(tmp_path: Path) ->
         assert "HTTP_500" in failed.get_content()
         receiver.status = 200
         (dead,) = (await embedded.engine.tasks.list_executions(OWNER, task)).executions
-        await embedded.engine.desk.retry_dead(OWNER, dead.id)
+        await embedded.engine.job_service.retry_dead(OWNER, dead.id)
         await digest_is_due(embedded, lambda alerts: all(alert.status == AlertState.RECOVERED for alert in alerts))
         recovered = await eventually(lambda: box.messages[1:] and box.messages[1], PATIENCE_SEC)
         assert recovered["Subject"] == "[noonday] nightly recovered"
@@ -155,7 +155,7 @@ async def test_a_notice_that_fails_is_nobodys_alert(tmp_path: Path) -> None:
         await call(embedded, receiver.url, "nightly", attempts=1)
 
         async def dead_in_notices() -> bool:
-            return len((await engine.reading.dead_letters(OWNER, DeadFilter())).dead_letters) == 2
+            return len((await engine.queries.dead_letters(OWNER, DeadFilter())).dead_letters) == 2
 
         await eventually(dead_in_notices, PATIENCE_SEC)
         await engine.loops["herald"].service.run_once(engine.drivers.clock.now_ms())

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from noonday.model.endpoint import endpoint_id
-from noonday.tasks.endpoints import EndpointDesk, EndpointView
+from noonday.tasks.endpoints import EndpointService, EndpointView
 from noonday.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
 from noonday.testing import ManualClock, Testing
 from noonday.webhooks.methods import Method
@@ -61,7 +61,7 @@ class Calls:
         self.clock = clock
 
     @property
-    def endpoints(self) -> EndpointDesk:
+    def endpoints(self) -> EndpointService:
         return self.engine.tasks.endpoints
 
     async def once(self, count: int = 1) -> list[TaskView]:

@@ -35,7 +35,7 @@ async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> Non
     assert node.scheduler is not None
     wake = node.scheduler.loops["dispatcher"].wake
     assert not wake.is_set()
-    node.intake.desk.on_placed()
+    node.intake.job_service.on_placed()
     assert wake.is_set()
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 import structlog
 
 from noonday.alerts.crowd import Crowd
-from noonday.intake.desk import Desk
+from noonday.intake.job_service import JobService
 from noonday.model.alert import GIVEN_UP, AlertKind, Sighting
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
@@ -28,10 +28,10 @@ class Herald:
     If several processes consume the same incident, exactly one wins. Halting a job is idempotent.
     """
 
-    def __init__(self, executions: Executions, alerts: Alerts, desk: Desk) -> None:
+    def __init__(self, executions: Executions, alerts: Alerts, job_service: JobService) -> None:
         self._executions = executions
         self._alerts = alerts
-        self._desk = desk
+        self._job_service = job_service
         self._aggregator = Crowd(MAX_SUBJECTS)
 
     async def run_once(self, now_ms: int) -> int:
@@ -49,7 +49,7 @@ class Herald:
     async def _halt(self, incident: Incident) -> None:
         caller = Caller(incident.tenant, SYSTEM_SUBJECT, frozenset())
         with suppress(NotFound, Conflict):  # the job has no runs left to halt
-            await self._desk.halt(caller, incident.job_id, incident.message)
+            await self._job_service.halt(caller, incident.job_id, incident.message)
             log.info("job halted", job=incident.job_id, reason=incident.message)
 
 

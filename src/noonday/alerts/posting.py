@@ -6,8 +6,8 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.intake.desk import Desk
 from noonday.intake.edits import first_fire
+from noonday.intake.job_service import JobService
 from noonday.model.caller import Caller
 from noonday.model.firing import fire_entry
 from noonday.model.ids import JobId, TenantId, new_job_id, partition_of
@@ -32,7 +32,7 @@ class Post:
         jobs: Jobs,
         archive: Archive,
         index: HotIndex,
-        desk: Desk,
+        job_service: JobService,
         keyring: Keyring,
         clock: Clock,
         make_first_secret: Callable[[TenantId], Awaitable[None]],
@@ -41,7 +41,7 @@ class Post:
         self._jobs = jobs
         self._archive = archive
         self._index = index
-        self._desk = desk
+        self._job_service = job_service
         self._keyring = keyring
         self._clock = clock
         self._make_first_secret = make_first_secret
@@ -71,7 +71,7 @@ class Post:
             return existing.after.job.id
         assert new.fire is not None
         await self._index.hint([fire_entry(job, new.fire.nominal_ms, partition_of(job.id))])
-        self._desk.on_placed()
+        self._job_service.on_placed()
         return job.id
 
     def _job(self, tenant: TenantId, spec: JobSpec, now_ms: int) -> Job:
@@ -92,7 +92,7 @@ class Post:
         """Create the pool if it is missing, so that notices can wait there until a worker starts."""
         if not self._has_pool and NOTICES_POOL not in await self._archive.pool_names():
             caller = Caller(tenant, SYSTEM_SUBJECT, frozenset())
-            await self._desk.put_pool(caller, NOTICES_POOL, PoolSettings())
+            await self._job_service.put_pool(caller, NOTICES_POOL, PoolSettings())
         self._has_pool = True
 
 

@@ -121,7 +121,7 @@ class Seal:
         return seal_notice(notice, self._keyring)
 
 
-class PreferenceDesk:
+class PreferenceService:
     """Commands and queries of alert preferences."""
 
     def __init__(

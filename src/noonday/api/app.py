@@ -43,12 +43,12 @@ from noonday.api.reply import Reply
 from noonday.api.routing import Route, encode
 
 if TYPE_CHECKING:
-    from noonday.alerts.desk import AlertDesk
-    from noonday.alerts.preferences import PreferenceDesk
-    from noonday.intake.desk import Desk
-    from noonday.intake.reading import Reading
-    from noonday.tasks.desk import TaskDesk
-    from noonday.tasks.secrets import SecretDesk
+    from noonday.alerts.alert_service import AlertService
+    from noonday.alerts.preferences import PreferenceService
+    from noonday.intake.job_queries import JobQueries
+    from noonday.intake.job_service import JobService
+    from noonday.tasks.secrets import SecretService
+    from noonday.tasks.task_service import TaskService
 
 # Paths are matched in this order: fixed paths before those with parameters, busy ones first.
 ROUTES = (
@@ -77,17 +77,17 @@ ROUTES = (
 
 
 def create_app(
-    desk: "Desk",
-    reading: "Reading",
-    tasks: "TaskDesk",
-    secrets: "SecretDesk",
+    job_service: "JobService",
+    queries: "JobQueries",
+    tasks: "TaskService",
+    secrets: "SecretService",
     authenticator: Authenticator,
     health: Health,
     *,
     limits: ApiLimits,
     now_ms: Callable[[], int],
-    preferences: "PreferenceDesk",
-    alerts: "AlertDesk",
+    preferences: "PreferenceService",
+    alerts: "AlertService",
     hosts: KnownHosts,
     prove: Callable[[str], str | None] = lambda nonce: None,
     on_answer: Callable[[int], None] = lambda status: None,
@@ -97,8 +97,8 @@ def create_app(
     `on_answer` is called with the HTTP status of each response under `/v1`; probes are not counted.
     """
     services = ApiServices(
-        desk,
-        reading,
+        job_service,
+        queries,
         tasks,
         secrets,
         authenticator,

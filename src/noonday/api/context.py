@@ -12,12 +12,12 @@ from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 
 if TYPE_CHECKING:
-    from noonday.alerts.desk import AlertDesk
-    from noonday.alerts.preferences import PreferenceDesk
-    from noonday.intake.desk import Desk
-    from noonday.intake.reading import Reading
-    from noonday.tasks.desk import TaskDesk
-    from noonday.tasks.secrets import SecretDesk
+    from noonday.alerts.alert_service import AlertService
+    from noonday.alerts.preferences import PreferenceService
+    from noonday.intake.job_queries import JobQueries
+    from noonday.intake.job_service import JobService
+    from noonday.tasks.secrets import SecretService
+    from noonday.tasks.task_service import TaskService
 
 ANONYMOUS = Caller(TenantId(""), "anonymous", frozenset())
 
@@ -42,16 +42,16 @@ class Health(Protocol):
 class ApiServices:
     """Services that the routes use."""
 
-    desk: "Desk"
-    reading: "Reading"
-    tasks: "TaskDesk"
-    secrets: "SecretDesk"
+    job_service: "JobService"
+    queries: "JobQueries"
+    tasks: "TaskService"
+    secrets: "SecretService"
     authenticator: Authenticator
     health: Health
     limits: ApiLimits
     now_ms: Callable[[], int]
-    preferences: "PreferenceDesk"
-    alerts: "AlertDesk"
+    preferences: "PreferenceService"
+    alerts: "AlertService"
     prove: Callable[[str], str | None]
     """Returns the proof for a nonce, or None without a shared secret."""
     reads: ReadLimiter = field(default_factory=ReadLimiter)
@@ -70,25 +70,25 @@ class RequestContext:
     """Trace context of the request (W3C `traceparent`)."""
 
     @property
-    def desk(self) -> "Desk":
-        return self.services.desk
+    def job_service(self) -> "JobService":
+        return self.services.job_service
 
     @property
-    def reading(self) -> "Reading":
-        return self.services.reading
+    def queries(self) -> "JobQueries":
+        return self.services.queries
 
     @property
-    def tasks(self) -> "TaskDesk":
+    def tasks(self) -> "TaskService":
         return self.services.tasks
 
     @property
-    def secrets(self) -> "SecretDesk":
+    def secrets(self) -> "SecretService":
         return self.services.secrets
 
     @property
-    def alerts(self) -> "AlertDesk":
+    def alerts(self) -> "AlertService":
         return self.services.alerts
 
     @property
-    def preferences(self) -> "PreferenceDesk":
+    def preferences(self) -> "PreferenceService":
         return self.services.preferences

@@ -7,7 +7,7 @@ import msgspec
 from noonday.api.context import RequestContext
 from noonday.api.query import Query
 from noonday.api.routing import ExecutionIdInPath, PageSize, Route, TaskIdInPath
-from noonday.tasks.desk import LATEST, WITHIN_REACH
+from noonday.tasks.task_service import LATEST, WITHIN_REACH
 from noonday.tasks.wire import (
     ExecutionStatus,
     TaskExchangesView,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from noonday.alerts.desk import MOST_UNREAD
+from noonday.alerts.alert_service import MOST_UNREAD
 from noonday.alerts.wire import AlertView
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice, names_of

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from noonday.intake.desk import Desk
 from noonday.intake.edits import Again
 from noonday.intake.idempotency import Idempotency
-from noonday.intake.views import Viewer
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import FINAL, State
@@ -31,10 +31,10 @@ JOBS_AT_ONCE = 8
 
 
 class TaskCalls:
-    def __init__(self, desk: Desk, archive: Archive, viewer: Viewer) -> None:
-        self._desk = desk
+    def __init__(self, job_service: JobService, archive: Archive, presenter: Presenter) -> None:
+        self._job_service = job_service
         self._archive = archive
-        self._viewer = viewer
+        self._presenter = presenter
 
     async def list_calls(
         self, caller: Caller, where: CallFilter, *, cursor: str | None = None, limit: int = 50
@@ -44,7 +44,9 @@ class TaskCalls:
         kept = await self._kept(caller, page.calls)
         views = (
             call_view(
-                call, self._viewer.execution(call.execution, kept.name_of(call.execution)), kept.url_of(call.execution)
+                call,
+                self._presenter.execution(call.execution, kept.name_of(call.execution)),
+                kept.url_of(call.execution),
             )
             for call in page.calls
         )
@@ -56,7 +58,7 @@ class TaskCalls:
         Resending resolves a dead letter. Raises NotFound, and Conflict if the execution has not ended.
         """
         key = idem.key if idem else str(uuid4())
-        async with self._desk.receipts.unless_answered(caller, idem):
+        async with self._job_service.receipts.unless_answered(caller, idem):
             call = (await self._archive.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
             if call is None or call.execution.job_id != task_id:
                 raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
@@ -67,10 +69,10 @@ class TaskCalls:
 
     async def resend_many(self, caller: Caller, wanted: ResendRequest, idem: Idempotency | None = None) -> ResendList:
         """Resend the calls of executions of any tasks. A result without a new execution has a problem text."""
-        async with self._desk.receipts.once(caller, idem):
+        async with self._job_service.receipts.once(caller, idem):
             key = f"replay:{wanted.replay_id}" if wanted.replay_id else idem.key if idem else str(uuid4())
             results = await self._resend_each(caller, list(dict.fromkeys(wanted.ids)), key)
-            return await self._desk.receipts.keep(caller, idem, ResendList(results=results))
+            return await self._job_service.receipts.keep(caller, idem, ResendList(results=results))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -81,14 +83,14 @@ class TaskCalls:
             return resent_view(made[again.new], with_present_payload=again.revision != was.revision)
 
         if known := (await self._archive.find_calls(caller.tenant, [again.new])).get(again.new):
-            async with self._desk.receipts.once(caller, idem):
+            async with self._job_service.receipts.once(caller, idem):
                 # The stored response of the key has expired, but its execution exists.
-                return view({again.new: self._viewer.execution(known.execution)})
+                return view({again.new: self._presenter.execution(known.execution)})
         kept = None
         if idem:
             encode = idem.encode
             kept = replace(idem, encode=lambda made: encode(view(made)))
-        return view(await self._desk.run_again(caller, was.job_id, [again], kept))
+        return view(await self._job_service.run_again(caller, was.job_id, [again], kept))
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
         found = await self._archive.find_calls(caller.tenant, ids)
@@ -124,7 +126,7 @@ class TaskCalls:
         async def run(job: JobId) -> None:
             async with turns:
                 try:
-                    await self._desk.run_again(caller, job, by_job[job])
+                    await self._job_service.run_again(caller, job, by_job[job])
                 except (NotFound, Conflict) as refused:
                     problems[job] = refused.detail
 
@@ -145,7 +147,7 @@ class TaskCalls:
         return Again(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
 
     async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
-        return await KeptCalls.of(self._archive, self._viewer, caller.tenant, (call.execution for call in calls))
+        return await KeptCalls.of(self._archive, self._presenter, caller.tenant, (call.execution for call in calls))
 
 
 def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:

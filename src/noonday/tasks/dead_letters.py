@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from noonday.intake.desk import Desk
 from noonday.intake.idempotency import Idempotency
-from noonday.intake.views import Viewer
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import NotFound
 from noonday.model.ids import ExecutionId
@@ -27,10 +27,10 @@ from noonday.tasks.wire import (
 class TaskDeadLetters:
     """Lists, retries and archives dead letters of tasks. A retry uses the current definition of the task."""
 
-    def __init__(self, desk: Desk, archive: Archive, viewer: Viewer) -> None:
-        self._desk = desk
+    def __init__(self, job_service: JobService, archive: Archive, presenter: Presenter) -> None:
+        self._job_service = job_service
         self._archive = archive
-        self._viewer = viewer
+        self._presenter = presenter
 
     async def list_dead(
         self, caller: Caller, where: TaskDeadFilter, *, cursor: str | None = None, limit: int = 50
@@ -50,23 +50,23 @@ class TaskDeadLetters:
 
     async def retry(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskExecutionView:
         """Repeat the call with the current task. Raises NotFound, and Conflict if the dead letter was retried before."""
-        async with self._desk.receipts.unless_answered(caller, idem):
+        async with self._job_service.receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
             kept = replace(idem, encode=_then(execution_view, idem)) if idem else None
-            return execution_view(await self._desk.retry_dead(caller, execution_id, kept))
+            return execution_view(await self._job_service.retry_dead(caller, execution_id, kept))
 
     async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
         """Archive a dead letter. Raises NotFound, and Conflict if it was retried."""
-        async with self._desk.receipts.unless_answered(caller, idem):
+        async with self._job_service.receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
-            await self._desk.archive_dead(caller, execution_id)
-            return await self._desk.receipts.keep(caller, idem, await self.get(caller, execution_id))
+            await self._job_service.archive_dead(caller, execution_id)
+            return await self._job_service.receipts.keep(caller, idem, await self.get(caller, execution_id))
 
     async def retry_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
-        return await self._desk.retry_dead_where(caller, _query(where), idem)
+        return await self._job_service.retry_dead_where(caller, _query(where), idem)
 
     async def archive_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
-        return await self._desk.archive_dead_where(caller, _query(where), idem)
+        return await self._job_service.archive_dead_where(caller, _query(where), idem)
 
     async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
         call = (await self._archive.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
@@ -76,7 +76,7 @@ class TaskDeadLetters:
         return kept, call
 
     async def _kept(self, caller: Caller, *calls: KnownCall) -> KeptCalls:
-        return await KeptCalls.of(self._archive, self._viewer, caller.tenant, (call.execution for call in calls))
+        return await KeptCalls.of(self._archive, self._presenter, caller.tenant, (call.execution for call in calls))
 
 
 def _query(where: TaskDeadFilter) -> DeadFilterQuery:

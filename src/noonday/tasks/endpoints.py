@@ -57,7 +57,7 @@ class EndpointPage(Page, frozen=True, kw_only=True):
     endpoints: Annotated[tuple[EndpointView, ...], msgspec.Meta(description="By name")]
 
 
-class EndpointDesk:
+class EndpointService:
     """Commands and queries of endpoints, except their secrets."""
 
     def __init__(self, endpoints: Endpoints, warden: HealthWarden, receipts: Receipts, clock: Clock) -> None:

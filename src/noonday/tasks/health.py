@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from noonday.intake.desk import Desk
+from noonday.intake.job_service import JobService
 from noonday.model.caller import Caller
 from noonday.model.endpoint import DAY_MS, Condition, EndpointHealth
 from noonday.model.errors import Conflict, NotFound
@@ -37,9 +37,9 @@ MOST = 500
 class HealthWarden:
     """Disables failing endpoints, and halts or resumes their tasks. Several processes may run it; each step is idempotent."""
 
-    def __init__(self, endpoints: Endpoints, desk: Desk) -> None:
+    def __init__(self, endpoints: Endpoints, job_service: JobService) -> None:
         self._endpoints = endpoints
-        self._desk = desk
+        self._job_service = job_service
 
     async def run_once(self, now_ms: int) -> int:
         """Return the number of endpoints disabled and tasks halted or resumed. If it is positive, there may be more."""
@@ -60,10 +60,10 @@ class HealthWarden:
         if row.health.status is Condition.DISABLED:
             why = f"{HALTED}{row.endpoint} {row.health.disabled_why}"
             return await self._each(
-                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._desk.halt(caller, job, why)
+                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._job_service.halt(caller, job, why)
             )
         to_resume = partial(self._endpoints.tasks_to_resume, whom, HALTED)
-        return await self._each(to_resume, lambda job: self._desk.resume(caller, job))
+        return await self._each(to_resume, lambda job: self._job_service.resume(caller, job))
 
     async def _disable(self, row: EndpointRow, now_ms: int) -> bool:
         why = why_hopeless(row.health, now_ms)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from noonday.intake.views import Viewer
+from noonday.intake.presenters import Presenter
 from noonday.model.errors import InvalidInput
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobState
@@ -19,17 +19,17 @@ Key = tuple[JobId, int]
 class KeptCalls:
     """Definitions of tasks as they were when executions fired, or the current ones if the old ones are deleted."""
 
-    def __init__(self, viewer: Viewer, tenant: TenantId, definitions: Mapping[Key, Definition]) -> None:
-        self._viewer = viewer
+    def __init__(self, presenter: Presenter, tenant: TenantId, definitions: Mapping[Key, Definition]) -> None:
+        self._presenter = presenter
         self._tenant = tenant
         self._definitions = definitions
 
     @classmethod
     async def of(
-        cls, archive: Archive, viewer: Viewer, tenant: TenantId, executions: Iterable[Execution]
+        cls, archive: Archive, presenter: Presenter, tenant: TenantId, executions: Iterable[Execution]
     ) -> "KeptCalls":
         wanted = {(each.job_id, each.revision) for each in executions}
-        return cls(viewer, tenant, await archive.definitions(tenant, wanted) if wanted else {})
+        return cls(presenter, tenant, await archive.definitions(tenant, wanted) if wanted else {})
 
     def find(self, execution: Execution) -> Definition | None:
         """Return the definition of an execution, or None if it is not an execution of a task."""
@@ -47,7 +47,7 @@ class KeptCalls:
 
     def url_of(self, execution: Execution) -> str | None:
         definition = self.find(execution)
-        payload = self._viewer.open(definition.payload, self._tenant, execution.job_id) if definition else None
+        payload = self._presenter.open(definition.payload, self._tenant, execution.job_id) if definition else None
         return payload.get("webhook_url") if isinstance(payload, dict) else None
 
 

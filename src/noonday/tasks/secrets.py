@@ -62,7 +62,7 @@ class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
     endpoint: str | None = None
 
 
-class SecretDesk:
+class SecretService:
     def __init__(self, endpoints: Endpoints, receipts: Receipts, keyring: Keyring, clock: Clock) -> None:
         self._endpoints = endpoints
         self._receipts = receipts

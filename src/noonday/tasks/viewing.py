@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from noonday.intake.views import state_of
+from noonday.intake.presenters import state_of
 from noonday.model.errors import NotFound
 from noonday.model.execution import Failure, State
 from noonday.model.job import JobState, instant_of

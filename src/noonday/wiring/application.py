@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import structlog
 
-from noonday.intake.desk import Desk
-from noonday.intake.reading import Reading
+from noonday.intake.job_queries import JobQueries
+from noonday.intake.job_service import JobService
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, EngineStopped, ExecutionFailed, NoondayError
 from noonday.model.ids import JobId, TenantId
@@ -164,9 +164,9 @@ class _Intake(Protocol):
     """What accepts jobs and answers questions."""
 
     @property
-    def desk(self) -> Desk: ...
+    def job_service(self) -> JobService: ...
     @property
-    def reading(self) -> Reading: ...
+    def queries(self) -> JobQueries: ...
 
 
 class _Archived(Protocol):
@@ -221,7 +221,7 @@ class Running:
 
     async def create(self, spec: JobSpec) -> JobView:
         self._refuse_if_stopped()
-        return await self._thread.call(lambda: self._rung.engine.desk.create(OWNER, spec))
+        return await self._thread.call(lambda: self._rung.engine.job_service.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
         self._refuse_if_stopped()
@@ -229,27 +229,27 @@ class Running:
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
         """Page by page; while the store writes one, the next is made ready."""
-        desk = self._rung.engine.desk
+        job_service = self._rung.engine.job_service
         created: list[JobId] = []
         writing: asyncio.Task[list[JobId]] | None = None
         for at in range(0, len(specs), PAGE):
-            following = asyncio.create_task(desk.create_ids(OWNER, specs[at : at + PAGE]))
+            following = asyncio.create_task(job_service.create_ids(OWNER, specs[at : at + PAGE]))
             if writing:
                 created += await writing
             writing = following
         return created + (await writing if writing else [])
 
     async def get_job(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._rung.engine.reading.get_job(OWNER, job_id))
+        return await self._thread.call(lambda: self._rung.engine.queries.get_job(OWNER, job_id))
 
     async def get_execution(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._rung.engine.reading.get_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._rung.engine.queries.get_execution(OWNER, execution))
 
     async def cancel(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._rung.engine.desk.cancel_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._rung.engine.job_service.cancel_execution(OWNER, execution))
 
     async def delete(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._rung.engine.desk.delete(OWNER, job_id))
+        return await self._thread.call(lambda: self._rung.engine.job_service.delete(OWNER, job_id))
 
     async def result(self, of: JobView | ExecutionView | str) -> Any:
         wait = 0.005
@@ -272,12 +272,12 @@ async def make_pools(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNE
     """Pools of which no worker has told yet: whoever declares a job for one means it to be there."""
     wanted = {spec.target.pool for spec in specs}
     for pool in sorted(wanted.difference(await rung.store.archive.pool_names())):
-        await rung.engine.desk.put_pool(caller, pool, PoolSettings())
+        await rung.engine.job_service.put_pool(caller, pool, PoolSettings())
 
 
 async def declare(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Bring the jobs declared in code into the store. What was removed from the code is reported, not deleted."""
-    for answer in await rung.engine.desk.create_many(caller, list(specs)):
+    for answer in await rung.engine.job_service.create_many(caller, list(specs)):
         if isinstance(answer, NoondayError):
             raise answer
     declared = {spec.unique_key for spec in specs}
@@ -288,11 +288,11 @@ async def declare(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) 
 
 async def latest_execution(rung: Rung, of: JobView | ExecutionView | str) -> ExecutionView | None:
     """The execution meant by a view or an id; for a job, its latest one, if it has any yet."""
-    reading = rung.engine.reading
+    queries = rung.engine.queries
     name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
     if name[14:15] == EXECUTION_VERSION:
-        return await reading.get_execution(OWNER, name)
-    page = await reading.list_executions(OWNER, name, limit=1)
+        return await queries.get_execution(OWNER, name)
+    page = await queries.list_executions(OWNER, name, limit=1)
     return page.executions[0] if page.executions else None
 
 

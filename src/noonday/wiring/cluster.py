@@ -189,7 +189,7 @@ class Node:
     def _more_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
         if self.crew:
-            herald = Herald(self.drivers.executions, self.drivers.alerts, self.intake.desk)
+            herald = Herald(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
             flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
             loops += [
                 Loop("crew", self.crew, clock, self.crew.next_wait, stuck_after_sec=30),

@@ -167,8 +167,8 @@ def _begin_to_stop(settings: Settings) -> StopDeadline:
 def _api(node: Node, settings: Settings, listener: socket.socket) -> ASGIApp:
     now_ms = node.clock.now_ms
     return create_app(
-        node.intake.desk,
-        node.intake.reading,
+        node.intake.job_service,
+        node.intake.queries,
         node.intake.tasks,
         node.intake.secrets,
         TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),

@@ -72,7 +72,12 @@ class Engine:
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
         intake = IntakePart(drivers, around, live=self.live, new_id=new_id)
-        self.desk, self.reading, self.tasks, self.secrets = intake.desk, intake.reading, intake.tasks, intake.secrets
+        self.job_service, self.queries, self.tasks, self.secrets = (
+            intake.job_service,
+            intake.queries,
+            intake.tasks,
+            intake.secrets,
+        )
         self.alerts = intake.alerts
         self.preferences, self._notifier = intake.preferences, intake.notifier
         self._warden = intake.warden
@@ -161,7 +166,7 @@ class Engine:
         drivers = self.drivers
         flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
-        herald = Herald(drivers.executions, drivers.alerts, self.desk)
+        herald = Herald(drivers.executions, drivers.alerts, self.job_service)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from noonday import __version__
+from noonday.alerts.alert_service import AlertService
 from noonday.alerts.channels import handlers_of
-from noonday.alerts.desk import AlertDesk
 from noonday.alerts.lateness import Lateness
 from noonday.alerts.notices import Notifier
 from noonday.alerts.posting import Post
-from noonday.alerts.preferences import PreferenceDesk, Seal
+from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.alerts.watcher import Watcher
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk
-from noonday.intake.reading import Reading
-from noonday.intake.views import Viewer
+from noonday.intake.job_queries import JobQueries
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.intake.waiting import Waiting
 from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
@@ -57,10 +57,10 @@ from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.replanner import Replanner
 from noonday.scheduler.sweeper import Sweeper
-from noonday.tasks.desk import TaskDesk
-from noonday.tasks.endpoints import EndpointDesk
+from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.health import HealthWarden
-from noonday.tasks.secrets import SecretDesk
+from noonday.tasks.secrets import SecretService
+from noonday.tasks.task_service import TaskService
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import CallBounds
 from noonday.webhooks.handler import NAME, WebhookHandler
@@ -164,48 +164,53 @@ class IntakePart:
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
-        viewer = Viewer(drivers.keyring, around.settings.logs_url_template)
+        presenter = Presenter(drivers.keyring, around.settings.logs_url_template)
         waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
-        self.reading = Reading(
-            archive=drivers.archive, clock=drivers.clock, viewer=viewer, waiting=waiting, aside=drivers.aside, live=live
+        self.queries = JobQueries(
+            archive=drivers.archive,
+            clock=drivers.clock,
+            presenter=presenter,
+            waiting=waiting,
+            aside=drivers.aside,
+            live=live,
         )
-        self.desk = Desk(
+        self.job_service = JobService(
             jobs=drivers.jobs,
             archive=drivers.archive,
-            reading=self.reading,
+            queries=self.queries,
             catalogue=Catalogue(drivers.archive, drivers.clock),
             index=drivers.index,
             signals=drivers.signals,
             clock=drivers.clock,
             keyring=drivers.keyring,
-            viewer=viewer,
+            presenter=presenter,
             aside=drivers.aside,
             limits=around.settings.sizes,
             hint_ahead_ms=around.hint_ahead_ms,
             tracing=around.tracing,
             new_id=new_id,
         )
-        self.desk.on_created = around.metrics.count_created
-        self.secrets = SecretDesk(drivers.endpoints, self.desk.receipts, drivers.keyring, drivers.clock)
-        self.warden = HealthWarden(drivers.endpoints, self.desk)
-        endpoints = EndpointDesk(drivers.endpoints, self.warden, self.desk.receipts, drivers.clock)
+        self.job_service.on_created = around.metrics.count_created
+        self.secrets = SecretService(drivers.endpoints, self.job_service.receipts, drivers.keyring, drivers.clock)
+        self.warden = HealthWarden(drivers.endpoints, self.job_service)
+        endpoints = EndpointService(drivers.endpoints, self.warden, self.job_service.receipts, drivers.clock)
         said = around.settings.webhooks
         bounds = CallBounds(Networks(said.networks), said.max_timeout_sec)
-        self.tasks = TaskDesk(
-            self.desk,
-            self.reading,
+        self.tasks = TaskService(
+            self.job_service,
+            self.queries,
             self.secrets,
             drivers.archive,
             drivers.executions,
             drivers.clock,
-            viewer,
+            presenter,
             endpoints,
             bounds,
         )
         seal, post = Seal(drivers.keyring), self._post(drivers, new_id)
-        channels, receipts = channels_of(around.settings), self.desk.receipts
-        self.alerts = AlertDesk(drivers.alerts, self.desk.receipts, drivers.clock)
-        self.preferences = PreferenceDesk(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
+        channels, receipts = channels_of(around.settings), self.job_service.receipts
+        self.alerts = AlertService(drivers.alerts, self.job_service.receipts, drivers.clock)
+        self.preferences = PreferenceService(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
         self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, post, drivers.clock)
 
     def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> Post:
@@ -213,7 +218,7 @@ class IntakePart:
             jobs=drivers.jobs,
             archive=drivers.archive,
             index=drivers.index,
-            desk=self.desk,
+            job_service=self.job_service,
             keyring=drivers.keyring,
             clock=drivers.clock,
             make_first_secret=self.secrets.make_first,
@@ -288,7 +293,7 @@ class SchedulerPart:
 
     def serve(self, intake: IntakePart) -> None:
         """Begin at once with what the intake of the same process stores."""
-        intake.desk.on_placed = self.wake
+        intake.job_service.on_placed = self.wake
 
     def on_settled(self, settled: Settled) -> None:
         """Begin at once with what a recorder of the same process freed or put back."""

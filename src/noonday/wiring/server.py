@@ -163,8 +163,8 @@ async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:
 def _api(engine: Engine, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
     now_ms = engine.drivers.clock.now_ms
     return create_app(
-        engine.desk,
-        engine.reading,
+        engine.job_service,
+        engine.queries,
         engine.tasks,
         engine.secrets,
         TokenAuthenticator(auth, lambda: now_ms() / 1000),

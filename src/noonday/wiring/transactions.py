@@ -5,8 +5,8 @@ from typing import Any
 
 from noonday.drivers.postgres.transactional import CallersConnection, CallersJobs, CallersRegistry
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.desk import Desk
-from noonday.intake.views import Viewer
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
@@ -20,7 +20,7 @@ NEVER_MS = -(2**62)
 
 
 class Transactions:
-    """Accepts jobs as any desk does, for any connection it is given. It has none of its own, and no engine.
+    """Accepts jobs as the job service does, for any connection it is given. It has none of its own, and no engine.
 
     Nothing is hinted: nobody knows here when the caller commits. The database tells the schedulers when that happens.
     """
@@ -29,7 +29,7 @@ class Transactions:
         self._schema = settings.postgres.schema
         self._clock = SystemClock()
         self._keyring = keyring_of(settings)
-        self._viewer = Viewer(self._keyring, settings.logs_url_template)
+        self._presenter = Presenter(self._keyring, settings.logs_url_template)
         self._limits = settings.sizes
         self._tracing = tracing_of(settings)
 
@@ -39,21 +39,21 @@ class Transactions:
     async def create_many(self, caller: Caller, connection: Any, specs: Sequence[JobSpec]) -> list[JobId]:
         return await self._desk_on(connection).create_ids(caller, specs)
 
-    def _desk_on(self, connection: Any) -> Desk:
+    def _desk_on(self, connection: Any) -> JobService:
         callers = CallersConnection(connection, self._schema)
         registry: Any = CallersRegistry(callers)
         absent: Any = None
-        return Desk(
+        return JobService(
             jobs=CallersJobs(callers),
             catalogue=Catalogue(registry, self._clock),
             archive=registry,
             # Creating a job needs none of these.
-            reading=absent,
+            queries=absent,
             index=absent,
             signals=absent,
             clock=self._clock,
             keyring=self._keyring,
-            viewer=self._viewer,
+            presenter=self._presenter,
             aside=absent,
             limits=self._limits,
             hint_ahead_ms=NEVER_MS,

@@ -1,4 +1,4 @@
-"""The front desk: everything that changes something, for the REST API and for the SDK alike."""
+"""Commands on jobs, executions, dead letters, pools and tenants, for the REST API and the SDK alike."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,10 +14,10 @@ from noonday.intake import edits
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.filters import DeadFilter
 from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.job_queries import JobQueries, dead_query
+from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import Quotas, Room, Standing
-from noonday.intake.reading import Reading, dead_query
 from noonday.intake.receipts import Receipts
-from noonday.intake.views import Viewer
 from noonday.model.caller import TENANT_RULE, Caller, is_tenant_name
 from noonday.model.errors import (
     FLAWS_OF_BATCH,
@@ -68,19 +68,19 @@ BULK = 1000
 _encode_payload = msgspec.json.Encoder().encode
 
 
-class Desk:
+class JobService:
     def __init__(
         self,
         *,
         jobs: Jobs,
         archive: Archive,
-        reading: Reading,
+        queries: JobQueries,
         catalogue: Catalogue,
         index: HotIndex,
         signals: Signals,
         clock: Clock,
         keyring: Keyring,
-        viewer: Viewer,
+        presenter: Presenter,
         aside: Aside,
         limits: Sizes,
         hint_ahead_ms: int,
@@ -90,13 +90,13 @@ class Desk:
         self._jobs = jobs
         self._archive = archive
         self._aside = aside
-        self._reading = reading
+        self._queries = queries
         self._catalogue = catalogue
         self._index = index
         self._signals = signals
         self._clock = clock
         self._keyring = keyring
-        self._viewer = viewer
+        self._presenter = presenter
         self._limits = limits
         self._hint_ahead_ms = hint_ahead_ms
         self._tracing = tracing
@@ -286,9 +286,9 @@ class Desk:
     def _view_of(self, draft: "_Draft", answer: Applied | None) -> JobView:
         if answer is None:
             row = JobRow(draft.new.job, draft.new.fire, open=False)
-            return self._viewer.job(row, warnings=draft.warnings, payload=draft.payload)
+            return self._presenter.job(row, warnings=draft.warnings, payload=draft.payload)
         reason = edits.why_nothing_comes(answer.after)
-        return self._viewer.job(_row(answer.after), warnings=(*draft.warnings, *([reason] if reason else [])))
+        return self._presenter.job(_row(answer.after), warnings=(*draft.warnings, *([reason] if reason else [])))
 
     async def _hint_new(self, drafts: "Sequence[_Draft]", answers: Sequence[Applied | None], now_ms: int) -> None:
         latest = now_ms + self._hint_ahead_ms
@@ -314,8 +314,8 @@ class Desk:
         name = wanted.id
         if wanted.id in spread_by_default:
             wanted = _keeping_spread(before.job, wanted)
-        plain = self._viewer.open(wanted.payload, wanted.tenant, wanted.id)
-        if plain == self._viewer.open(before.job.payload, before.job.tenant, before.job.id):
+        plain = self._presenter.open(wanted.payload, wanted.tenant, wanted.id)
+        if plain == self._presenter.open(before.job.payload, before.job.tenant, before.job.id):
             wanted = msgspec.structs.replace(wanted, payload=before.job.payload)
         else:
             payload = self._seal(self._plain(plain, before.job.tenant), before.job.tenant, before.job.id)
@@ -392,7 +392,7 @@ class Desk:
         warnings: tuple[str, ...] = (),
     ) -> JobView:
         def view(applied: Applied) -> JobView:
-            return self._viewer.job(_row(applied.after), warnings=warnings)
+            return self._presenter.job(_row(applied.after), warnings=warnings)
 
         return view(await self._edit(caller, job_id, decide, now_ms, idem, view))
 
@@ -465,7 +465,7 @@ class Desk:
 
     def _execution_in(self, applied: Applied, execution: ExecutionId) -> ExecutionView:
         row = next(e for e in applied.after.executions if e.id == execution)
-        return self._viewer.execution(row, applied.after.job.spec.name)
+        return self._presenter.execution(row, applied.after.job.spec.name)
 
     async def backfill(
         self,
@@ -523,7 +523,7 @@ class Desk:
     async def cancel_execution(
         self, caller: Caller, execution_id: str, idem: Idempotency | None = None
     ) -> ExecutionView:
-        row = await self._reading.execution_row(caller, execution_id)
+        row = await self._queries.execution_row(caller, execution_id)
         now_ms = self._clock.now_ms()
         audit = self._audit(caller, "execution.cancel", execution_id)
         reason = f"cancelled by {caller.subject}"
@@ -565,7 +565,7 @@ class Desk:
 
         def view(applied: Applied) -> dict[ExecutionId, ExecutionView]:
             name = applied.after.job.spec.name
-            return {row.id: self._viewer.execution(row, name) for row in applied.after.executions if row.id in new}
+            return {row.id: self._presenter.execution(row, name) for row in applied.after.executions if row.id in new}
 
         def decide(before: Snapshot) -> Change:
             return edits.run_again(before, wanted, now_ms, audit)
@@ -580,7 +580,7 @@ class Desk:
         audit = self._audit(caller, "dead.archive", execution_id)
 
         def view(applied: Applied) -> DeadLetterView:
-            return self._viewer.dead_letter(dead, found[0], True, found[2], applied.after.job.spec.name)
+            return self._presenter.dead_letter(dead, found[0], True, found[2], applied.after.job.spec.name)
 
         now_ms = self._clock.now_ms()
         return view(
@@ -617,7 +617,7 @@ class Desk:
                 after = letters[BULK - 1].execution.id
 
     async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
-        row = await self._reading.execution_row(caller, execution_id)
+        row = await self._queries.execution_row(caller, execution_id)
         if row.state is not State.DEAD:
             raise Conflict(f"the execution is {row.state.name}, not DEAD", state=row.state.name)
         found = await self._archive.find_dead(caller.tenant, row.id)
@@ -638,7 +638,7 @@ class Desk:
         async with self.receipts.once(caller, idem):
             await self._archive.put_pool(name, settings, self._audit_in(EVERY_TENANT, caller, "pool.put", name))
             self._catalogue.forget()
-            view = await self._reading.get_pool(caller, name)
+            view = await self._queries.get_pool(caller, name)
             return await self.receipts.keep(caller, idem, view)
 
     async def _check_pool(self, name: str) -> None:
@@ -655,13 +655,13 @@ class Desk:
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self.receipts.once(caller, idem):
             await self._archive.hold(pause, self._audit_in(concerned, caller, f"{kind.lower()}.pause", name))
-            return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
+            return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def let_go(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
         concerned = _require_pausing(caller, kind, name)
         async with self.receipts.once(caller, idem):
             await self._archive.let_go(kind, name, self._audit_in(concerned, caller, f"{kind.lower()}.resume", name))
-            return await self.receipts.keep(caller, idem, await self._reading.pauses(caller))
+            return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def put_tenant(
         self, caller: Caller, tenant: str, settings: TenantSettings, idem: Idempotency | None = None
@@ -671,7 +671,7 @@ class Desk:
             audit = self._audit_in(TenantId(tenant), caller, "tenant.put", tenant, msgspec.to_builtins(settings))
             await self._archive.put_tenant(TenantId(tenant), settings, audit)
             self._quotas.forget(TenantId(tenant))
-            view = await self._reading.get_tenant(caller, tenant)
+            view = await self._queries.get_tenant(caller, tenant)
             return await self.receipts.keep(caller, idem, view)
 
     # -- what all of them share ----------------------------------------------------------------------------------------

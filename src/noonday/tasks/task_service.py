@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgspec
 from msgspec import UNSET
 
-from noonday.intake.desk import Desk
 from noonday.intake.idempotency import Answered, Idempotency
-from noonday.intake.reading import Reading
-from noonday.intake.views import Viewer
+from noonday.intake.job_queries import JobQueries
+from noonday.intake.job_service import JobService
+from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound, StoreUnavailable, VersionMismatch
 from noonday.model.execution import State
@@ -23,8 +23,8 @@ from noonday.ports.executions import Executions
 from noonday.ports.jobs import Execution
 from noonday.tasks.calls import TaskCalls
 from noonday.tasks.dead_letters import TaskDeadLetters
-from noonday.tasks.endpoints import EndpointDesk
-from noonday.tasks.secrets import SecretDesk
+from noonday.tasks.endpoints import EndpointService
+from noonday.tasks.secrets import SecretService
 from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
 from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
 from noonday.tasks.wire import (
@@ -50,32 +50,32 @@ LATEST = 10
 TRIES = 5
 
 
-class TaskDesk:
+class TaskService:
     """Commands and queries of tasks. A task is a job, so every change goes through the job service."""
 
     def __init__(
         self,
-        desk: Desk,
-        reading: Reading,
-        secrets: SecretDesk,
+        job_service: JobService,
+        queries: JobQueries,
+        secrets: SecretService,
         archive: Archive,
         executions: Executions,
         clock: Clock,
-        viewer: Viewer,
-        endpoints: EndpointDesk,
+        presenter: Presenter,
+        endpoints: EndpointService,
         bounds: CallBounds,
     ) -> None:
-        self._desk = desk
-        self._reading = reading
+        self._job_service = job_service
+        self._queries = queries
         self._secrets = secrets
         self._archive = archive
         self._accounts = executions.accounts
         self._clock = clock
-        self._viewer = viewer
+        self._presenter = presenter
         self.endpoints = endpoints
         self._bounds = bounds
-        self.calls = TaskCalls(desk, archive, viewer)
-        self.dead_letters = TaskDeadLetters(desk, archive, viewer)
+        self.calls = TaskCalls(job_service, archive, presenter)
+        self.dead_letters = TaskDeadLetters(job_service, archive, presenter)
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -108,15 +108,15 @@ class TaskDesk:
         """Delete a task. A call that is running finishes and is not retried. Raises NotFound."""
         async with self._answered_once(caller, idem, task_id):
             await self._find(caller, task_id)
-            await self._desk.delete(caller, task_id, idem)
+            await self._job_service.delete(caller, task_id, idem)
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
         """Return a task with its latest executions. Raises NotFound, also if the task was deleted."""
         task, executions = await self._find(caller, task_id)
-        shown = [self._viewer.execution(execution, task.row.job.spec.name) for execution in executions]
-        return task_view(self._viewer.job(task.row), status_of(task), shown)
+        shown = [self._presenter.execution(execution, task.row.job.spec.name) for execution in executions]
+        return task_view(self._presenter.job(task.row), status_of(task), shown)
 
     async def list_tasks(
         self, caller: Caller, *, status: TaskStatus | None = None, page: int = 1, limit: int = 20
@@ -133,17 +133,17 @@ class TaskDesk:
         """List the latest executions of a task, newest first."""
         await self._find(caller, task_id)
         state = None if status is None else STATE_OF[status].name
-        found = await self._reading.list_executions(caller, task_id, state=state, limit=limit)
+        found = await self._queries.list_executions(caller, task_id, state=state, limit=limit)
         return TaskExecutionList(executions=tuple(map(execution_view, found.executions)))
 
     async def get_execution(self, caller: Caller, task_id: str, execution_id: str) -> TaskExchangesView:
         """Return an execution of a task, with the request and response of each attempt. Raises NotFound."""
         await self._find(caller, task_id)
-        found = await self._reading.get_execution(caller, execution_id)
+        found = await self._queries.get_execution(caller, execution_id)
         if found.job_id != task_id:
             raise NotFound(f"there is no execution {execution_id} of task {task_id}", execution_id=execution_id)
         accounts = await self._accounts(ExecutionId(execution_id))
-        opened = [(each, self._viewer.open(each.account, caller.tenant, JobId(task_id))) for each in accounts]
+        opened = [(each, self._presenter.open(each.account, caller.tenant, JobId(task_id))) for each in accounts]
         return exchanges_view(found, opened)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -158,23 +158,23 @@ class TaskDesk:
             yield
         except (InvalidInput, NotFound, Conflict):
             try:
-                async with self._desk.receipts.once(caller, idem):
+                async with self._job_service.receipts.once(caller, idem):
                     raise
             except Answered:
                 # The key has a response, so this changes nothing. The job service returns the response once workers have
                 # seen the change.
-                await self._desk.pause(caller, task_id, idem)
+                await self._job_service.pause(caller, task_id, idem)
                 raise
 
     async def _create(self, caller: Caller, job: JobSpec, idem: Idempotency | None, traceparent: str | None) -> JobView:
         try:
-            return await self._desk.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
+            return await self._job_service.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
         except InvalidInput as bad:
             if not any(flaw.pointer == "/target/pool" for flaw in bad.flaws):
                 raise
         # Users of tasks start no workers, so the pool may be missing. Calls wait in it until a worker starts.
-        await self._desk.put_pool(caller, POOL, PoolSettings())
-        return await self._desk.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
+        await self._job_service.put_pool(caller, POOL, PoolSettings())
+        return await self._job_service.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
 
     async def _wish(self, caller: Caller, task_id: str, wish: WishedStatus, idem: Idempotency | None) -> TaskView:
         before, _ = await self._find(caller, task_id)
@@ -182,19 +182,19 @@ class TaskDesk:
         if wish is WishedStatus.SCHEDULED:
             await self.endpoints.refuse_disabled(caller.tenant, before.row.job.spec.target.endpoint)
         view = _after(before)
-        edit = self._desk.pause if wish is WishedStatus.PAUSED else self._desk.resume
+        edit = self._job_service.pause if wish is WishedStatus.PAUSED else self._job_service.resume
         return view(await edit(caller, task_id, _in_task_words(idem, view)))
 
     async def _change(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None) -> TaskView:
         before, _ = await self._find(caller, task_id)
         job = before.row.job
-        present = msgspec.structs.replace(job.spec, payload=self._viewer.open(job.payload, job.tenant, job.id))
+        present = msgspec.structs.replace(job.spec, payload=self._presenter.open(job.payload, job.tenant, job.id))
         wanted = patched(present, patch, self._clock.now_ms(), self._bounds)
         if wanted.target.endpoint != present.target.endpoint:
             await self.endpoints.refuse_disabled(caller.tenant, wanted.target.endpoint)
         view, kept = _after(before), _in_task_words(idem, _after(before))
         try:
-            changed = await self._desk.replace(
+            changed = await self._job_service.replace(
                 caller, task_id, wanted, if_version=job.revision, idem=kept, maker_of=POOL
             )
             return view(changed)
@@ -218,7 +218,7 @@ class TaskDesk:
 
     def _listed(self, task: WebhookRow) -> TaskView:
         latest = () if task.latest is None else (task.latest,)
-        return task_view(self._viewer.job(task.row, executions=latest), status_of(task))
+        return task_view(self._presenter.job(task.row, executions=latest), status_of(task))
 
 
 def _is_task(job: Job) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from noonday.intake.filters import DeadFilter, PreviewRequest
-from noonday.intake.views import Viewer, usage_view
+from noonday.intake.presenters import Presenter, usage_view
 from noonday.intake.visits import Visits
 from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, still_awaited, why_paused
 from noonday.model import cron
@@ -53,13 +53,13 @@ _YEAR_9999_MS = 253_370_764_800_000
 _STATES = {"PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
 
 
-class Reading:
+class JobQueries:
     def __init__(
         self,
         *,
         archive: Archive,
         clock: Clock,
-        viewer: Viewer,
+        presenter: Presenter,
         waiting: Waiting,
         aside: Aside,
         live: Callable[[], dict[str, Any]] = dict,
@@ -68,7 +68,7 @@ class Reading:
         self._aside = aside
         self._archive = archive
         self._clock = clock
-        self._viewer = viewer
+        self._presenter = presenter
         self._waiting = waiting
         self._live = live
         self.visits = Visits(archive, clock)
@@ -78,7 +78,7 @@ class Reading:
         latest = await self._archive.list_executions(
             caller.tenant, row.job.id, state=None, after=None, limit=executions
         )
-        return self._viewer.job(row, executions=latest, summary=summary)
+        return self._presenter.job(row, executions=latest, summary=summary)
 
     async def list_jobs(
         self,
@@ -100,11 +100,11 @@ class Reading:
         rows = await self._archive.list_jobs(caller.tenant, where, cursor, limit + 1)
         shown = rows[:limit] if summary else _within_page(rows[:limit], lambda row: row.payload_bytes)
         if summary:
-            views = tuple(self._viewer.job(row, payload=None) for row in shown)
+            views = tuple(self._presenter.job(row, payload=None) for row in shown)
         else:
             wanted = [row.job.id for row in shown if row.payload_bytes]
             payloads = await self._archive.payloads(caller.tenant, wanted) if wanted else {}
-            views = tuple(self._viewer.job(_with_payload(row, payloads.get(row.job.id))) for row in shown)
+            views = tuple(self._presenter.job(_with_payload(row, payloads.get(row.job.id))) for row in shown)
         return JobPage(jobs=views, next=views[-1].job_id if len(rows) > len(shown) else None)
 
     async def get_execution(self, caller: Caller, execution_id: str, *, summary: bool = False) -> ExecutionView:
@@ -112,7 +112,7 @@ class Reading:
         job = await self._archive.find_job(caller.tenant, row.job_id)
         spec = job.job.spec if job else None
         waiting_for = await self._waiting_for(row, spec.concurrency if spec else None)
-        return self._viewer.execution(row, spec.name if spec else None, waiting_for, summary=summary)
+        return self._presenter.execution(row, spec.name if spec else None, waiting_for, summary=summary)
 
     async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
         row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
@@ -138,7 +138,7 @@ class Reading:
             caller.tenant, job.job.id, state=state, after=cursor, limit=limit + 1
         )
         shown = rows[:limit] if summary else _within_page(rows[:limit], _bytes_of)
-        views = tuple(self._viewer.execution(row, job.job.spec.name, summary=summary) for row in shown)
+        views = tuple(self._presenter.execution(row, job.job.spec.name, summary=summary) for row in shown)
         return ExecutionPage(executions=views, next=views[-1].execution_id if len(rows) > len(shown) else None)
 
     async def occurrences(
@@ -227,7 +227,7 @@ class Reading:
     ) -> DeadLetterPage:
         letters = await self._archive.list_dead(caller.tenant, dead_query(where), cursor, limit + 1)
         views = tuple(
-            self._viewer.dead_letter(
+            self._presenter.dead_letter(
                 letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.job_name
             )
             for letter in _within_page(letters[:limit], lambda letter: _bytes_of(letter.execution))

@@ -34,7 +34,7 @@ _move = msgspec.json.Decoder(list[list[Any]])
 _fields = tuple(field.name for field in msgspec.structs.fields(Job.__annotations__["spec"]) if field.name != "payload")
 
 
-class Viewer:
+class Presenter:
     """Knows how to open what is sealed, and where the logs are."""
 
     def __init__(self, keyring: Keyring, logs_url: str | None) -> None:

@@ -17,7 +17,7 @@ STEP = 500
 """Alerts that `acknowledge_all` acknowledges in one transaction."""
 
 
-class AlertDesk:
+class AlertService:
     def __init__(self, alerts: Alerts, receipts: Receipts, clock: Clock) -> None:
         self._alerts = alerts
         self._receipts = receipts
