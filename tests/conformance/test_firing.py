@@ -15,7 +15,7 @@ from noonday.model.schedule import tzdata_version
 from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
-from noonday.ports.firing import Batch, Firing, Owner, Shot
+from noonday.ports.firing import Batch, FireRequest, Firing, Owner
 from noonday.ports.jobs import Change, Fire, NewExecution
 from tests.support.crank import INSTANCE, Crank, moves_of
 from tests.support.drivers import LEAD_MS, execute
@@ -232,7 +232,7 @@ async def test_an_entry_that_needs_a_plan_is_not_fired_without_one(crank: Crank,
     one = job(every())
     await crank.add(one)
     (due,) = await crank.due()
-    fired = await firing.fire(crank.owner, [Shot(due)], NOW_MS)
+    fired = await firing.fire(crank.owner, [FireRequest(due)], NOW_MS)
     assert (fired.refused, fired.dispatches, fired.entries) == (1, (), (due,))
 
 
@@ -318,7 +318,7 @@ async def test_a_plan_with_an_error_is_a_decision(crank: Crank, firing: Firing, 
     await crank.add(one)
     (due,) = await crank.due()
     spoiled = Decision(one.id, NOW_MS, NOW_MS, 1, Decided.ERROR, "KeyError: no such zone")
-    fired = await firing.fire(crank.owner, [Shot(due, FirePlan((), (spoiled,)))], NOW_MS)
+    fired = await firing.fire(crank.owner, [FireRequest(due, FirePlan((), (spoiled,)))], NOW_MS)
     assert fired.decided == {"ERROR": 1}
     assert await archive.decisions_between(one.id, NOW_MS, NOW_MS, 10) == [spoiled]
     assert await crank.timeline() == []
@@ -472,8 +472,8 @@ async def test_an_entry_names_its_job_exactly(crank: Crank) -> None:
         assert (entry.key, entry.kind, entry.number, entry.tenant) == (each.id, Kind.FIRE, 1, TENANT)
         assert (entry.partition, entry.pool) == (partition_of(each.id), POOL)
     a, b = sorted(await crank.due(), key=lambda e: e.key)
-    assert (a.lane, a.staged, a.planned) == (2, 1, 0)
-    assert (b.lane, b.staged, b.planned) == (0, 0, 1)
+    assert (a.lane, a.early, a.recurring) == (2, 1, 0)
+    assert (b.lane, b.early, b.recurring) == (0, 0, 1)
 
 
 # What a fire needs to know

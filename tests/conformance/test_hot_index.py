@@ -157,7 +157,7 @@ async def test_an_entry_is_ready_at_its_due_time_and_not_before(index: HotIndex)
 
 
 async def test_a_staged_entry_is_ready_a_lead_ahead(index: HotIndex) -> None:
-    one = entry(due_ms=NOW_MS, staged=1)
+    one = entry(due_ms=NOW_MS, early=1)
     await index.place([one])
     assert await take(index, NOW_MS - LEAD_MS - 1) == []
     assert await take(index, NOW_MS - LEAD_MS) == [one]
@@ -180,7 +180,7 @@ async def test_an_entry_placed_late_overtakes_those_due_after_it(index: HotIndex
 
 async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
     assert await index.next_ready_ms(ALL, PLENTY) is None
-    await index.place([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, staged=1), entry(due_ms=NOW_MS + HOUR)])
+    await index.place([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, early=1), entry(due_ms=NOW_MS + HOUR)])
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 100 - LEAD_MS
     await take(index, NOW_MS)
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 50
@@ -205,7 +205,7 @@ async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None
 
 
 async def test_whoever_has_patience_comes_later_for_staged_entries(index: HotIndex) -> None:
-    await index.place([entry(due_ms=NOW_MS + LEAD_MS, staged=1)])
+    await index.place([entry(due_ms=NOW_MS + LEAD_MS, early=1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS + 25
     await index.place([entry(due_ms=NOW_MS - 1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS - 1
@@ -319,11 +319,11 @@ async def test_everything_placed_is_claimed_once_never_early_and_in_the_end_all_
             await index.place(new)
         credit = {pool: random.randrange(4) for pool in "ab" if random.random() < 0.8}
         got = await index.claim(now_ms, ALL, credit, random.randrange(1, 6))
-        assert all(each.due_ms - LEAD_MS * each.staged <= now_ms for each in got)
+        assert all(each.due_ms - LEAD_MS * each.early <= now_ms for each in got)
         assert all(Counter(each.pool for each in got)[pool] <= credit.get(pool, 0) for pool in "ab")
         claimed += got
         ready_ms = await index.next_ready_ms(ALL, {"a": 1, "b": 1})
-        left = [each.due_ms - LEAD_MS * each.staged for each in placed - set(claimed)]
+        left = [each.due_ms - LEAD_MS * each.early for each in placed - set(claimed)]
         assert (ready_ms is None) == (not left)
         assert ready_ms is None or ready_ms <= min(left)
         now_ms += random.randrange(200)
@@ -338,6 +338,6 @@ def _any_entry(random: Random, now_ms: int) -> Entry:
         pool=random.choice("ab"),
         tenant=random.choice("xyz"),
         lane=random.randrange(3),
-        staged=random.randrange(2),
+        early=random.randrange(2),
         kind=random.choice(list(Kind)),
     )

@@ -213,7 +213,7 @@ async def test_a_decision_sees_the_job_what_it_waits_for_and_the_executions_it_n
     assert before.fire == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND)
     assert [e.id for e in before.executions] == [still_open.execution_id, recent.execution_id]
     assert [e.id for e in before.known_open] == [still_open.execution_id]
-    assert [e.staged for e in before.executions] == [True, False]
+    assert [e.early for e in before.executions] == [True, False]
     assert applied.after == before
     assert (applied.entries, applied.flags, applied.created) == ((), (), 0)
 
@@ -385,7 +385,7 @@ async def test_a_new_target_and_priority_show_on_the_timeline(crank: Crank) -> N
     )
     await crank.change(one, Change(job=moved, fire=Fire(NOW_MS, NOW_MS)))
     (entry,) = await crank.due()
-    assert (entry.pool, entry.lane, entry.staged, entry.number) == ("mail", 2, 0, 2)
+    assert (entry.pool, entry.lane, entry.early, entry.number) == ("mail", 2, 0, 2)
 
 
 # Executions that a decision makes
@@ -586,8 +586,8 @@ async def test_a_job_that_learns_of_overlap_looks_after_what_is_open(crank: Cran
     one = job(every(overlap=Overlap.ALLOW))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    careful = msgspec.structs.replace(one, revision=2, spec=every(overlap=Overlap.BUFFER_ONE))
-    await crank.change(one, Change(job=careful, fire=Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)))
+    constrained = msgspec.structs.replace(one, revision=2, spec=every(overlap=Overlap.BUFFER_ONE))
+    await crank.change(one, Change(job=constrained, fire=Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)))
     assert (await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches == ()
     settled = await crank.settle(report(dispatch))
     assert [e.key for e in settled.entries] == [execution_id(one.id, NOW_MS + MINUTE)]

@@ -217,7 +217,7 @@ async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_f
     other = msgspec.structs.replace(recurring.spec, concurrency=None, overlap=Overlap.CANCEL_OTHER)
     await crank.change(recurring, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     crank.now_ms = NOW_MS + MINUTE
-    following = [shot for shot in await crank.due() if shot.kind == Kind.FIRE]
+    following = [request for request in await crank.due() if request.kind == Kind.FIRE]
     fired = await crank.fire(following)
     waits = await crank.fire()
     (run,) = (*fired.dispatches, *waits.dispatches)

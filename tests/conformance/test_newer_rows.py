@@ -12,7 +12,7 @@ from noonday.model.firing import plan_error
 from noonday.model.job import Concurrency, Job, JobState, Overlap
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.firing import Shot
+from noonday.ports.firing import FireRequest
 from noonday.ports.jobs import Change, Snapshot
 from tests.support.crank import Crank
 from tests.support.drivers import execute, read_value
@@ -77,7 +77,7 @@ async def test_unreadable_recurring_job_keeps_its_next_time(crank: Crank, fields
     (entry,) = await crank.timeline()
     planned = (await crank.store.firing.plans([entry]))[bad.id, 1]
     plan = plan_error(planned.job, entry.nominal_ms, at_ms, "unreadable job")
-    await crank.store.firing.fire(crank.owner, [Shot(entry, plan, planned.runs_left)], at_ms)
+    await crank.store.firing.fire(crank.owner, [FireRequest(entry, plan, planned.runs_left)], at_ms)
     (following,) = await crank.timeline()
     assert following.nominal_ms == at_ms + MINUTE
     (decision,) = await crank.store.archive.decisions_between(bad.id, 0, 2**60, 10)
@@ -99,10 +99,10 @@ async def test_one_shot_with_an_unknown_overlap_can_be_given_up(crank: Crank) ->
     await rewrite(crank, bad, overlap="NEWEST_WINS")
     (entry,) = await crank.timeline()
     with pytest.raises(Exception, match="NEWEST_WINS") as raised:
-        await crank.store.firing.fire(crank.owner, [Shot(entry)], NOW_MS)
+        await crank.store.firing.fire(crank.owner, [FireRequest(entry)], NOW_MS)
     assert not isinstance(raised.value, StoreUnavailable)
     plan = plan_error(bad, entry.nominal_ms, NOW_MS, "unreadable job")
-    await crank.store.firing.fire(crank.owner, [Shot(entry, plan)], NOW_MS)
+    await crank.store.firing.fire(crank.owner, [FireRequest(entry, plan)], NOW_MS)
     assert await crank.timeline() == []
 
 

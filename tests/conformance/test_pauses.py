@@ -9,7 +9,7 @@ from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, JobSpec, Overlap, Target
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Pause
-from noonday.ports.firing import Shot
+from noonday.ports.firing import FireRequest
 from tests.support.crank import Crank
 from tests.support.factories import HANDLER, MINUTE, NOW_MS, POOL, TENANT, audit, every, job, report, spec
 
@@ -97,7 +97,7 @@ async def test_nothing_created_after_a_pause_is_handed_out_while_fires_go_on(cra
     async def fire_again_and_again() -> None:
         while not stored.is_set() or await crank.due():
             entries = (await crank.due())[:2]
-            fired = await crank.store.firing.fire(crank.owner, [Shot(entry) for entry in entries], NOW_MS)
+            fired = await crank.store.firing.fire(crank.owner, [FireRequest(entry) for entry in entries], NOW_MS)
             handed_out.extend(dispatch.job_id for dispatch in fired.dispatches)
             if stored.is_set() and not fired.dispatches:
                 return

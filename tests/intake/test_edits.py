@@ -278,13 +278,13 @@ def test_a_replacement_returns_runs_that_it_gives_up_before_they_start() -> None
 
 def test_a_pause_takes_the_time_and_asks_back_what_is_staged() -> None:
     one = job(every())
-    staged, running = execution(one), execution(one, NOW_MS - MINUTE, state=State.RUNNING)
+    early, running = execution(one), execution(one, NOW_MS - MINUTE, state=State.RUNNING)
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR, dispatch=2)
     behind = execution(one, NOW_MS - 3 * MINUTE, fired_ms=None, buffered=1)
-    change = edits.pause(seen(one, waiting(one, NOW_MS + MINUTE, 4), behind, retry, running, staged), NOW_MS + 1, BY)
+    change = edits.pause(seen(one, waiting(one, NOW_MS + MINUTE, 4), behind, retry, running, early), NOW_MS + 1, BY)
     assert change.job == msgspec.structs.replace(one, state=JobState.PAUSED, updated_ms=NOW_MS + 1)
     assert change.fire == Fire(NOW_MS + MINUTE, None, 4)
-    assert change.cancel == ((running.id, "PAUSED"), (staged.id, "PAUSED"))
+    assert change.cancel == ((running.id, "PAUSED"), (early.id, "PAUSED"))
     assert change.hold == (retry.id,)
     assert change.decisions == ()
 
@@ -381,7 +381,7 @@ def test_a_one_shot_that_has_fired_does_not_fire_again_when_it_is_resumed() -> N
     ],
     ids=["max runs", "end"],
 )
-@pytest.mark.parametrize("at_ms", [NOW_MS - 100, LATER_MS], ids=["staged ahead", "long ago"])
+@pytest.mark.parametrize("at_ms", [NOW_MS - 100, LATER_MS], ids=["early ahead", "long ago"])
 def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(said: JobSpec, spent: Fire, at_ms: int) -> None:
     one = paused(said)
     change = edits.resume(seen(one, spent, execution(one, state=State.RUNNING)), at_ms, BY)
@@ -445,14 +445,14 @@ def test_a_schedule_that_had_ended_gives_up_nothing_when_it_is_deleted() -> None
 
 def test_nothing_of_a_deleted_job_starts() -> None:
     one = job(every())
-    staged = execution(one)
+    early = execution(one)
     edited = execution(one, NOW_MS - MINUTE, cancel="EDITED")
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR)
     wished = execution(one, NOW_MS - 3 * MINUTE, cancel="cancelled by ann")
     ended = execution(one, NOW_MS - 4 * MINUTE, state=State.DEAD)
-    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, edited, staged), NOW_MS, BY)
+    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, edited, early), NOW_MS, BY)
     asked = dict(change.cancel)
-    assert {retry.id, edited.id, staged.id} <= set(asked)
+    assert {retry.id, edited.id, early.id} <= set(asked)
     assert not {ended.id} & set(asked)
     assert not ASKED_BACK_REASONS & set(asked.values())
 

@@ -1,8 +1,8 @@
 """What an execution shows of its transitions."""
 
 from noonday.intake.presenters import _transitions
-from noonday.ledger.ledger import move
 from noonday.model.execution import KEPT_DISPATCHES, State
+from noonday.transitions.write_set import move
 from tests.support.factories import NOW_MS, execution
 
 

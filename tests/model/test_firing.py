@@ -20,7 +20,7 @@ from noonday.model.firing import (
     decide_overlap,
     fire_entry,
     first_unfired,
-    may_stage,
+    may_be_early,
     plan_fire,
     still_wanted,
 )
@@ -283,9 +283,9 @@ def test_what_a_new_execution_does_while_one_is_open(
 
 
 def test_only_what_overlap_and_keys_do_not_concern_is_staged() -> None:
-    assert may_stage(spec())
-    assert not any(may_stage(spec(overlap=policy)) for policy in Overlap if policy is not Overlap.ALLOW)
-    assert not may_stage(spec(concurrency=Concurrency("db", 1)))
+    assert may_be_early(spec())
+    assert not any(may_be_early(spec(overlap=policy)) for policy in Overlap if policy is not Overlap.ALLOW)
+    assert not may_be_early(spec(concurrency=Concurrency("db", 1)))
 
 
 # Entries
@@ -305,9 +305,9 @@ def test_a_priority_is_a_lane(priority: Priority, lane: int) -> None:
 
 
 def test_only_a_plain_one_shot_fires_without_a_plan() -> None:
-    assert fire_entry(job(), NOW_MS, 0).planned == 0
-    assert fire_entry(job(spec(start_deadline_sec=5)), NOW_MS, 0).planned == 1
-    assert fire_entry(job(every()), NOW_MS, 0).planned == 1
+    assert fire_entry(job(), NOW_MS, 0).recurring == 0
+    assert fire_entry(job(spec(start_deadline_sec=5)), NOW_MS, 0).recurring == 1
+    assert fire_entry(job(every()), NOW_MS, 0).recurring == 1
 
 
 def test_the_first_time_without_an_execution_is_found() -> None:

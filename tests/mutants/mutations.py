@@ -10,7 +10,7 @@ from tests.mutants.changing import Change, constant, query, returning, wrapped
 
 REPLACE = "import msgspec; from msgspec.structs import replace"
 FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
-LEDGER, VOLLEY, SETTLING = "ledger/ledger.py", "ledger/volley.py", "ledger/settling.py"
+WRITE_SET, FIRE_BATCH, SETTLING = "transitions/write_set.py", "transitions/fire_batch.py", "transitions/settling.py"
 SWEEPER, WORKER = "scheduler/sweeper.py", "worker/worker.py"
 SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
 
@@ -58,7 +58,7 @@ MUTANTS = (
     _mutant(
         "max-runs-ignored",
         "completeness",
-        wrapped(VOLLEY, "Volley._advance", before="given['runs_left'] = None"),
+        wrapped(FIRE_BATCH, "FireBatch._advance", before="given['runs_left'] = None"),
     ),
     _mutant(
         "one-attempt-more",
@@ -177,10 +177,10 @@ MUTANTS = (
         "I13",
         returning("model/slots.py", "caps_of_tenant", "{}"),
     ),
-    _mutant("key-ignored", "I13", returning(VOLLEY, "Volley._has_room", "True")),
-    _mutant("slot-not-freed", "I13", returning(LEDGER, "Ledger.let_go", "None")),
+    _mutant("key-ignored", "I13", returning(FIRE_BATCH, "FireBatch._has_room", "True")),
+    _mutant("slot-not-freed", "I13", returning(WRITE_SET, "WriteSet.let_go", "None")),
     _mutant("overlap-ignored", "I12", returning(FIRING, "decide_overlap", "(Start.NOW, False)"), quick=True),
-    _mutant("buffered-never-starts", "I12", returning(LEDGER, "Ledger.finish", "None")),
+    _mutant("buffered-never-starts", "I12", returning(WRITE_SET, "WriteSet.finish", "None")),
     _mutant("retry-without-delay", "retry delay", wrapped("model/retry.py", "wait_ms", after="result = 0"), quick=True),
     _mutant(
         "snooze-spends-attempt",
@@ -224,7 +224,13 @@ MUTANTS = (
         ),
     ),
     # Rules that random runs exercise too rarely: directed runs do.
-    _mutant("order-ignored", "I22", returning(VOLLEY, "Volley._is_in_front", "True"), kind="ordering keys", quick=True),
+    _mutant(
+        "order-ignored",
+        "I22",
+        returning(FIRE_BATCH, "FireBatch._is_in_front", "True"),
+        kind="ordering keys",
+        quick=True,
+    ),
     _mutant(
         "cancel-forgotten-on-failure",
         "I10",
@@ -243,7 +249,10 @@ MUTANTS = (
         "edit-keeps-old-payload",
         "I11",
         wrapped(
-            LEDGER, "Ledger.rebase", before=REPLACE, after="result = replace(result, revision=given['was'].revision)"
+            WRITE_SET,
+            "WriteSet.rebase",
+            before=REPLACE,
+            after="result = replace(result, revision=given['was'].revision)",
         ),
         kind="requests before start",
         quick=True,
@@ -304,14 +313,14 @@ MUTANTS = (
             SQLITE_FIRING,
             "_Fire._drop_stale",
             after="""
-                rows = rows_of(self.conn, SQL.present, as_json([shot.entry.key for shot in given["shots"]]))
+                rows = rows_of(self.conn, SQL.present, as_json([request.entry.key for request in given["requests"]]))
                 waiting = {row[1] for row in rows if row[0] is not None}
-                result = [shot for shot in given["shots"] if shot.entry.key in waiting]
+                result = [request for request in given["requests"] if request.entry.key in waiting]
             """,
         ),
         kind="requests before start",
     ),
-    _mutant("timeline-row-kept", "I3", returning(LEDGER, "Ledger.drop", "None"), quick=True),
+    _mutant("timeline-row-kept", "I3", returning(WRITE_SET, "WriteSet.drop", "None"), quick=True),
     _mutant(
         "lost-worker-never-judged",
         "I1",

@@ -17,7 +17,7 @@ from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.job import Concurrency, Target
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Pause
-from noonday.ports.firing import Fired, Owner, Shot
+from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.dispatcher import STUCK_SEC
@@ -41,7 +41,7 @@ class GatedFiring:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._firing, name)
 
-    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+    async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         if not self.is_open:
             gate = asyncio.get_running_loop().create_future()
             self.gates.append(gate)

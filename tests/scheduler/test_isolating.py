@@ -11,7 +11,7 @@ from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.firing import Decided, Entry, Kind
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobType
-from noonday.ports.firing import Fired, Owner, Shot
+from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.ports.jobs import Fire, NewJob
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import LONGEST_SEC
@@ -27,16 +27,16 @@ class FailingFiring:
 
     def __init__(self, store: Store) -> None:
         self._firing = store.firing
-        self.error_of: Callable[[Shot], Exception | None] = lambda shot: None
+        self.error_of: Callable[[FireRequest], Exception | None] = lambda request: None
         self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._firing, name)
 
-    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+    async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         self.calls += 1
-        for shot in firings:
-            if error := self.error_of(shot):
+        for request in firings:
+            if error := self.error_of(request):
                 raise error
         return await self._firing.fire(owner, firings, now_ms)
 
@@ -57,15 +57,15 @@ class Bench:
     def fail(self, error: Exception, *jobs: Job, also_decisions: bool = True) -> None:
         """The store raises this for these jobs (without any: for all)."""
 
-        def error_of(shot: Shot) -> Exception | None:
-            is_decision = shot.plan is not None and not shot.plan.fires
-            concerned = not jobs or shot.entry.key in {each.id for each in jobs}
+        def error_of(request: FireRequest) -> Exception | None:
+            is_decision = request.plan is not None and not request.plan.fires
+            concerned = not jobs or request.entry.key in {each.id for each in jobs}
             return error if concerned and (also_decisions or not is_decision) else None
 
         self.firing.error_of = error_of
 
     def heal(self) -> None:
-        self.firing.error_of = lambda shot: None
+        self.firing.error_of = lambda request: None
 
     async def decisions(self, of: Job) -> list[tuple[Decided, int, int]]:
         found = await self.store.archive.decisions_between(of.id, 0, 2**50, 10)
@@ -143,7 +143,7 @@ async def test_error_that_passes_costs_nothing(bench: Bench) -> None:
     """One internal error of PostgreSQL: the halves are fired at once."""
     await bench.crank.add(job(), job(every(60, max_runs=3)), job(spec(start_deadline_sec=60)))
     errors = [StoreFailed("XX000: internal error")]
-    bench.firing.error_of = lambda shot: errors.pop() if errors else None
+    bench.firing.error_of = lambda request: errors.pop() if errors else None
     outcome = await bench.fire()
     assert dispatches(outcome) == 3
     assert (outcome.unfired, outcome.error) == ([], None)
@@ -154,7 +154,7 @@ async def test_store_that_goes_away_half_way_leaves_the_rest_as_it_was(bench: Be
     await bench.crank.add(*jobs)
     due = await bench.crank.due()
     errors: list[Exception | None] = [StoreFailed("XX000"), None, None, None, None, StoreUnavailable("away")]
-    bench.firing.error_of = lambda shot: errors.pop(0) if errors else None
+    bench.firing.error_of = lambda request: errors.pop(0) if errors else None
     outcome = await bench.fire(due)
     assert dispatches(outcome) == 4
     assert outcome.unfired == due[4:]
@@ -205,7 +205,7 @@ async def test_bad_data_of_a_retry_is_deferred(bench: Bench) -> None:
     assert retry.kind == Kind.DISPATCH
     bench.clock.advance((retry.due_ms - NOW_MS) / 1000)
     await bench.crank.add(job(now_ms=bench.clock.now_ms()))
-    bench.firing.error_of = lambda shot: BadData("refused") if shot.entry.key == retry.key else None
+    bench.firing.error_of = lambda request: BadData("refused") if request.entry.key == retry.key else None
     bench.crank.now_ms = bench.clock.now_ms()
     assert dispatches(await bench.fire()) == 1
     assert retry in bench.firer

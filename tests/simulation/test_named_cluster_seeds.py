@@ -558,7 +558,7 @@ def test_commit_refused_long_job() -> None:
 
 @pytest.mark.parametrize("before_ms", [30, 100, 150])
 def test_edit_api_dies(before_ms: int) -> None:
-    """The edit of what is staged is in the store; its flag was never raised."""
+    """The edit of what is early is in the store; its flag was never raised."""
 
     async def story(simulation: ClusterSimulation) -> None:
         job = await created(simulation, once(simulation, 5.0))

@@ -137,7 +137,7 @@ def test_drain_interrupt() -> None:
 
 
 @pytest.mark.parametrize("before_ms", [0, 1, 3, 10, 100, 150, 199])
-def test_edit_in_the_staged_moment(before_ms: int) -> None:
+def test_edit_while_early(before_ms: int) -> None:
     async def story(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 5.0))
         assert job.next_fire_at is not None

@@ -66,7 +66,7 @@ def test_a_tenant_starts_no_faster_than_its_rate() -> None:
 
     simulation = play(story)
     assert len(simulation.history.effects) == 120
-    assert most_within(simulation, "slow", 1_000) <= 17  # what is staged for one instant starts together
+    assert most_within(simulation, "slow", 1_000) <= 17  # what is early for one instant starts together
     assert most_within(simulation, "free", 1_000) == 60
 
 

@@ -9,7 +9,7 @@ from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId
 from noonday.model.job import Job, rule_of, spread_ms
 from noonday.model.message import Beat, Bye, Dispatch, Hello, Report
 from noonday.ports.executions import Place, Settled
-from noonday.ports.firing import Fired, Owner, Shot
+from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.ports.jobs import Applied, Change, Decide, Execution, Fire, NewJob
 from tests.support.drivers import Store
 from tests.support.factories import NOW_MS
@@ -49,22 +49,22 @@ class Crank:
         """All rows that have a time."""
         return await self.store.firing.walk(range(PARTITIONS), None, 2**60, 10_000)
 
-    async def fire(self, entries: Sequence[Entry] | None = None, *, at_ms: int | None = None) -> Fired:
+    async def fire(self, entries: Sequence[Entry] | None = None, *, at_ms: int | None = None) -> FireResult:
         """Plan and fire some entries, or whatever is due."""
         self.now_ms = at_ms or self.now_ms
         chosen = await self.due() if entries is None else entries
-        shots = await self.plan(chosen)
-        return await self.store.firing.fire(self.owner, shots, self.now_ms)
+        requests = await self.plan(chosen)
+        return await self.store.firing.fire(self.owner, requests, self.now_ms)
 
-    async def plan(self, entries: Sequence[Entry]) -> list[Shot]:
-        jobs = await self.store.firing.plans([entry for entry in entries if entry.planned])
-        shots = []
+    async def plan(self, entries: Sequence[Entry]) -> list[FireRequest]:
+        jobs = await self.store.firing.plans([entry for entry in entries if entry.recurring])
+        requests = []
         for entry in entries:
             at_ms = max(self.now_ms, entry.due_ms)
-            known = jobs.get((JobId(entry.key), entry.number)) if entry.planned else None
+            known = jobs.get((JobId(entry.key), entry.number)) if entry.recurring else None
             plan = plan_fire(known.job, entry.nominal_ms, at_ms, known.runs_left) if known else None
-            shots.append(Shot(entry, plan, known.runs_left if known else None))
-        return shots
+            requests.append(FireRequest(entry, plan, known.runs_left if known else None))
+        return requests
 
     async def fire_one(self, *, at_ms: int | None = None) -> Dispatch:
         """Fire what is due, which must make a single dispatch."""

@@ -73,8 +73,8 @@ def entry(key: str | None = None, due_ms: int = NOW_MS, **said: Any) -> Entry:
             "tenant": TENANT,
             "pool": POOL,
             "lane": 1,
-            "staged": 0,
-            "planned": 0,
+            "early": 0,
+            "recurring": 0,
             **said,
         }
     )

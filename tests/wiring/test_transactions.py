@@ -158,7 +158,7 @@ async def test_schedulers_hear_of_a_job_when_it_is_committed(
         (entry,) = await index.claim(2**60, range(PARTITIONS), {"shop": 9}, 9)
         assert (entry.key, entry.tenant) == (lost.job_id, TenantId("default"))
         (stored,) = await database.fetch("SELECT due_ms, number, partition, staged, planned FROM timeline")
-        assert tuple(stored) == (entry.due_ms, entry.number, entry.partition, entry.staged, entry.planned)
+        assert tuple(stored) == (entry.due_ms, entry.number, entry.partition, entry.early, entry.recurring)
     finally:
         await notices.close()
 

@@ -106,7 +106,7 @@ def _dedup_key_of(row: Late) -> str:
 
 
 def _group_of(row: Late) -> Group:
-    return row.tenant, row.pool, "" if row.staged else row.job_id
+    return row.tenant, row.pool, "" if row.early else row.job_id
 
 
 def _missed(row: Late, reason: Hold | None, now_ms: int) -> Sighting:

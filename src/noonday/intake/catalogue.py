@@ -29,7 +29,7 @@ class Catalogue:
 
     async def check(self, spec: JobSpec) -> tuple[str, ...]:
         """Refuse an unknown pool or a payload that the handler's schema does not allow. Answers warnings."""
-        if self.is_plain(spec):
+        if self.is_simple(spec):
             return ()
         target = spec.target
         known = await self.pools(target.pool)
@@ -58,7 +58,7 @@ class Catalogue:
             await self._look_again()
         return sorted(self._pools)
 
-    def is_plain(self, spec: JobSpec) -> bool:
+    def is_simple(self, spec: JobSpec) -> bool:
         """Whether a fresh look has shown that nothing can be wrong with a job's target, nor with its payload."""
         found = self._handlers.get((spec.target.pool, spec.target.handler))
         return found is not None and found[1] is None and self._clock.monotonic() < self._until

@@ -28,7 +28,7 @@ def first_fire(job: Job, now_ms: int) -> Fire:
 
 
 def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
-    """A new definition. What has started keeps the one it was fired with; what is only staged is asked back."""
+    """A new definition. What has started keeps the one it was fired with; what is only early is asked back."""
     _refuse_if_cancelled(before.job)
     now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(
@@ -44,7 +44,7 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
     wanted = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
     given_up = [e for e in unstarted if e.id not in wanted]
     fire, decisions = _replanned(before, job, now_ms, sum(e.cause is Cause.SCHEDULE for e in given_up))
-    asked_back = [(e.id, EDITED) for e in open_ if e.staged and e.cancel is None]
+    asked_back = [(e.id, EDITED) for e in open_ if e.early and e.cancel is None]
     return Change(
         job=job,
         fire=fire,

@@ -222,7 +222,7 @@ class JobService:
         try:
             check(spec, now_ms, maker_of)
             plain = self._plain(spec.payload, caller.tenant, settings.max_payload_bytes)
-            warnings = () if self._catalogue.is_plain(spec) else await self._catalogue.check(spec)
+            warnings = () if self._catalogue.is_simple(spec) else await self._catalogue.check(spec)
             job_id = self._new_id()
             said = with_default_spread(spec, settings.default_spread_sec)
             job = Job(

@@ -39,9 +39,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pool: str
     lane: int
     """Index into LANES."""
-    staged: int
+    early: int
     """1 if it may be handed out ahead of its instant, to be held by the worker until then."""
-    planned: int
+    recurring: int
     """1 if the fire needs a plan: for the times after it, or for a deadline."""
 
 
@@ -206,7 +206,7 @@ def still_wanted(job: Job, nominal_ms: int, cause: Cause) -> bool:
     return rule_of(job.spec, job.anchor_ms).next_after(nominal_ms - 1) == nominal_ms
 
 
-def may_stage(spec: JobSpec) -> bool:
+def may_be_early(spec: JobSpec) -> bool:
     """An overlap or a key decided ahead of time would skip runs that do not overlap; those are decided at their instant."""
     return spec.overlap is Overlap.ALLOW and spec.concurrency is None
 
@@ -224,8 +224,8 @@ def fire_entry(job: Job, nominal_ms: int, partition: int) -> Entry:
         tenant=job.tenant,
         pool=spec.target.pool,
         lane=LANES.index(spec.priority),
-        staged=int(may_stage(spec)),
-        planned=int(not spec.one_shot or spec.start_deadline_sec is not None),
+        early=int(may_be_early(spec)),
+        recurring=int(not spec.one_shot or spec.start_deadline_sec is not None),
     )
 
 

@@ -188,7 +188,7 @@ class Turns:
     def next_ready_ms(
         self, credit: Mapping[str, int], patience_ms: int = 0, blocked: Container[Within] = ()
     ) -> int | None:
-        """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one. What is ready of
+        """When the earliest entry of a pool with credit is ready, or that much later if it is an early one. What is ready of
         tenants that are blocked does not count."""
         if self._foreign and len(self._foreign) == len(self._members):
             return None
@@ -201,7 +201,7 @@ class Turns:
         if self._asleep:
             ready_ms, name = self._asleep[0]
             queue = self._queues.get(name)
-            heads.append(ready_ms + patience_ms if queue and queue[0][2].staged else ready_ms)
+            heads.append(ready_ms + patience_ms if queue and queue[0][2].early else ready_ms)
         return min(heads, default=None)
 
     def sizes(self) -> Iterator[tuple[QueueName, int]]:
@@ -272,7 +272,7 @@ class Turns:
         queue[:] = kept
 
     def _push(self, entry: Entry) -> None:
-        ready_ms = entry.due_ms - self._lead_ms if entry.staged else entry.due_ms
+        ready_ms = entry.due_ms - self._lead_ms if entry.early else entry.due_ms
         name = (entry.pool, entry.tenant, entry.lane)
         queue = self._queues.setdefault(name, [])
         self._of_tenant[entry.tenant] += 1

@@ -30,7 +30,7 @@ class Late(msgspec.Struct, frozen=True):
     """Empty, if that is gone."""
     execution_id: str
     """Empty, if there is none yet."""
-    staged: bool
+    early: bool
     """False, if it may have to wait for others of its job or its concurrency key."""
     handed_out: bool = False
     """True, if it is off the timeline, and a worker should have begun it."""

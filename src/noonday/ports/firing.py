@@ -28,7 +28,7 @@ class TakenOver(msgspec.Struct, frozen=True):
     """Whose it was before. Empty if nobody ever had it."""
 
 
-class Planned(msgspec.Struct, frozen=True):
+class RecurringJob(msgspec.Struct, frozen=True):
     """A job whose fire needs a plan, as of the revision the entry names."""
 
     job: Job
@@ -37,7 +37,7 @@ class Planned(msgspec.Struct, frozen=True):
     """Why the store's row cannot be read. Then `job` has its schedule alone, as far as that is readable."""
 
 
-class Shot(msgspec.Struct, frozen=True):
+class FireRequest(msgspec.Struct, frozen=True):
     """An entry to fire. Without a plan it fires its nominal time and is done."""
 
     entry: Entry
@@ -57,7 +57,7 @@ class Held(msgspec.Struct, frozen=True):
     """So many can have that at once."""
 
 
-class Fired(msgspec.Struct, frozen=True):
+class FireResult(msgspec.Struct, frozen=True):
     """What a fire did. Every entry given is in exactly one of: done, refused, held."""
 
     batches: tuple[int, ...]
@@ -102,14 +102,14 @@ class Firing(ABC):
         """The same of one tenant, beginning with a mark."""
 
     @abstractmethod
-    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
+    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         """The jobs behind entries that need a plan, by (job, revision). Those of an old revision are missing.
 
         A row that cannot be read is answered with its flaw, the others as ever.
         """
 
     @abstractmethod
-    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+    async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         """Turn due entries into executions, all in one transaction.
 
         Checked for each: the partition's epoch; the row is still the one the entry names (compare and set); it is due by the

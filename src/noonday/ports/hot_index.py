@@ -36,7 +36,7 @@ class HotIndex(ABC):
         limit: int,
         shares: Shares = EQUAL,
     ) -> list[Entry]:
-        """Take entries of these partitions that are ready: staged ones up to the lead before their due time, others at it.
+        """Take entries of these partitions that are ready: early ones up to the lead before their due time, others at it.
 
         No more for a pool than its credit; a pool that is not named has none. Tenants take turns by weight across all partitions,
         none more than its share has room for, which is less afterwards; within a tenant HIGH, NORMAL and LOW share 16:4:1;

@@ -64,7 +64,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """If its dispatch row has no due time: the time it would have waited for."""
 
     @property
-    def staged(self) -> bool:
+    def early(self) -> bool:
         """Handed out, not known to have started."""
         return self.state is State.PENDING and self.fired_ms is not None
 

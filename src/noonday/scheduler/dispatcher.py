@@ -9,7 +9,7 @@ from noonday.model.errors import SignalsUnavailable, StoreFailed, StoreUnavailab
 from noonday.model.firing import Entry
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Fired, Firing
+from noonday.ports.firing import FireResult, Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
@@ -28,7 +28,7 @@ LEAST = 100
 NO_CREDIT_SEC = 0.005
 """How soon a pool that was full is looked at again."""
 PATIENCE_MS = 25
-"""A commit costs the same for one entry as for many, and staged ones are handed out well ahead of their instant."""
+"""A commit costs the same for one entry as for many, and early ones are handed out well ahead of their instant."""
 STUCK_SEC = 30.0
 """A batch in flight for longer than this is a reason not to rely on the process: statements time out well before."""
 SEAL_SEC = 0.5
@@ -181,7 +181,7 @@ class Dispatcher:
         finally:
             self._in_flight.remove(batch)
 
-    async def _follow_up(self, fired: Fired) -> None:
+    async def _follow_up(self, fired: FireResult) -> None:
         # Before others hear of what was fired: when that ends, what waits for it must be known to be held.
         self._held.add(fired.held, self._clock.monotonic())
         await self._allowances.give_back_of(fired.held)
@@ -204,7 +204,7 @@ class Dispatcher:
                 await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
         self._note(fired)
 
-    def _note(self, fired: Fired) -> None:
+    def _note(self, fired: FireResult) -> None:
         if fired.refused:
             self._metrics.refused.labels("entry").inc(fired.refused)
         if fired.lost:

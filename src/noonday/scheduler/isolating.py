@@ -9,7 +9,7 @@ from noonday.model.errors import StaleEpoch, StoreFailed, Unavailable, is_bad_da
 from noonday.model.firing import Entry, Kind, plan_error, plan_fire, plan_refused
 from noonday.model.ids import JobId
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Fired, Firing, Owner, Planned, Shot
+from noonday.ports.firing import FireRequest, FireResult, Firing, Owner, RecurringJob
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import DeferredEntries
 
@@ -25,7 +25,7 @@ MOST_NAMED = 5
 class FireOutcome(msgspec.Struct):
     """What became of a batch. Every entry is in an answer of the store, unfired or deferred."""
 
-    fired: list[Fired]
+    fired: list[FireResult]
     unfired: list[Entry]
     """As they were: to be tried again with everything else."""
     error: Exception | None = None
@@ -88,7 +88,7 @@ class _Batch:
         self._parts: list[Sequence[Entry]] = [entries]
         """Parts to fire, the next one last."""
         self._failures = 0
-        self.fired: list[Fired] = []
+        self.fired: list[FireResult] = []
         self.unplanned: list[Entry] = []
         """Nothing says what their fire does: their own definition is the reason."""
         self.culprits: list[Entry] = []
@@ -98,20 +98,20 @@ class _Batch:
     async def fire(self) -> None:
         while self._parts:
             part = self._parts.pop()
-            shots: list[Shot] = []
+            requests: list[FireRequest] = []
             try:
-                shots = await self._plan(part)
-                if shots:
-                    self.fired.append(await self._fire(shots))
+                requests = await self._plan(part)
+                if requests:
+                    self.fired.append(await self._fire(requests))
             except StaleEpoch:
                 raise
             except Exception as error:
                 self.error = error
-                await self._on_failure(part, shots, error)
+                await self._on_failure(part, requests, error)
 
-    async def _on_failure(self, part: Sequence[Entry], shots: Sequence[Shot], error: Exception) -> None:
-        if shots:
-            part = [shot.entry for shot in shots]
+    async def _on_failure(self, part: Sequence[Entry], requests: Sequence[FireRequest], error: Exception) -> None:
+        if requests:
+            part = [request.entry for request in requests]
         if isinstance(error, Unavailable) and not isinstance(error, StoreFailed):
             self._give_up(part)
             return
@@ -123,7 +123,7 @@ class _Batch:
         elif len(part) > 1:
             middle = len(part) // 2
             self._parts += [part[middle:], part[:middle]]
-        elif not (is_bad_data(error) and shots and await self._decide(shots[0], error)):
+        elif not (is_bad_data(error) and requests and await self._decide(requests[0], error)):
             log.error("entry deferred", key=part[0].key, nominal_ms=part[0].nominal_ms, error=repr(error)[:500])
             self.culprits.append(part[0])
 
@@ -132,38 +132,38 @@ class _Batch:
         self.unfired += [entry for rest in (part, *self._parts) for entry in rest]
         self._parts = []
 
-    async def _decide(self, shot: Shot, error: Exception) -> bool:
+    async def _decide(self, request: FireRequest, error: Exception) -> bool:
         """The store refuses the data of this fire: decide its occurrences instead. Returns whether the store took that."""
-        if shot.entry.kind != Kind.FIRE:
+        if request.entry.kind != Kind.FIRE:
             return False
-        entry, reason = shot.entry, f"{type(error).__name__}: {error}"
+        entry, reason = request.entry, f"{type(error).__name__}: {error}"
         log.error("fire refused", job=entry.key, nominal_ms=entry.nominal_ms, error=reason[:500])
-        plan = plan_refused(JobId(entry.key), entry.nominal_ms, shot.plan, reason)
+        plan = plan_refused(JobId(entry.key), entry.nominal_ms, request.plan, reason)
         try:
-            self.fired.append(await self._fire([msgspec.structs.replace(shot, plan=plan)]))
+            self.fired.append(await self._fire([msgspec.structs.replace(request, plan=plan)]))
         except Exception:
             log.exception("decision refused", job=entry.key, nominal_ms=entry.nominal_ms)
             return False
         return True
 
-    async def _fire(self, shots: Sequence[Shot]) -> Fired:
-        return await self._firing.fire(self._owner, shots, self._clock.now_ms())
+    async def _fire(self, requests: Sequence[FireRequest]) -> FireResult:
+        return await self._firing.fire(self._owner, requests, self._clock.now_ms())
 
-    async def _plan(self, entries: Sequence[Entry]) -> list[Shot]:
-        wanted = [entry for entry in entries if entry.planned]
+    async def _plan(self, entries: Sequence[Entry]) -> list[FireRequest]:
+        wanted = [entry for entry in entries if entry.recurring]
         if not wanted:
-            return [Shot(entry) for entry in entries]
+            return [FireRequest(entry) for entry in entries]
         jobs = await self._firing.plans(wanted)
         now_ms = self._clock.now_ms()
-        shots = (self._plan_one(entry, jobs, now_ms) if entry.planned else Shot(entry) for entry in entries)
-        return [shot for shot in shots if shot is not None]
+        requests = (self._plan_one(entry, jobs, now_ms) if entry.recurring else FireRequest(entry) for entry in entries)
+        return [request for request in requests if request is not None]
 
-    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], Planned], now_ms: int) -> Shot | None:
+    def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], RecurringJob], now_ms: int) -> FireRequest | None:
         planned = jobs.get((JobId(entry.key), entry.number))
         if planned is None:
-            return Shot(entry)
+            return FireRequest(entry)
         try:
-            # A staged entry is planned as of its instant, which is a moment ahead.
+            # An early entry is planned as of its instant, which is a moment ahead.
             now_ms = max(now_ms, entry.due_ms)
             if planned.flaw is None:
                 plan = plan_fire(planned.job, entry.nominal_ms, now_ms, planned.runs_left)
@@ -176,4 +176,4 @@ class _Batch:
                 log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
             self.unplanned.append(entry)
             return None
-        return Shot(entry, plan, planned.runs_left)
+        return FireRequest(entry, plan, planned.runs_left)

@@ -2,10 +2,10 @@
 
 import structlog
 
-from noonday.ledger.replanning import is_superseded
 from noonday.model.schedule import tzdata_version
 from noonday.ports.clock import Clock
 from noonday.ports.firing import Firing
+from noonday.transitions.replanning import is_superseded
 
 log = structlog.get_logger("noonday.replanner")
 PAGE = 20

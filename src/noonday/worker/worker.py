@@ -551,7 +551,7 @@ class Worker:
         return parked
 
     def _room(self, pool: str) -> int:
-        """Enough to keep the handlers busy for a moment, and what is staged for its instant."""
+        """Enough to keep the handlers busy for a moment, and what is early for its instant."""
         silent_since = self._outbox.unavailable_since
         if silent_since is not None and self._clock.monotonic() - silent_since > self._options.beat_sec:
             return 0  # a worker that cannot beat takes nothing new

@@ -23,7 +23,7 @@ from noonday.model.job import Concurrency, Job, Overlap
 from noonday.model.message import Dispatch
 from noonday.model.view import PoolSettings
 from noonday.ports.executions import Place, Retention
-from noonday.ports.firing import Shot
+from noonday.ports.firing import FireRequest
 from noonday.ports.jobs import Change, NewJob, Snapshot
 from tests.drivers.postgres.own_schema import opened, own_schema
 from tests.support.crank import Crank, first_fire
@@ -224,7 +224,7 @@ async def deadlocks(database: Database) -> int:
 # Nobody waits who fires
 
 
-async def everything_due(crank: Crank) -> list[Shot]:
+async def everything_due(crank: Crank) -> list[FireRequest]:
     return await crank.plan(await crank.due())
 
 
@@ -284,13 +284,13 @@ async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
 ) -> None:
     plain, planned = job(), job(every())
     await crank.add(plain, planned)
-    shots = await everything_due(crank)
+    requests = await everything_due(crank)
     await store.database.value("ALTER FUNCTION fire_planned RENAME TO fire_planned_away")
     await store.database.value(
         "CREATE FUNCTION fire_planned(text, bigint[], bigint, bigint, jsonb) RETURNS bigint LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE lock_not_available; END $$"
     )
-    fired = await store.firing.fire(crank.owner, shots, crank.now_ms)
+    fired = await store.firing.fire(crank.owner, requests, crank.now_ms)
     assert [each.job_id for each in fired.dispatches] == [plain.id]
     assert [entry.key for entry in fired.entries] == [planned.id]
     with pytest.raises(StoreUnavailable):

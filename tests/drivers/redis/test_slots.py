@@ -51,7 +51,7 @@ async def test_a_script_across_slots_is_refused_here(node: Connection) -> None:
 async def test_the_index_stays_within_slots(node: Connection, clock: ManualClock, prefix: str) -> None:
     index = RedisHotIndex(node, clock, 300, prefix)
     entries = [
-        entry(pool=pool, tenant=f"t-{n % 7}", lane=n % 3, due_ms=NOW_MS + HOUR * (n % 2), staged=n % 2)
+        entry(pool=pool, tenant=f"t-{n % 7}", lane=n % 3, due_ms=NOW_MS + HOUR * (n % 2), early=n % 2)
         for pool in (POOL, "mail")
         for n in range(500)
     ]

@@ -1,6 +1,6 @@
 """The store on PostgreSQL.
 
-Who decides: the functions of `noonday.ledger`, as on every store. How decisions are kept apart without holding locks while a
+Who decides: the functions of `noonday.transitions`, as on every store. How decisions are kept apart without holding locks while a
 client thinks: a fire or a settlement reads without locks, decides, and sends everything in one statement, which locks what
 was read (jobs, then timeline, executions, slots), sees that it is unchanged, and writes; if it is not, nothing is written
 and the decision is made again. Plain one-shots and plain successes need no decision at all: one statement finds, locks and

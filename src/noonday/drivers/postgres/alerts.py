@@ -8,11 +8,11 @@ import msgspec
 from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.ledger import as_json
 from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
 from noonday.model.ids import TenantId
 from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
 from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.transitions.write_set import as_json
 
 SQL = load("alerts")
 BEHIND_ALL = "~"
@@ -102,7 +102,7 @@ def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> H
 
 
 def _stranded(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str) -> Late:
-    return Late(due_ms, key, tenant, pool, job, execution, staged=True, handed_out=True)
+    return Late(due_ms, key, tenant, pool, job, execution, early=True, handed_out=True)
 
 
 def _alert(row: Any) -> Alert:

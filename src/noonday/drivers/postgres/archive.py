@@ -5,7 +5,6 @@ from typing import Any
 
 from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.ledger import as_json
 from noonday.model.execution import State
 from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
@@ -36,6 +35,7 @@ from noonday.ports.archive import (
 )
 from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
+from noonday.transitions.write_set import as_json
 
 SQL = load("archive")
 FIRST_ID = "00000000-0000-0000-0000-000000000000"

@@ -8,7 +8,6 @@ import msgspec
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.ledger import as_json
 from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
 from noonday.model.ids import JobId, TenantId
 from noonday.ports.endpoints import (
@@ -23,6 +22,7 @@ from noonday.ports.endpoints import (
     to_sign_with,
 )
 from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.transitions.write_set import as_json
 
 SQL = load("endpoints")
 SHOWN_MS = 30 * 86_400_000

@@ -7,21 +7,18 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
-from noonday.drivers.postgres.ledger import (
+from noonday.drivers.postgres.queries import load
+from noonday.drivers.postgres.write_sets import (
     NOT_PLAIN,
     STALE_PLACE,
     Versioned,
-    books_for,
     ids_in,
+    inputs_for,
     payload_of,
     settle_found,
     until_unchanged,
     versioned,
 )
-from noonday.drivers.postgres.queries import load
-from noonday.ledger.ledger import as_json
-from noonday.ledger.pruning import LOOKED_AT, PruneWalk
-from noonday.ledger.settling import Settlement, found, sort_out, successes_first
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
@@ -29,6 +26,9 @@ from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
 from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
 from noonday.ports.jobs import Execution
+from noonday.transitions.pruning import LOOKED_AT, PruneWalk
+from noonday.transitions.settling import Settlement, found, sort_out, successes_first
+from noonday.transitions.write_set import as_json
 
 SQL = load("executions")
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -245,11 +245,11 @@ class _Settle:
             return None, Settled((), (), {}), []
         rows = versioned(await self._database.value(SQL.find, [report.execution_id for report in self._others]))
         settlement = sort_out((row for row, _ in rows), self._others)
-        books, touched = await books_for(self._database, settlement)
-        ledger, settled = settlement.settle(books, self._now_ms)
+        inputs, touched = await inputs_for(self._database, settlement)
+        writes, settled = settlement.settle(inputs, self._now_ms)
         concerned = {execution.id for execution, _, _ in settlement.cases}
         checks = {"rows": [(row.id, version) for row, version in rows if row.id in concerned], "jobs": touched}
-        return as_json(payload_of(ledger) | checks) if concerned else None, settled, ledger.said_again
+        return as_json(payload_of(writes) | checks) if concerned else None, settled, writes.said_again
 
     async def _write(
         self, session: Session, ledger_text: str | None, usage: Usage, said_again: Sequence[Report]

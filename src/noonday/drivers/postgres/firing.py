@@ -9,7 +9,8 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
-from noonday.drivers.postgres.ledger import (
+from noonday.drivers.postgres.queries import load
+from noonday.drivers.postgres.write_sets import (
     CHANGED,
     NOT_SOUND,
     SLOTS_LOCKED,
@@ -21,13 +22,6 @@ from noonday.drivers.postgres.ledger import (
     slots_in,
     versioned,
 )
-from noonday.drivers.postgres.queries import load
-from noonday.ledger.books import Books, Limit
-from noonday.ledger.ledger import Ledger, as_json
-from noonday.ledger.plans import read_plans
-from noonday.ledger.replanning import NewTimes, is_superseded, new_times, replan
-from noonday.ledger.settling import found
-from noonday.ledger.volley import Volley, is_careful, is_plain
 from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
@@ -37,8 +31,14 @@ from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.executions import Settled
-from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
+from noonday.ports.firing import Batch, FireRequest, FireResult, Firing, Mark, Owner, RecurringJob, TakenOver
 from noonday.ports.jobs import Execution
+from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple
+from noonday.transitions.inputs import Inputs, Limit
+from noonday.transitions.plans import read_plans
+from noonday.transitions.replanning import NewTimes, is_superseded, new_times, replan
+from noonday.transitions.settling import found
+from noonday.transitions.write_set import WriteSet, as_json
 
 SQL = load("firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
@@ -84,17 +84,17 @@ class PostgresFiring(Firing):
         rows = await self._database.fetch(SQL.walk_tenant, *first, until_ms, limit, list(partitions), tenant)
         return [Entry(*row) for row in rows]
 
-    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
+    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         text = await self._database.value(SQL.plans, [e.tenant for e in entries], [e.key for e in entries])
         return read_plans(text)
 
-    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+    async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         await self._learn_timeouts()
         fire = _Fire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
-        shots = fire.apart_from_twins(firings)
-        await fire.look_at_caps(shots)
-        await fire.fire_plain([shot for shot in shots if is_plain(shot)])
-        await fire.unless_unavailable(fire.fire_planned, [shot for shot in shots if not is_plain(shot)])
+        requests = fire.apart_from_twins(firings)
+        await fire.look_at_caps(requests)
+        await fire.fire_simple([request for request in requests if is_simple(request)])
+        await fire.unless_unavailable(fire.fire_decided, [request for request in requests if not is_simple(request)])
         fired = await fire.answer()
         if not self._timeouts:
             return fired
@@ -161,11 +161,11 @@ class PostgresFiring(Firing):
         unchanged = {key for (key,) in await session.fetch(SQL.lock_fires, keys, numbers, nominals)}
         wanted = [execution for new in changed for execution in new.executions]
         fired = {execution for (execution,) in await session.fetch(SQL.existing, wanted)}
-        ledger = Ledger(Books(), now_ms)
+        writes = WriteSet(Inputs(), now_ms)
         for new in changed:
             if new.job.id in unchanged:
-                replan(ledger, new, fired)
-        await session.fetchval(SQL.write_ledger, as_json(payload_of(ledger)), now_ms)
+                replan(writes, new, fired)
+        await session.fetchval(SQL.write_rows, as_json(payload_of(writes)), now_ms)
 
     async def _learn_timeouts(self) -> None:
         if time.monotonic() >= self._timeouts_until:
@@ -178,11 +178,11 @@ class PostgresFiring(Firing):
         return dispatch if timeout_sec is None else msgspec.structs.replace(dispatch, pool_timeout_sec=timeout_sec)
 
 
-def _shot_row(volley: Volley, shot: Shot) -> tuple[object, ...]:
-    """A shot as `fire_planned` takes it."""
-    entry = shot.entry
-    job = volley.owner_of(entry)[1] if is_careful(shot) else None
-    return entry.key, entry.number, entry.nominal_ms, job, shot.plan is not None, shot.runs_left
+def _request_row(fire_batch: FireBatch, request: FireRequest) -> tuple[object, ...]:
+    """A request as `fire_decided` takes it."""
+    entry = request.entry
+    job = fire_batch.owner_of(entry)[1] if is_constrained(request) else None
+    return entry.key, entry.number, entry.nominal_ms, job, request.plan is not None, request.runs_left
 
 
 class _Fire:
@@ -198,59 +198,59 @@ class _Fire:
         self._epochs = [owner.epochs.get(partition, -1) for partition in range(PARTITIONS)]
         self._batches: list[int] = []
         self._dispatches: list[Dispatch] = []
-        self._volley: Volley | None = None
-        self._tried: Volley | None = None
+        self._fire_batch: FireBatch | None = None
+        self._tried: FireBatch | None = None
         self._caps: dict[SlotKey, int] = {}
         self._used: dict[SlotKey, int] = {}
         self._paused = 0
         self._unavailable: list[Entry] = []
         """Entries that the store could not be asked about."""
-        self._left: list[Shot] = []
+        self._left: list[FireRequest] = []
         """Entries that were not fired: stale, not due yet, paused, locked, or of a partition that is not ours."""
 
-    def apart_from_twins(self, shots: Sequence[Shot]) -> list[Shot]:
-        """The first shot of each key. A second one may at most find out what the key has afterwards."""
-        first: dict[str, Shot] = {}
-        for shot in shots:
-            first.setdefault(shot.entry.key, shot)
-        if len(first) < len(shots):
-            self._left += [shot for shot in shots if first[shot.entry.key] is not shot]
+    def apart_from_twins(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
+        """The first request of each key. A second one may at most find out what the key has afterwards."""
+        first: dict[str, FireRequest] = {}
+        for request in requests:
+            first.setdefault(request.entry.key, request)
+        if len(first) < len(requests):
+            self._left += [request for request in requests if first[request.entry.key] is not request]
         return list(first.values())
 
-    async def look_at_caps(self, shots: Sequence[Shot]) -> None:
+    async def look_at_caps(self, requests: Sequence[FireRequest]) -> None:
         """How full is what these count against. A cap that is set after this look counts for the next fire."""
-        named = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in shots} for key in capped_by(*each)})
+        named = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in requests} for key in capped_by(*each)})
         for tenant, name, used, cap in await self._database.fetch(
             SQL.caps, [t for t, _ in named], [n for _, n in named]
         ):
             self._caps[tenant, name], self._used[tenant, name] = cap, used
 
-    async def fire_plain(self, shots: Sequence[Shot]) -> None:
+    async def fire_simple(self, requests: Sequence[FireRequest]) -> None:
         """The store itself chooses which of those that count against a cap may go."""
-        free, capped = shots, []
+        free, capped = requests, []
         if self._caps:
-            capped = [s for s in shots if any(key in self._caps for key in capped_by(s.entry.tenant, s.entry.pool))]
-            keys = {shot.entry.key for shot in capped}
-            free = [shot for shot in shots if shot.entry.key not in keys]
-        await self._fire_plain(SQL.fire_plain, free)
-        await self.unless_unavailable(partial(self._fire_plain, SQL.fire_capped), capped)
+            capped = [s for s in requests if any(key in self._caps for key in capped_by(s.entry.tenant, s.entry.pool))]
+            keys = {request.entry.key for request in capped}
+            free = [request for request in requests if request.entry.key not in keys]
+        await self._fire_simple(SQL.fire_simple, free)
+        await self.unless_unavailable(partial(self._fire_simple, SQL.fire_capped), capped)
 
     async def unless_unavailable(
-        self, fire: Callable[[Sequence[Shot]], Coroutine[Any, Any, None]], shots: Sequence[Shot]
+        self, fire: Callable[[Sequence[FireRequest]], Coroutine[Any, Any, None]], requests: Sequence[FireRequest]
     ) -> None:
         """Fire some more. What was committed before is published at once, whatever happens to the rest: that comes back, and is
         fired without the others the next time."""
         try:
-            await fire(shots)
+            await fire(requests)
         except (StoreUnavailable, BadData):
             if not self._batches:
                 raise
-            self._unavailable += [shot.entry for shot in shots]
+            self._unavailable += [request.entry for request in requests]
 
-    async def _fire_plain(self, statement: str, shots: Sequence[Shot]) -> None:
-        if not shots:
+    async def _fire_simple(self, statement: str, requests: Sequence[FireRequest]) -> None:
+        if not requests:
             return
-        entries = [shot.entry for shot in shots]
+        entries = [request.entry for request in requests]
         keys = [entry.key for entry in entries]
         rows = await self._database.fetch(
             statement,
@@ -266,75 +266,81 @@ class _Fire:
         if rows:
             self._batches.append(rows[0][22])
             self._dispatches += [Dispatch(*row[:22]) for row in rows]
-        if len(rows) < len(shots):
+        if len(rows) < len(requests):
             fired = {dispatch.job_id for dispatch in self._dispatches}
-            self._left += [shot for shot in shots if shot.entry.key not in fired]
+            self._left += [request for request in requests if request.entry.key not in fired]
 
-    async def fire_planned(self, shots: Sequence[Shot]) -> None:
+    async def fire_decided(self, requests: Sequence[FireRequest]) -> None:
         """Decide and write; what turns out to be stale is left out, and the rest decided again."""
-        stale = [shot for shot in shots if shot.entry.planned and shot.plan is None]
-        shots = [shot for shot in shots if not (shot.entry.planned and shot.plan is None)]
+        stale = [request for request in requests if request.entry.recurring and request.plan is None]
+        requests = [request for request in requests if not (request.entry.recurring and request.plan is None)]
         self._left += stale
         for _ in range(TRIES):
-            if not shots:
+            if not requests:
                 return
             if self._caps:
                 # One-shots have taken some since, or others have.
-                await self.look_at_caps(shots)
+                await self.look_at_caps(requests)
             try:
-                self._volley = await self._fire_all(shots)
+                self._fire_batch = await self._fire_all(requests)
             except asyncpg.PostgresError as error:
                 if error.sqlstate == NOT_SOUND:
-                    shots = self._leave(shots, ids_in(error))
+                    requests = self._leave(requests, ids_in(error))
                 elif error.sqlstate == SLOTS_LOCKED:
                     assert self._tried is not None
-                    shots = self._leave(shots, self._tried.keys_with(slots_in(error)))
+                    requests = self._leave(requests, self._tried.keys_with(slots_in(error)))
                 elif error.sqlstate != CHANGED:
                     raise
             else:
                 return
         raise StoreUnavailable(f"gave up firing after {TRIES} write conflicts; retry")
 
-    def _leave(self, shots: Sequence[Shot], keys: Collection[str]) -> list[Shot]:
+    def _leave(self, requests: Sequence[FireRequest], keys: Collection[str]) -> list[FireRequest]:
         """The rest, without entries that are stale or locked."""
-        self._left += [shot for shot in shots if shot.entry.key in keys]
-        return [shot for shot in shots if shot.entry.key not in keys]
+        self._left += [request for request in requests if request.entry.key in keys]
+        return [request for request in requests if request.entry.key not in keys]
 
-    async def _fire_all(self, shots: Sequence[Shot]) -> Volley:
-        volley, touched, limits = await self._volley_for([shot for shot in shots if is_careful(shot)])
-        self._tried = volley
-        volley.fire(shot for shot in shots if not is_careful(shot) or volley.knows(shot.entry))
-        self._left += [shot for shot in shots if is_careful(shot) and not volley.knows(shot.entry)]
-        if not volley.fired:
-            return volley
-        fired_jobs = {volley.owner_of(shot.entry) for shot in volley.fired if is_careful(shot)}
-        writes = payload_of(volley.ledger, limits) | {
+    async def _fire_all(self, requests: Sequence[FireRequest]) -> FireBatch:
+        fire_batch, touched, limits = await self._batch_for(
+            [request for request in requests if is_constrained(request)]
+        )
+        self._tried = fire_batch
+        fire_batch.fire(
+            request for request in requests if not is_constrained(request) or fire_batch.knows(request.entry)
+        )
+        self._left += [
+            request for request in requests if is_constrained(request) and not fire_batch.knows(request.entry)
+        ]
+        if not fire_batch.fired:
+            return fire_batch
+        fired_jobs = {fire_batch.owner_of(request.entry) for request in fire_batch.fired if is_constrained(request)}
+        writes = payload_of(fire_batch.writes, limits) | {
             "jobs": [row for row in touched if (row[0], row[1]) in fired_jobs],
-            "shots": [_shot_row(volley, shot) for shot in volley.fired],
-            "members": volley.members,
+            "shots": [_request_row(fire_batch, request) for request in fire_batch.fired],
+            "members": fire_batch.members,
         }
         batch = await self._database.value(
-            SQL.fire_planned, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
+            SQL.fire_decided, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
         )
         if batch is not None:
             # A batch whose dispatches cannot be read stays unsealed, and is published by whoever adopts it.
             rows = await self._database.fetch(SQL.dispatches, batch)
             self._batches.append(batch)
             self._dispatches += [Dispatch(*row) for row in rows]
-        return volley
+        return fire_batch
 
-    async def _volley_for(
-        self, careful: Sequence[Shot]
-    ) -> tuple[Volley, list[tuple[str, JobId, int]], dict[SlotKey, int]]:
-        if not careful:
-            return Volley(Books(used=dict(self._used), caps=self._caps), {}, self._now_ms), [], {}
-        fires = [shot.entry for shot in careful if shot.entry.kind == Kind.FIRE]
-        again = [shot.entry.key for shot in careful if shot.entry.kind == Kind.DISPATCH]
+    async def _batch_for(
+        self, constrained: Sequence[FireRequest]
+    ) -> tuple[FireBatch, list[tuple[str, JobId, int]], dict[SlotKey, int]]:
+        if not constrained:
+            return FireBatch(Inputs(used=dict(self._used), caps=self._caps), {}, self._now_ms), [], {}
+        fires = [request.entry for request in constrained if request.entry.kind == Kind.FIRE]
+        again = [request.entry.key for request in constrained if request.entry.kind == Kind.DISPATCH]
         text = await self._database.value(
-            SQL.careful_books, [entry.tenant for entry in fires], [entry.key for entry in fires], again
+            SQL.constrained_inputs, [entry.tenant for entry in fires], [entry.key for entry in fires], again
         )
         again_of, jobs, open_, used, heads = _careful.decode(text)
-        books = Books(
+        inputs = Inputs(
             open_=open_,
             used=self._used | {(tenant, key): n for tenant, key, n in used},
             caps=self._caps,
@@ -342,23 +348,23 @@ class _Fire:
             heads={(tenant, line): key for tenant, line, key in heads},
             kept={x: kept for x, _, _, kept in again_of},
         )
-        volley = Volley(books, {x: (tenant, job) for x, tenant, job, _ in again_of}, self._now_ms)
+        fire_batch = FireBatch(inputs, {x: (tenant, job) for x, tenant, job, _ in again_of}, self._now_ms)
         touched = [(tenant, job, n) for tenant, job, n, _ in jobs]
-        return volley, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
+        return fire_batch, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
 
-    async def answer(self) -> Fired:
+    async def answer(self) -> FireResult:
         refused, present, lost = await self._sort_left()
-        volley = self._volley or Volley(Books(), {}, self._now_ms)
-        return Fired(
+        fire_batch = self._fire_batch or FireBatch(Inputs(), {}, self._now_ms)
+        return FireResult(
             batches=tuple(self._batches),
             dispatches=tuple(self._dispatches),
-            entries=(*present, *self._unavailable, *volley.ledger.entries),
-            flags=tuple(volley.ledger.flags),
+            entries=(*present, *self._unavailable, *fire_batch.writes.entries),
+            flags=tuple(fire_batch.writes.flags),
             refused=refused,
             lost=tuple(sorted(lost)),
-            held=tuple(volley.held),
+            held=tuple(fire_batch.held),
             paused=self._paused,
-            decided=dict(volley.decided),
+            decided=dict(fire_batch.decided),
         )
 
     async def _sort_left(self) -> tuple[int, list[Entry], set[int]]:
@@ -370,21 +376,25 @@ class _Fire:
         except StoreUnavailable:
             if not self._batches:
                 raise
-            return 0, [shot.entry for shot in self._left], set()
+            return 0, [request.entry for request in self._left], set()
 
     async def _compare_left(self) -> tuple[int, list[Entry], set[int]]:
         epochs = dict(await self._database.fetch(SQL.epochs))
-        lost = {p for p in {shot.entry.partition for shot in self._left} if epochs[p] != self._owner.epochs.get(p)}
-        left = [shot for shot in self._left if shot.entry.partition not in lost]
-        rows = await self._database.fetch(SQL.present, [shot.entry.key for shot in left])
+        lost = {
+            p for p in {request.entry.partition for request in self._left} if epochs[p] != self._owner.epochs.get(p)
+        }
+        left = [request for request in self._left if request.entry.partition not in lost]
+        rows = await self._database.fetch(SQL.present, [request.entry.key for request in left])
         by_key = {row[1]: row for row in rows}
         refused, present = 0, []
-        for shot in left:
-            entry, row = shot.entry, by_key.pop(shot.entry.key, None)
+        for request in left:
+            entry, row = request.entry, by_key.pop(request.entry.key, None)
             if row is None or row[0] is None:
                 refused += 1
                 continue
-            refused += row[3] != entry.number or row[4] != entry.nominal_ms or (bool(entry.planned) and not shot.plan)
+            refused += (
+                row[3] != entry.number or row[4] != entry.nominal_ms or (bool(entry.recurring) and not request.plan)
+            )
             present.append(Entry(*row))
         if present:
             pauses = {(kind, name) for kind, name in await self._database.fetch(SQL.pauses)}

@@ -7,10 +7,8 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import Database, Session
-from noonday.drivers.postgres.ledger import TRIES, payload_of, until_unchanged
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
-from noonday.ledger.ledger import as_json, watch_of
+from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import LANES
@@ -33,6 +31,8 @@ from noonday.ports.jobs import (
     Unread,
     Upsert,
 )
+from noonday.transitions.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
+from noonday.transitions.write_set import as_json, watch_of
 
 SQL = load("jobs")
 JOB_COLUMNS = (
@@ -182,10 +182,10 @@ async def _edit(
     edit = Edit(before, change, await _existing(session, [new.id for new in change.executions]))
     if change.job:
         await _set_job(session, edit)
-    created: int = await session.fetchval(SQL.write_ledger, as_json(payload_of(edit.ledger)), edit.ledger.now_ms)
-    await _finish(session, change, edit.ledger.now_ms)
+    created: int = await session.fetchval(SQL.write_rows, as_json(payload_of(edit.writes)), edit.writes.now_ms)
+    await _finish(session, change, edit.writes.now_ms)
     after = await _snapshot(session, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
+    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.flags), edit.barred_pools, created)
 
 
 async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:

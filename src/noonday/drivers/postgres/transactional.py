@@ -12,12 +12,8 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.postgres.jobs import job_columns
-from noonday.drivers.postgres.ledger import TRIES, Touched, Versioned, paused_of, payload_of
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.books import Books
-from noonday.ledger.editing import fire_columns
-from noonday.ledger.ledger import as_json
-from noonday.ledger.settling import sort_out
+from noonday.drivers.postgres.write_sets import TRIES, Touched, Versioned, paused_of, payload_of
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
@@ -25,6 +21,10 @@ from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
 from noonday.ports.completions import Completions
 from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
+from noonday.transitions.editing import fire_columns
+from noonday.transitions.inputs import Inputs
+from noonday.transitions.settling import sort_out
+from noonday.transitions.write_set import as_json
 
 SQL = load("transactional")
 Ask = Callable[..., Awaitable[Any]]
@@ -130,11 +130,11 @@ def _decide(looked: str | None, report: Report, now_ms: int) -> str:
     """What `callers_settle` takes. Raises Conflict if the fence refuses the report."""
     rows, touched, open_ = _looked.decode(looked) if looked is not None else ([], [], [])
     settlement = sort_out((row for row, _ in rows), [report])
-    ledger, settled = settlement.settle(Books(open_=open_, paused=paused_of(touched)), now_ms)
-    if settled.refused or not ledger.settled:
+    writes, settled = settlement.settle(Inputs(open_=open_, paused=paused_of(touched)), now_ms)
+    if settled.refused or not writes.settled:
         raise _superseded(report, rows[0][0] if rows else None)
     checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
-    return as_json(payload_of(ledger) | checks)
+    return as_json(payload_of(writes) | checks)
 
 
 def _superseded(report: Report, row: Execution | None) -> Conflict:

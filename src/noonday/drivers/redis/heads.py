@@ -7,9 +7,9 @@ Head = tuple[int, str, int]
 """(partition, pool, score)."""
 
 
-def score_of(ready_ms: int, staged: int) -> int:
-    """Orders entries by when they are ready, and says of the first one whether it is staged."""
-    return 2 * ready_ms + staged
+def score_of(ready_ms: int, early: int) -> int:
+    """Orders entries by when they are ready, and says of the first one whether it is early."""
+    return 2 * ready_ms + early
 
 
 class Heads:
@@ -71,7 +71,7 @@ class Heads:
         return found
 
     def next_ready_ms(self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int) -> int | None:
-        """When the earliest entry of a pool with credit is ready, or that much later if it is a staged one."""
+        """When the earliest entry of a pool with credit is ready, or that much later if it is an early one."""
         return min(
             (
                 (score >> 1) + patience_ms * (score & 1)

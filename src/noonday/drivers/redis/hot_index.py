@@ -141,7 +141,7 @@ class RedisHotIndex(HotIndex):
     def _packed(self, partition: int, parcel: _Parcel, heads: list[Head]) -> Iterator[str | bytes | int]:
         lead_ms = self._lead_ms
         for (pool, tenant, lane), entries in _in_pieces(parcel):
-            scores = [score_of(e.due_ms - lead_ms if e.staged else e.due_ms, e.staged) for e in entries]
+            scores = [score_of(e.due_ms - lead_ms if e.early else e.due_ms, e.early) for e in entries]
             first = min(scores)
             heads.append((partition, pool, first))
             yield from (pool, f"{lane}:{tenant}", first, len(entries))

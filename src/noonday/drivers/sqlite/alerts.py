@@ -10,11 +10,11 @@ import msgspec
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.ledger import as_json
 from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
 from noonday.model.ids import TenantId
 from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
 from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.transitions.write_set import as_json
 
 SQL = load("alerts")
 BEHIND_ALL = "~"
@@ -113,12 +113,12 @@ def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> H
     return Happening(number, tenant, alert, AlertKind(kind), *rest)
 
 
-def _late(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str, staged: int) -> Late:
-    return Late(due_ms, key, tenant, pool, job, execution, bool(staged))
+def _late(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str, early: int) -> Late:
+    return Late(due_ms, key, tenant, pool, job, execution, bool(early))
 
 
 def _stranded(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str) -> Late:
-    return Late(due_ms, key, tenant, pool, job, execution, staged=True, handed_out=True)
+    return Late(due_ms, key, tenant, pool, job, execution, early=True, handed_out=True)
 
 
 def _alert(row: sqlite3.Row) -> Alert:

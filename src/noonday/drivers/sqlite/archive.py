@@ -6,9 +6,8 @@ from typing import Any
 
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit
-from noonday.drivers.sqlite.ledger import executions_of, rows_of
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.ledger import as_json
+from noonday.drivers.sqlite.write_sets import executions_of, rows_of
 from noonday.model.execution import State
 from noonday.model.firing import Decided, Decision
 from noonday.model.ids import ExecutionId, JobId, TenantId
@@ -39,6 +38,7 @@ from noonday.ports.archive import (
 )
 from noonday.ports.firing import Mark
 from noonday.ports.jobs import AuditEntry, Execution, Fire
+from noonday.transitions.write_set import as_json
 
 SQL = load("archive")
 _job_row = tuple[Job, Fire | None, int]

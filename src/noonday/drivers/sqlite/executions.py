@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import executions_of, insert_many, let_go_of_slots, rows_of, settle
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.ledger import as_json, move
-from noonday.ledger.pruning import LOOKED_AT, PruneWalk
-from noonday.ledger.settling import Settlement, found, sort_out, successes_first
+from noonday.drivers.sqlite.write_sets import executions_of, insert_many, let_go_of_slots, rows_of, settle
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
@@ -18,6 +15,9 @@ from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
 from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
 from noonday.ports.jobs import Execution
+from noonday.transitions.pruning import LOOKED_AT, PruneWalk
+from noonday.transitions.settling import Settlement, found, sort_out, successes_first
+from noonday.transitions.write_set import as_json, move
 
 SQL = load("executions")
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import (
+from noonday.drivers.sqlite.queries import load
+from noonday.drivers.sqlite.write_sets import (
     caps_of,
     change_slots,
     executions_of,
@@ -19,13 +20,6 @@ from noonday.drivers.sqlite.ledger import (
     turns_of,
     write,
 )
-from noonday.drivers.sqlite.queries import load
-from noonday.ledger.books import Books
-from noonday.ledger.ledger import Ledger, as_json, move
-from noonday.ledger.plans import read_plans
-from noonday.ledger.replanning import is_superseded, new_times, replan
-from noonday.ledger.settling import found
-from noonday.ledger.volley import Volley, is_careful, is_plain, turns_to_fire
 from noonday.model.execution import Outcome, State
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
@@ -33,7 +27,13 @@ from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, Tenant
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
-from noonday.ports.firing import Batch, Fired, Firing, Mark, Owner, Planned, Shot, TakenOver
+from noonday.ports.firing import Batch, FireRequest, FireResult, Firing, Mark, Owner, RecurringJob, TakenOver
+from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple, turns_to_fire
+from noonday.transitions.inputs import Inputs
+from noonday.transitions.plans import read_plans
+from noonday.transitions.replanning import is_superseded, new_times, replan
+from noonday.transitions.settling import found
+from noonday.transitions.write_set import WriteSet, as_json, move
 
 SQL = load("firing")
 _entries = msgspec.json.Decoder(list[Entry])
@@ -76,12 +76,12 @@ class SqliteFiring(Firing):
             lambda conn: _entries.decode(conn.execute(SQL.walk_tenant, parameters).fetchone()[0])
         )
 
-    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], Planned]:
+    async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         wanted = as_json([(entry.tenant, entry.key) for entry in entries])
         answer = await self._database.read(lambda conn: conn.execute(SQL.plans, (wanted,)).fetchone()[0])
         return read_plans(answer)
 
-    async def fire(self, owner: Owner, firings: Sequence[Shot], now_ms: int) -> Fired:
+    async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         return await self._database.write(lambda conn: _Fire(conn, owner, now_ms, self._lead_ms).fire(firings))
 
     async def seal(self, batches: Sequence[int]) -> None:
@@ -126,7 +126,7 @@ class SqliteFiring(Firing):
 
 
 class _Fire:
-    """One fire: sorts the entries into those that may go and those that are stale, and writes what the volley decided."""
+    """One fire: sorts the entries into those that may go and those that are stale, and writes what the batch decided."""
 
     def __init__(self, conn: sqlite3.Connection, owner: Owner, now_ms: int, lead_ms: int) -> None:
         self.conn = conn
@@ -139,40 +139,40 @@ class _Fire:
         self.paused = 0
         self.dispatches: list[Dispatch] = []
         self.members: list[tuple[ExecutionId, int]] = []
-        self.fired_plain: list[str] = []
+        self.fired_simple: list[str] = []
         self.used: dict[SlotKey, int] = {}
         self.caps: dict[SlotKey, int] = {}
         self._keys: dict[tuple[str, str], list[SlotKey]] = {}
 
-    def fire(self, shots: Sequence[Shot]) -> Fired:
+    def fire(self, requests: Sequence[FireRequest]) -> FireResult:
         epochs = _epochs(self.conn)
-        lost = {p for p in {shot.entry.partition for shot in shots} if epochs[p] != self.owner.epochs.get(p)}
-        owned = shots if not lost else [shot for shot in shots if shot.entry.partition not in lost]
+        lost = {p for p in {request.entry.partition for request in requests} if epochs[p] != self.owner.epochs.get(p)}
+        owned = requests if not lost else [request for request in requests if request.entry.partition not in lost]
         owned = self._drop_paused(owned)
-        self.used, self.caps = caps_of(self.conn, {(shot.entry.tenant, shot.entry.pool) for shot in owned})
-        sound = self._drop_stale(self._fire_plain(owned))
-        volley = self._volley_for([shot for shot in sound if is_careful(shot)])
-        volley.fire(sound)
-        volley.ledger.drop(self.fired_plain)
-        write(self.conn, volley.ledger)
-        return self._answer(volley, tuple(sorted(lost)))
+        self.used, self.caps = caps_of(self.conn, {(request.entry.tenant, request.entry.pool) for request in owned})
+        sound = self._drop_stale(self._fire_simple(owned))
+        fire_batch = self._batch_for([request for request in sound if is_constrained(request)])
+        fire_batch.fire(sound)
+        fire_batch.writes.drop(self.fired_simple)
+        write(self.conn, fire_batch.writes)
+        return self._answer(fire_batch, tuple(sorted(lost)))
 
-    def _drop_paused(self, shots: Sequence[Shot]) -> Sequence[Shot]:
+    def _drop_paused(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
         pauses = {(kind, name) for kind, name in rows_of(self.conn, SQL.pauses)}
         if not pauses:
-            return shots
-        paused = [shot for shot in shots if is_paused(pauses, shot.entry.tenant, shot.entry.pool)]
+            return requests
+        paused = [request for request in requests if is_paused(pauses, request.entry.tenant, request.entry.pool)]
         before = len(self.present)
-        self.present += [shot.entry for shot in self._drop_stale(paused)]
+        self.present += [request.entry for request in self._drop_stale(paused)]
         self.paused = len(self.present) - before
-        return [shot for shot in shots if not is_paused(pauses, shot.entry.tenant, shot.entry.pool)]
+        return [request for request in requests if not is_paused(pauses, request.entry.tenant, request.entry.pool)]
 
-    def _fire_plain(self, shots: Sequence[Shot]) -> Sequence[Shot]:
+    def _fire_simple(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
         """One-shots that nothing but a cap can stand in the way of are fired at once, if not one of them is stale. Answers the
         rest."""
-        plain = [shot.entry for shot in shots if is_plain(shot)]
+        plain = [request.entry for request in requests if is_simple(request)]
         if not plain:
-            return shots
+            return requests
         chosen, full, taken = self._within_caps(plain)
         rows = [
             (execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._names_of(e)) for e in chosen
@@ -180,21 +180,21 @@ class _Fire:
         named = as_json(rows)
         self.conn.execute("SAVEPOINT plain")
         moves = move(State.PENDING, self.now_ms)
-        fired = self.conn.execute(SQL.fire_plain, (named, self.now_ms, moves, self.latest_due_ms)).rowcount
+        fired = self.conn.execute(SQL.fire_simple, (named, self.now_ms, moves, self.latest_due_ms)).rowcount
         if fired < len(rows):
             self.conn.execute("ROLLBACK TO plain")
             self.conn.execute("RELEASE plain")
-            return shots
+            return requests
         self.conn.execute("RELEASE plain")
         if taken:
             change_slots(self.conn, taken)
             self.used = {key: used + taken[key] for key, used in self.used.items()}
-        answer = self.conn.execute(SQL.plain_dispatches, (named, self.now_ms)).fetchone()[0]
+        answer = self.conn.execute(SQL.simple_dispatches, (named, self.now_ms)).fetchone()[0]
         self.dispatches = _dispatches.decode(answer)
         self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
-        self.fired_plain = [entry.key for entry in chosen]
+        self.fired_simple = [entry.key for entry in chosen]
         self.present += full
-        return [shot for shot in shots if not is_plain(shot)]
+        return [request for request in requests if not is_simple(request)]
 
     def _within_caps(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry], Counter[SlotKey]]:
         """Those that there are slots for, those that there are none for, and how many are taken."""
@@ -222,38 +222,38 @@ class _Fire:
             keys = self._keys[tenant, pool] = [key for key in capped_by(tenant, pool) if key in self.caps]
         return keys
 
-    def _drop_stale(self, shots: Sequence[Shot]) -> list[Shot]:
+    def _drop_stale(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
         """Compare each entry with the row that is on the timeline now."""
-        rows = rows_of(self.conn, SQL.present, as_json([shot.entry.key for shot in shots]))
+        rows = rows_of(self.conn, SQL.present, as_json([request.entry.key for request in requests]))
         present = {row[1]: row for row in rows}
         sound = []
-        for shot in shots:
-            entry, row = shot.entry, present.get(shot.entry.key)
+        for request in requests:
+            entry, row = request.entry, present.get(request.entry.key)
             if row is None or row[0] is None:
                 self.refused += 1
-            elif row[3] != entry.number or row[4] != entry.nominal_ms or (entry.planned and shot.plan is None):
+            elif row[3] != entry.number or row[4] != entry.nominal_ms or (entry.recurring and request.plan is None):
                 self.refused += 1
                 self.present.append(Entry(*row[:-1]))
-            elif row[0] > self.latest_due_ms or (shot.plan is not None and row[-1] != shot.runs_left):
+            elif row[0] > self.latest_due_ms or (request.plan is not None and row[-1] != request.runs_left):
                 # Not due yet, or planned by runs that are not what is left any more.
                 self.present.append(Entry(*row[:-1]))
             else:
-                sound.append(shot)
+                sound.append(request)
                 del present[entry.key]
         return sound
 
-    def _volley_for(self, careful: Sequence[Shot]) -> Volley:
-        if not careful:
-            return Volley(Books(used=self.used, caps=self.caps), {}, self.now_ms)
-        fires = {(s.entry.tenant, JobId(s.entry.key)) for s in careful if s.entry.kind == Kind.FIRE}
-        again = [s.entry.key for s in careful if s.entry.kind == Kind.DISPATCH]
+    def _batch_for(self, constrained: Sequence[FireRequest]) -> FireBatch:
+        if not constrained:
+            return FireBatch(Inputs(used=self.used, caps=self.caps), {}, self.now_ms)
+        fires = {(s.entry.tenant, JobId(s.entry.key)) for s in constrained if s.entry.kind == Kind.FIRE}
+        again = [s.entry.key for s in constrained if s.entry.kind == Kind.DISPATCH]
         rows = rows_of(self.conn, SQL.jobs_of_executions, as_json(again))
         job_of = {x: (tenant, JobId(job)) for x, tenant, job, _ in rows}
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
         lines = {(tenant, line) for tenant, job in jobs if job in limits and (line := limits[job].line)}
-        books = Books(
+        inputs = Inputs(
             open_=turns_of(self.conn, turns_to_fire(limits, (job for _, job in fires))),
             used=self.used | slots_used(self.conn, slots) if slots else self.used,
             caps=self.caps,
@@ -261,27 +261,27 @@ class _Fire:
             heads=heads_of(self.conn, lines) if lines else None,
             kept={x: tuple(names) for x, _, _, names in rows},
         )
-        return Volley(books, job_of, self.now_ms)
+        return FireBatch(inputs, job_of, self.now_ms)
 
-    def _answer(self, volley: Volley, lost: tuple[int, ...]) -> Fired:
+    def _answer(self, fire_batch: FireBatch, lost: tuple[int, ...]) -> FireResult:
         batches: tuple[int, ...] = ()
-        if volley.members:
-            self.dispatches += _dispatches_of(self.conn, as_json(volley.members), self.now_ms)
+        if fire_batch.members:
+            self.dispatches += _dispatches_of(self.conn, as_json(fire_batch.members), self.now_ms)
         if self.dispatches:
-            members = as_json([*volley.members, *self.members])
+            members = as_json([*fire_batch.members, *self.members])
             batch = self.conn.execute(SQL.add_batch, (self.owner.instance, self.now_ms, members)).lastrowid
             assert batch is not None
             batches = (batch,)
-        return Fired(
+        return FireResult(
             batches=batches,
             dispatches=tuple(_with_pool_timeouts(self.conn, self.dispatches)),
-            entries=(*self.present, *volley.ledger.entries),
-            flags=tuple(volley.ledger.flags),
+            entries=(*self.present, *fire_batch.writes.entries),
+            flags=tuple(fire_batch.writes.flags),
             refused=self.refused,
             lost=lost,
-            held=tuple(volley.held),
+            held=tuple(fire_batch.held),
             paused=self.paused,
-            decided=dict(volley.decided),
+            decided=dict(fire_batch.decided),
         )
 
 
@@ -316,10 +316,10 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
     changed = list(new_times((row for _, row in rows), now_ms))
     wanted = [execution for new in changed for execution in new.executions]
     fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(wanted))}
-    ledger = Ledger(Books(), now_ms)
+    writes = WriteSet(Inputs(), now_ms)
     for new in changed:
-        replan(ledger, new, fired)
-    write(conn, ledger)
+        replan(writes, new, fired)
+    write(conn, writes)
     if len(rows) < limit:
         conn.execute(SQL.set_zone_data, (version,))
     else:

@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.connection import Database
-from noonday.drivers.sqlite.ledger import executions_of, insert_many, rows_of, write
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
-from noonday.ledger.ledger import as_json, watch_of
+from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_of, write
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import LANES
@@ -33,6 +31,8 @@ from noonday.ports.jobs import (
     Unread,
     Upsert,
 )
+from noonday.transitions.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
+from noonday.transitions.write_set import as_json, watch_of
 
 SQL = load("jobs")
 _job = StoredDecoder(Job)
@@ -133,13 +133,13 @@ def _edit(
     edit = Edit(before, change, _existing(conn, [new.id for new in change.executions]))
     if change.job:
         _set_job(conn, edit)
-    created = write(conn, edit.ledger)
+    created = write(conn, edit.writes)
     if change.dead:
-        conn.execute(SQL.resolve_dead, (as_json(change.dead), edit.ledger.now_ms))
+        conn.execute(SQL.resolve_dead, (as_json(change.dead), edit.writes.now_ms))
     if change.audit:
         add_audit(conn, change.audit)
     after = _snapshot(conn, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.ledger.entries), tuple(edit.ledger.flags), edit.barred_pools, created)
+    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.flags), edit.barred_pools, created)
 
 
 def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:

@@ -9,11 +9,11 @@ from msgspec.structs import astuple
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.ledger import as_json
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Note, Open, Preference
 from noonday.ports.jobs import AuditEntry, Receipt
 from noonday.ports.notices import Notices, digest_of, gathered, preference_of, row_of
+from noonday.transitions.write_set import as_json
 
 SQL = load("notice_rows")
 

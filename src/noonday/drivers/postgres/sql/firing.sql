@@ -47,7 +47,7 @@ FROM unnest($1::text[], $2::uuid[]) e (tenant, id)
      JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
      JOIN timeline t ON t.key = j.id;
 
--- name: fire_plain
+-- name: fire_simple
 -- One-shots that nothing can stand in the way of, all at once: those whose row is the one the entry names, that are due, whose
 -- epoch is the owner's, that nothing pauses, and that nobody else has locked. Answers what workers need, in the order of the fields of a Dispatch,
 -- and the batch.
@@ -165,7 +165,7 @@ SELECT s.tenant, s.key, s.used, s.cap
 FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key
 WHERE s.cap IS NOT NULL;
 
--- name: fire_planned
+-- name: fire_decided
 -- Entries that were planned: all of them, or none. Those that are paused are refused first, by the same statement.
 SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::jsonb -> 'shots');
 
@@ -173,7 +173,7 @@ SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::
 -- What is paused.
 SELECT kind, name FROM pauses;
 
--- name: careful_books
+-- name: constrained_inputs
 -- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots, and the
 -- first fire of each line, which must be of the same moment as the slot.
 WITH again AS (
@@ -278,6 +278,6 @@ FOR UPDATE OF t SKIP LOCKED;
 -- Which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
--- name: write_ledger
+-- name: write_rows
 -- What a ledger collected.
 SELECT write_ledger($1::jsonb, $2);

@@ -80,7 +80,7 @@ UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived
                   resolved_ms = $3
 FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.id;
 
--- name: write_ledger
+-- name: write_rows
 -- What a ledger collected.
 SELECT write_ledger($1::jsonb, $2) FROM lock_slots($1::jsonb -> 'slots');
 

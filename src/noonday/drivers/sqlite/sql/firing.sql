@@ -51,7 +51,7 @@ SELECT json_group_array(json_array(
 FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1
      CROSS JOIN timeline t ON t.key = j.id;
 
--- name: fire_plain
+-- name: fire_simple
 -- One-shots that nothing can stand in the way of, all at once. The row must be the one the entry names.
 INSERT INTO executions (job_id, id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
                         watch, created_ms, fired_ms, slots, moves)
@@ -61,7 +61,7 @@ FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1 CROSS JOIN j
 WHERE t.number = e.value ->> 2 AND t.nominal_ms = e.value ->> 3 AND t.due_ms <= ?4
 ON CONFLICT DO NOTHING;
 
--- name: plain_dispatches
+-- name: simple_dispatches
 -- What workers need to run one-shots that are being fired, in the order of the fields of a Dispatch.
 SELECT json_group_array(json_array(e.value ->> 0, 1, t.key, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1, ?2, j.revision,
                                    j.timeout_sec, j.heartbeat_sec, j.deadline_sec, j.payload, NULL, j.trace, j.name, NULL, NULL,

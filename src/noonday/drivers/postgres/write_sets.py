@@ -1,4 +1,4 @@
-"""A ledger as the one value that the store's functions write, and the books that decisions are made by."""
+"""A write set as the one value that the store's functions write, and the inputs of decisions."""
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -9,9 +9,6 @@ import msgspec
 
 from noonday.drivers.postgres.connection import Database
 from noonday.drivers.postgres.queries import load
-from noonday.ledger.books import Books, Limit, Said
-from noonday.ledger.ledger import Ledger, as_json
-from noonday.ledger.settling import Settlement
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
@@ -19,8 +16,11 @@ from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution, Fire
+from noonday.transitions.inputs import Inputs, Limit, Said
+from noonday.transitions.settling import Settlement
+from noonday.transitions.write_set import WriteSet, as_json
 
-SQL = load("ledger")
+SQL = load("write_sets")
 T = TypeVar("T")
 STALE_PLACE, CHANGED, NOT_PLAIN, NOT_SOUND, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
 TRIES = 8
@@ -35,23 +35,23 @@ _books = StoredDecoder(
 )
 
 
-def payload_of(ledger: Ledger, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
-    """What `write_ledger` takes. `limits`: how many of each concurrency key there may be, for those that take more."""
+def payload_of(writes: WriteSet, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
+    """What `write_rows` takes. `limits`: how many of each concurrency key there may be, for those that take more."""
     sets: dict[str, Any] = {
-        "new": ledger.new,
-        "again": ledger.handed_out_again,
-        "set": ledger.settled,
-        "wish": ledger.wished,
-        "runs": list(ledger.runs_returned.items()),
-        "drop": ledger.dropped,
-        "put": ledger.put_rows,
-        "decisions": ledger.decisions,
-        "dead": ledger.buried,
-        "incidents": ledger.incidents,
+        "new": writes.new,
+        "again": writes.handed_out_again,
+        "set": writes.settled,
+        "wish": writes.wished,
+        "runs": list(writes.runs_returned.items()),
+        "drop": writes.dropped,
+        "put": writes.put_rows,
+        "decisions": writes.decisions,
+        "dead": writes.buried,
+        "incidents": writes.incidents,
         "slots": [
-            (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in ledger.slots.items()
+            (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in writes.slots.items()
         ],
-        "touched": list(ledger.touched),
+        "touched": list(writes.touched),
     }
     return {name: rows for name, rows in sets.items() if rows}
 
@@ -60,14 +60,14 @@ def versioned(text: str) -> list[Versioned]:
     return _versioned.decode(text)
 
 
-async def books_for(database: Database, settlement: Settlement) -> tuple[Books, list[Touched]]:
+async def inputs_for(database: Database, settlement: Settlement) -> tuple[Inputs, list[Touched]]:
     """What a settlement looks at, and the jobs by which it decides, as they were touched."""
     failed, asked_back, decided_by = settlement.failed, settlement.asked_back, settlement.decided_by
     turns = settlement.turns
     if not (failed or decided_by):
-        return Books(), []
+        return Inputs(), []
     text = await database.value(
-        SQL.books,
+        SQL.inputs,
         failed,
         [tenant for tenant, _ in asked_back],
         [job for _, job in asked_back],
@@ -78,7 +78,7 @@ async def books_for(database: Database, settlement: Settlement) -> tuple[Books, 
     )
     touched, open_, said, jobs, fires = _books.decode(text)
     policies = {execution: each.policy for execution, each in said}
-    return Books(open_=open_, policies=policies, jobs=jobs, fires=dict(fires), paused=paused_of(touched)), touched
+    return Inputs(open_=open_, policies=policies, jobs=jobs, fires=dict(fires), paused=paused_of(touched)), touched
 
 
 def paused_of(touched: Iterable[Touched]) -> list[JobId]:
@@ -96,11 +96,11 @@ async def settle_found(
     async def attempt() -> Settled:
         rows = await read()
         settlement = decide([row for row, _ in rows])
-        books, touched = await books_for(database, settlement)
-        ledger, settled = settlement.settle(books, now_ms)
+        inputs, touched = await inputs_for(database, settlement)
+        writes, settled = settlement.settle(inputs, now_ms)
         if settlement.cases:
             checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
-            await database.value(SQL.apply, as_json(payload_of(ledger) | checks), now_ms)
+            await database.value(SQL.apply, as_json(payload_of(writes) | checks), now_ms)
         return settled
 
     return await until_unchanged(attempt)

@@ -1,4 +1,4 @@
--- name: books
+-- name: inputs
 -- What a settlement looks at: how often the jobs that decide were touched, and whether they are paused; the first open executions
 -- of jobs that do not allow overlap; who says how failures are retried; jobs under which what was asked back goes on, and what these wait for.
 SELECT jsonb_build_array(

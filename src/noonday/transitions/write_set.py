@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from noonday.ledger.books import Books
 from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
 from noonday.model.firing import LANES, Decision, Entry, Kind, fire_entry
 from noonday.model.ids import ExecutionId, JobId, partition_of
@@ -14,6 +13,7 @@ from noonday.model.job import Job, JobSpec, JobState, Overlap, rule_of, spread_m
 from noonday.model.message import Report
 from noonday.model.slots import SlotKey, is_of_line, slot_key
 from noonday.ports.jobs import Execution, Fire
+from noonday.transitions.inputs import Inputs
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,16 +46,16 @@ def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
         tenant=execution.tenant,
         pool=execution.pool,
         lane=execution.lane,
-        staged=int(not execution.watch),
-        planned=0,
+        early=int(not execution.watch),
+        recurring=0,
     )
 
 
-class Ledger:
+class WriteSet:
     """The writes of one decision, set by set. `finish` comes last, before they are written."""
 
-    def __init__(self, books: Books, now_ms: int) -> None:
-        self.books = books
+    def __init__(self, inputs: Inputs, now_ms: int) -> None:
+        self.inputs = inputs
         self.now_ms = now_ms
         self.entries: list[Entry] = []
         """What is on the timeline now and should be on the hot index."""
@@ -108,7 +108,7 @@ class Ledger:
 
     def opened(self, execution: Execution) -> None:
         """A new execution of a job of which others may be open, or wait."""
-        self.books.open.setdefault(execution.job_id, []).append(execution)
+        self.inputs.open.setdefault(execution.job_id, []).append(execution)
         self._fresh.add(execution.id)
 
     def settle(self, was: Execution, now: Execution, moves: str) -> None:
@@ -118,7 +118,7 @@ class Ledger:
         if closed:
             self.rested[now.state.name] += 1
         if was.slots and (closed or now.fired_ms is None):
-            lets_go = closed or now.job_id in self.books.paused
+            lets_go = closed or now.job_id in self.inputs.paused
             kept = () if lets_go else tuple(name for name in now.slots if is_of_line(name))
             self.let_go(was.tenant, [name for name in was.slots if name not in kept])
             now = msgspec.structs.replace(now, slots=kept)
@@ -145,7 +145,7 @@ class Ledger:
             now.watch,
             before[-1] + moves if before else moves,
         )
-        self.books.note(now, is_open=not closed)
+        self.inputs.note(now, is_open=not closed)
         if was.watch & WATCH_OVERLAP:
             self.touched.add((was.tenant, was.job_id))
             if closed:
@@ -193,7 +193,7 @@ class Ledger:
         self.put(dispatch_entry(execution, due_ms), due_ms)
 
     def wait_unless_paused(self, execution: Execution, due_ms: int) -> None:
-        if execution.job_id in self.books.paused:
+        if execution.job_id in self.inputs.paused:
             self.hold(execution, due_ms)
         else:
             self.wait(execution, due_ms)
@@ -215,7 +215,7 @@ class Ledger:
     def return_run(self, job: Job) -> None:
         """An execution that the schedule fired has ended without a start: it does not count against `maxRuns`. A job that waits
         for nothing because its runs were used up waits for its next time."""
-        fire = self.books.fires.get(job.id)
+        fire = self.inputs.fires.get(job.id)
         if fire is None or fire.runs_left is None:
             return
         following = None
@@ -223,10 +223,10 @@ class Ledger:
             following = rule_of(job.spec, job.anchor_ms).next_after(max(self.now_ms, fire.nominal_ms - 1))
         if following is None:
             self.runs_returned[job.id] += 1
-            self.books.fires[job.id] = msgspec.structs.replace(fire, runs_left=fire.runs_left + 1)
+            self.inputs.fires[job.id] = msgspec.structs.replace(fire, runs_left=fire.runs_left + 1)
         else:
-            self.books.fires[job.id] = Fire(following, following + spread_ms(job.spec, job.id), 1)
-            self.put_fire(job, self.books.fires[job.id])
+            self.inputs.fires[job.id] = Fire(following, following + spread_ms(job.spec, job.id), 1)
+            self.put_fire(job, self.inputs.fires[job.id])
 
     def drop(self, keys: Iterable[str]) -> None:
         self.dropped.extend(keys)
@@ -243,14 +243,14 @@ class Ledger:
         Nobody waits for one that is not watched, such as one made since the job allows overlap: its end would not be seen.
         """
         while self._closed:
-            open_ = self.books.open.get(self._closed.pop(), [])
+            open_ = self.inputs.open.get(self._closed.pop(), [])
             waiting = [e for e in open_ if e.buffered]
             if waiting and not any(e.watch & WATCH_OVERLAP for e in open_ if not e.buffered):
                 self._give_turn(waiting[0])
 
     def end_waiting(self, job_id: JobId) -> None:
         """Executions of this job do not wait for each other any more."""
-        for execution in list(self.books.open.get(job_id, ())):
+        for execution in list(self.inputs.open.get(job_id, ())):
             if execution.buffered:
                 self._give_turn(execution)
 
@@ -259,7 +259,7 @@ class Ledger:
         if was.id in self._fresh:
             at = next(at for at, row in enumerate(self.new) if row[0] == was.id)
             self.new[at] = (*self.new[at][:7], 0, *self.new[at][8:])
-            self.books.note(turn, is_open=True)
+            self.inputs.note(turn, is_open=True)
         else:
             self.settle(was, turn, "")
         self.wait_unless_paused(turn, max(self.now_ms, turn.due_ms))

@@ -1,4 +1,4 @@
-"""Reads the books a decision needs, and writes what its ledger collected."""
+"""Reads the inputs a decision needs, and writes what its write set has."""
 
 import sqlite3
 from collections import Counter
@@ -9,9 +9,6 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.queries import load
-from noonday.ledger.books import Books, Limit, Said
-from noonday.ledger.ledger import Ledger, as_json, move
-from noonday.ledger.settling import Settlement
 from noonday.model.execution import State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
@@ -19,8 +16,11 @@ from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution, Fire
+from noonday.transitions.inputs import Inputs, Limit, Said
+from noonday.transitions.settling import Settlement
+from noonday.transitions.write_set import WriteSet, as_json, move
 
-SQL = load("ledger")
+SQL = load("write_sets")
 _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
 _said = StoredDecoder(list[tuple[ExecutionId, Said]])
@@ -63,18 +63,18 @@ def executions_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> lis
 
 def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Settled:
     """Read what the settlement looks at, settle, and write."""
-    ledger, settled = settlement.settle(_books_for(conn, settlement), now_ms)
-    write(conn, ledger)
+    writes, settled = settlement.settle(_inputs_for(conn, settlement), now_ms)
+    write(conn, writes)
     return settled
 
 
-def _books_for(conn: sqlite3.Connection, settlement: Settlement) -> Books:
+def _inputs_for(conn: sqlite3.Connection, settlement: Settlement) -> Inputs:
     failed, asked_back = settlement.failed, settlement.asked_back
     said = _said.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
     jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(asked_back))) if asked_back else []
     decided_by = settlement.decided_by
     paused = rows_of(conn, SQL.paused, as_json(decided_by)) if decided_by else []
-    return Books(
+    return Inputs(
         open_=turns_of(conn, settlement.turns),
         policies={execution: each.policy for execution, each in said},
         jobs=jobs,
@@ -117,43 +117,43 @@ def caps_of(
     return {(t, name): used for t, name, used, _ in rows}, {(t, name): cap for t, name, _, cap in rows}
 
 
-def write(conn: sqlite3.Connection, ledger: Ledger) -> int:
+def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
     """Write everything. Answers how many executions did not exist before."""
     created = 0
-    now_ms = ledger.now_ms
-    if ledger.new:
-        if ledger.slots:
-            _count_once(conn, ledger)
-        created = _run(conn, SQL.add_executions, ledger.new, now_ms, move(State.PENDING, now_ms))
-    if ledger.handed_out_again:
-        _run(conn, SQL.hand_out, ledger.handed_out_again, now_ms)
-    if ledger.settled:
-        _run(conn, SQL.set_executions, ledger.settled)
-    if ledger.wished:
-        _run(conn, SQL.wish, ledger.wished)
-    if ledger.runs_returned:
-        _run(conn, SQL.return_runs, list(ledger.runs_returned.items()))
-    if ledger.dropped:
-        _run(conn, SQL.drop_timeline, ledger.dropped)
-    if ledger.put_rows:
-        _run(conn, SQL.put_timeline, ledger.put_rows)
-    if ledger.decisions:
-        _run(conn, SQL.add_decisions, ledger.decisions, now_ms)
-    if ledger.buried:
-        _run(conn, SQL.add_dead, ledger.buried, now_ms)
-    if ledger.incidents:
-        _run(conn, SQL.add_incidents, ledger.incidents, now_ms)
-    if ledger.slots:
-        change_slots(conn, ledger.slots)
+    now_ms = writes.now_ms
+    if writes.new:
+        if writes.slots:
+            _count_once(conn, writes)
+        created = _run(conn, SQL.add_executions, writes.new, now_ms, move(State.PENDING, now_ms))
+    if writes.handed_out_again:
+        _run(conn, SQL.hand_out, writes.handed_out_again, now_ms)
+    if writes.settled:
+        _run(conn, SQL.set_executions, writes.settled)
+    if writes.wished:
+        _run(conn, SQL.wish, writes.wished)
+    if writes.runs_returned:
+        _run(conn, SQL.return_runs, list(writes.runs_returned.items()))
+    if writes.dropped:
+        _run(conn, SQL.drop_timeline, writes.dropped)
+    if writes.put_rows:
+        _run(conn, SQL.put_timeline, writes.put_rows)
+    if writes.decisions:
+        _run(conn, SQL.add_decisions, writes.decisions, now_ms)
+    if writes.buried:
+        _run(conn, SQL.add_dead, writes.buried, now_ms)
+    if writes.incidents:
+        _run(conn, SQL.add_incidents, writes.incidents, now_ms)
+    if writes.slots:
+        change_slots(conn, writes.slots)
     return created
 
 
-def _count_once(conn: sqlite3.Connection, ledger: Ledger) -> None:
+def _count_once(conn: sqlite3.Connection, writes: WriteSet) -> None:
     """Executions that exist already hold what they hold."""
-    existing = {row[0] for row in rows_of(conn, SQL.existing, as_json([new[0] for new in ledger.new]))}
-    for execution, tenant, *_, slots in ledger.new:
+    existing = {row[0] for row in rows_of(conn, SQL.existing, as_json([new[0] for new in writes.new]))}
+    for execution, tenant, *_, slots in writes.new:
         if execution in existing:
-            ledger.slots.subtract(slot_key(tenant, name) for name in slots or ())
+            writes.slots.subtract(slot_key(tenant, name) for name in slots or ())
 
 
 def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None:

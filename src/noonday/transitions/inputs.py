@@ -50,7 +50,7 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
         return self.job or of_handler or of_pool or DEFAULT_POLICY
 
 
-class Books:
+class Inputs:
     """Rows as they were read, kept up with what was decided since."""
 
     def __init__(

@@ -6,8 +6,6 @@ from sys import maxsize
 
 import msgspec
 
-from noonday.ledger.books import NO_LIMIT, Books, Limit
-from noonday.ledger.ledger import Ledger
 from noonday.model.alert import GIVEN_UP
 from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
@@ -15,23 +13,25 @@ from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by, slot_key
-from noonday.ports.firing import Held, Shot
+from noonday.ports.firing import FireRequest, Held
 from noonday.ports.jobs import Execution
+from noonday.transitions.inputs import NO_LIMIT, Inputs, Limit
+from noonday.transitions.write_set import WriteSet
 
 ALL = 2**31 - 1
 UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
 """Decisions that nobody has asked for."""
 
 
-def is_plain(shot: Shot) -> bool:
+def is_simple(request: FireRequest) -> bool:
     """A one-shot that nothing can stand in the way of."""
-    entry = shot.entry
-    return bool(entry.staged) and not entry.planned and entry.kind == Kind.FIRE and shot.plan is None
+    entry = request.entry
+    return bool(entry.early) and not entry.recurring and entry.kind == Kind.FIRE and request.plan is None
 
 
-def is_careful(shot: Shot) -> bool:
+def is_constrained(request: FireRequest) -> bool:
     """What becomes of it depends on other executions, or on a concurrency key. (A cap may hold anything.)"""
-    return not shot.entry.staged
+    return not request.entry.early
 
 
 def turns_to_fire(limits: Mapping[JobId, Limit], jobs: Iterable[JobId]) -> dict[JobId, int]:
@@ -40,23 +40,23 @@ def turns_to_fire(limits: Mapping[JobId, Limit], jobs: Iterable[JobId]) -> dict[
     return {job: ALL if limits.get(job, NO_LIMIT).overlap == Overlap.CANCEL_OTHER else 1 for job in jobs}
 
 
-class Volley:
+class FireBatch:
     """One fire of entries that are still what the timeline has."""
 
-    def __init__(self, books: Books, job_of: dict[str, tuple[str, JobId]], now_ms: int) -> None:
-        """`job_of`: (tenant, job) of the executions of careful dispatch entries."""
-        self.books = books
-        self.ledger = Ledger(books, now_ms)
+    def __init__(self, inputs: Inputs, job_of: dict[str, tuple[str, JobId]], now_ms: int) -> None:
+        """`job_of`: (tenant, job) of the executions of constrained dispatch entries."""
+        self.inputs = inputs
+        self.writes = WriteSet(inputs, now_ms)
         self.members: list[tuple[ExecutionId, int]] = []
         """(execution, due) of what is handed out."""
         self.held: list[Held] = []
         self.decided: Counter[str] = Counter()
-        self.fired: list[Shot] = []
+        self.fired: list[FireRequest] = []
         """Those that did something."""
         self._job_of = job_of
-        self._has_open = {job for job, rows in books.open.items() if rows}
-        self._has_buffered = {job for job, rows in books.open.items() if any(e.buffered for e in rows)}
-        self._others = {job: list(rows) for job, rows in books.open.items()}
+        self._has_open = {job for job, rows in inputs.open.items() if rows}
+        self._has_buffered = {job for job, rows in inputs.open.items() if any(e.buffered for e in rows)}
+        self._others = {job: list(rows) for job, rows in inputs.open.items()}
         """What was open before, and not yet asked to end."""
         self._had_its_turn: set[JobId] = set()
         self._slots_of: dict[str, list[SlotKey]] = {}
@@ -66,18 +66,18 @@ class Volley:
         """The keys of entries that take one of these slots or let go of it."""
         return {key for key, own in self._slots_of.items() if not set(slots).isdisjoint(own)}
 
-    def fire(self, shots: Iterable[Shot]) -> None:
-        if self.books.heads:
+    def fire(self, requests: Iterable[FireRequest]) -> None:
+        if self.inputs.heads:
             # What exists already goes before what is yet to be made: one that was sent again does not wait for the whole line.
-            shots = sorted(shots, key=lambda shot: shot.entry.kind == Kind.FIRE)
-        for shot in shots:
-            if not is_careful(shot):
-                self._fire_one(shot, careful=False)
-            elif self._has_its_turn(shot.entry):
-                self._fire_one(shot, careful=True)
+            requests = sorted(requests, key=lambda request: request.entry.kind == Kind.FIRE)
+        for request in requests:
+            if not is_constrained(request):
+                self._fire_one(request, constrained=False)
+            elif self._has_its_turn(request.entry):
+                self._fire_one(request, constrained=True)
             else:
-                self.ledger.entries.append(shot.entry)
-        self.ledger.finish()
+                self.writes.entries.append(request.entry)
+        self.writes.finish()
 
     def _has_its_turn(self, entry: Entry) -> bool:
         """One entry of a job at a time: what it decides (to cancel the others, say) is what the next one goes by."""
@@ -87,40 +87,40 @@ class Volley:
         return first
 
     def knows(self, entry: Entry) -> bool:
-        """Whether it was read whose a careful entry is. One whose execution is gone is stale."""
+        """Whether it was read whose a constrained entry is. One whose execution is gone is stale."""
         return entry.kind == Kind.FIRE or entry.key in self._job_of
 
     def owner_of(self, entry: Entry) -> tuple[str, JobId]:
         return (entry.tenant, JobId(entry.key)) if entry.kind == Kind.FIRE else self._job_of[entry.key]
 
-    def _fire_one(self, shot: Shot, *, careful: bool) -> None:
-        entry = shot.entry
+    def _fire_one(self, request: FireRequest, *, constrained: bool) -> None:
+        entry = request.entry
         if entry.kind == Kind.DISPATCH:
-            self._hand_out_again(shot, careful)
+            self._hand_out_again(request, constrained)
             return
-        plan = shot.plan or FirePlan((entry.nominal_ms,))
-        if plan.fires and (careful or self.books.caps):
-            limit = self.books.limit_of(JobId(entry.key)) if careful else NO_LIMIT
+        plan = request.plan or FirePlan((entry.nominal_ms,))
+        if plan.fires and (constrained or self.inputs.caps):
+            limit = self.inputs.limit_of(JobId(entry.key)) if constrained else NO_LIMIT
             if not self._is_in_front(entry, limit) or not self._has_room(entry, limit):
                 return
             plan = self._trim(entry, plan, limit)
         decisions = list(plan.decisions)
         started = 0
         for nominal_ms in plan.fires:
-            skipped = self._start(entry, nominal_ms, careful)
+            skipped = self._start(entry, nominal_ms, constrained)
             if skipped:
                 decisions.append(skipped)
             else:
                 started += 1
         self._decide(entry, decisions)
-        self._advance(shot, plan, None if shot.runs_left is None else shot.runs_left - started)
-        self.fired.append(shot)
+        self._advance(request, plan, None if request.runs_left is None else request.runs_left - started)
+        self.fired.append(request)
 
-    def _hand_out_again(self, shot: Shot, careful: bool) -> None:
-        entry, limit = shot.entry, NO_LIMIT
-        if careful:
-            limit = self.books.limit_of(self.owner_of(entry)[1])
-        kept = left = self.books.kept.get(entry.key, ())
+    def _hand_out_again(self, request: FireRequest, constrained: bool) -> None:
+        entry, limit = request.entry, NO_LIMIT
+        if constrained:
+            limit = self.inputs.limit_of(self.owner_of(entry)[1])
+        kept = left = self.inputs.kept.get(entry.key, ())
         if limit.slot in kept:
             limit, left = NO_LIMIT, ()
         else:
@@ -128,23 +128,23 @@ class Volley:
             kept = ()
         if not self._has_room(entry, limit):
             return
-        if careful:
+        if constrained:
             # Whoever read it while it waited would end it, and forget the slots.
-            self.ledger.touched.add(self.owner_of(entry))
+            self.writes.touched.add(self.owner_of(entry))
         if left:
             self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in left)
-        self.ledger.let_go(entry.tenant, left)
-        self.ledger.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
+        self.writes.let_go(entry.tenant, left)
+        self.writes.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
-        self.ledger.drop([entry.key])
-        self.fired.append(shot)
+        self.writes.drop([entry.key])
+        self.fired.append(request)
 
     def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
         """Whether a fire is the first of its line, and would not wait behind another execution of its own job."""
         if limit.line is None:
             return True
         waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
-        if self.books.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
+        if self.inputs.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
             return True
         self._hold(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
         return False
@@ -152,11 +152,15 @@ class Volley:
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
         """Whether there is a slot of everything that an entry counts against. If not, it is held: with its reason, if others that
         wait behind it may go; with all that count against the same cap, if it is a cap."""
-        if limit.slot and limit.limit is not None and self.books.used.get((entry.tenant, limit.slot), 0) >= limit.limit:
+        if (
+            limit.slot
+            and limit.limit is not None
+            and self.inputs.used.get((entry.tenant, limit.slot), 0) >= limit.limit
+        ):
             self._hold(entry, limit, f"concurrency key {limit.key!r} is at its limit of {limit.limit}")
             return False
         if self._room(entry) <= 0:
-            self.ledger.entries.append(entry)
+            self.writes.entries.append(entry)
             return False
         return True
 
@@ -166,7 +170,7 @@ class Volley:
 
     def _room(self, entry: Entry) -> int:
         """How many more may be handed out as far as caps go."""
-        caps, used = self.books.caps, self.books.used
+        caps, used = self.inputs.caps, self.inputs.used
         if not caps:
             return maxsize
         return min(
@@ -186,49 +190,49 @@ class Volley:
     def _take_slots(self, entry: Entry, limit: Limit) -> tuple[str, ...]:
         """One of everything that a handed-out execution counts against."""
         taken = [(entry.tenant, limit.slot)] if limit.slot else []
-        if self.books.caps:
-            taken += [key for key in capped_by(entry.tenant, entry.pool) if key in self.books.caps]
+        if self.inputs.caps:
+            taken += [key for key in capped_by(entry.tenant, entry.pool) if key in self.inputs.caps]
         if taken:
             self._slots_of.setdefault(entry.key, []).extend(taken)
         for key in taken:
-            self.books.used[key] = self.books.used.get(key, 0) + 1
-            self.ledger.slots[key] += 1
+            self.inputs.used[key] = self.inputs.used.get(key, 0) + 1
+            self.writes.slots[key] += 1
         return tuple(name for _, name in taken)
 
-    def _start(self, entry: Entry, nominal_ms: int, careful: bool) -> Decision | None:
+    def _start(self, entry: Entry, nominal_ms: int, constrained: bool) -> Decision | None:
         """Make the execution of one occurrence. Answers the decision instead, if an open one stands in its way."""
         job_id = JobId(entry.key)
         due_ms = nominal_ms + entry.due_ms - entry.nominal_ms
         execution = execution_id(job_id, nominal_ms)
-        if not careful:
-            self.ledger.add_execution(
+        if not constrained:
+            self.writes.add_execution(
                 execution,
                 entry.tenant,
                 job_id,
                 nominal_ms,
                 due_ms,
-                fired_ms=self.ledger.now_ms,
+                fired_ms=self.writes.now_ms,
                 slots=self._take_slots(entry, NO_LIMIT),
             )
             self.members.append((execution, due_ms))
             return None
         start = self._overlap(job_id)
         if start is Start.SKIP:
-            reason = f"overlap {self.books.limit_of(job_id).overlap}: an earlier execution is open"
+            reason = f"overlap {self.inputs.limit_of(job_id).overlap}: an earlier execution is open"
             return Decision(job_id, nominal_ms, nominal_ms, 1, Decided.SKIPPED, reason)
         now = start is Start.NOW
-        self.ledger.add_execution(
+        self.writes.add_execution(
             execution,
             entry.tenant,
             job_id,
             nominal_ms,
             due_ms,
-            fired_ms=self.ledger.now_ms if now else None,
+            fired_ms=self.writes.now_ms if now else None,
             buffered=int(not now),
-            slots=self._take_slots(entry, self.books.limit_of(job_id)) if now else (),
+            slots=self._take_slots(entry, self.inputs.limit_of(job_id)) if now else (),
         )
-        self.ledger.touched.add((entry.tenant, job_id))
-        self.ledger.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
+        self.writes.touched.add((entry.tenant, job_id))
+        self.writes.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
         self._has_open.add(job_id)
         if now:
             self.members.append((execution, due_ms))
@@ -237,7 +241,7 @@ class Volley:
         return None
 
     def _overlap(self, job_id: JobId) -> Start:
-        limit = self.books.limit_of(job_id)
+        limit = self.inputs.limit_of(job_id)
         start, cancel = decide_overlap(
             msgspec.convert(limit.overlap or Overlap.ALLOW, Overlap),
             job_id in self._has_open,
@@ -252,30 +256,30 @@ class Volley:
     def _ask_to_end(self, execution: Execution) -> None:
         reason = f"overlap {Overlap.CANCEL_OTHER}"
         if execution.fired_ms is None:
-            self.ledger.close(execution, State.CANCELLED, reason)
+            self.writes.close(execution, State.CANCELLED, reason)
         else:
-            self.ledger.wish(execution, reason)
-            self.books.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
+            self.writes.wish(execution, reason)
+            self.inputs.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
 
     def _decide(self, entry: Entry, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self.decided[decision.outcome] += decision.count
             if decision.outcome in UNWANTED and entry.pool != NOTICES_POOL:
-                self.ledger.incidents.append(_incident(entry, decision))
-        self.ledger.decide(decisions)
+                self.writes.incidents.append(_incident(entry, decision))
+        self.writes.decide(decisions)
 
-    def _advance(self, shot: Shot, plan: FirePlan, runs_left: int | None) -> None:
+    def _advance(self, request: FireRequest, plan: FirePlan, runs_left: int | None) -> None:
         """Move the schedule to its next time, or take it off the timeline."""
-        entry, line = shot.entry, self.books.limit_of(JobId(shot.entry.key)).line
+        entry, line = request.entry, self.inputs.limit_of(JobId(request.entry.key)).line
         if plan.next_ms is not None and runs_left != 0:
             spread = entry.due_ms - entry.nominal_ms
             following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
-            self.ledger.put(following, following.due_ms, runs_left, line)
-        elif shot.plan is None or not entry.planned:
-            self.ledger.drop([entry.key])
+            self.writes.put(following, following.due_ms, runs_left, line)
+        elif request.plan is None or not entry.recurring:
+            self.writes.drop([entry.key])
         else:
             decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
-            self.ledger.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, line)
+            self.writes.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, line)
 
 
 def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from noonday.ledger.books import Books
-from noonday.ledger.ledger import Ledger, watch_of
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
@@ -13,6 +11,8 @@ from noonday.model.ids import ExecutionId, partition_of
 from noonday.model.job import Job, JobState, Overlap
 from noonday.model.slots import of_line
 from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Scope, Snapshot
+from noonday.transitions.inputs import Inputs
+from noonday.transitions.write_set import WriteSet, watch_of
 
 LOOKS = 16
 """How often a decision may ask for more. Each time it looks up four times as many of its times as before."""
@@ -31,7 +31,7 @@ def require_what_changes(before: Snapshot, change: Change) -> None:
 
 
 class Edit:
-    """A change of one job, worked out. What belongs to the job's own row is `job`; the rest is in the ledger."""
+    """A change of one job, worked out. What belongs to the job's own row is `job`; the rest is in the write set."""
 
     def __init__(self, before: Snapshot, change: Change, existing: set[ExecutionId]) -> None:
         """`existing`: which of the executions to be made exist already."""
@@ -39,21 +39,21 @@ class Edit:
         self.change = change
         self.job = change.job or before.job
         paused = [self.job.id] if self.job.state is JobState.PAUSED else []
-        self.ledger = Ledger(Books(open_=before.known_open, paused=paused), _moment(before, change))
+        self.writes = WriteSet(Inputs(open_=before.known_open, paused=paused), _moment(before, change))
         self._existing = existing
         self._rows = {e.id: e for e in before.executions}
         self._leave_lines()
         if change.fire:
-            self.ledger.put_fire(self.job, change.fire)
-        self.ledger.decide(change.decisions)
+            self.writes.put_fire(self.job, change.fire)
+        self.writes.decide(change.decisions)
         self._end(change.cancel)
         self._rebase(change.rebase)
         if self.job.spec.overlap is Overlap.ALLOW:
-            self.ledger.end_waiting(self.job.id)
+            self.writes.end_waiting(self.job.id)
         self._start(change.executions)
         self._hold(change.hold)
         self._release(change.release)
-        self.ledger.finish()
+        self.writes.finish()
 
     @property
     def new_revision(self) -> bool:
@@ -83,37 +83,37 @@ class Edit:
             if row.fired_ms is None and row.slots and row.slots != stays:
                 watch = row.watch | watch_of(self.job.spec)
                 now = self._rows[row.id] = msgspec.structs.replace(row, slots=(), watch=watch)
-                self.ledger.settle(row, now, "")
+                self.writes.settle(row, now, "")
 
     def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
         """Close at once what nobody holds; ask the holder of the rest."""
         for execution, reason in cancel:
             row = self._rows[execution]
             if row.state is State.PENDING and row.fired_ms is None:
-                self.ledger.close(row, State.CANCELLED, reason)
+                self.writes.close(row, State.CANCELLED, reason)
             else:
-                self.ledger.wish(row, reason)
+                self.writes.wish(row, reason)
 
     def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
         """Executions that have not started go on under the job's new definition."""
         for execution in rebased:
             row = self._rows[execution]
-            now = self.ledger.rebase(row, self.job)
-            self.ledger.settle(row, now, "")
+            now = self.writes.rebase(row, self.job)
+            self.writes.settle(row, now, "")
             if row.waits_until_ms is not None:
-                self.ledger.wait(now, row.waits_until_ms)
+                self.writes.wait(now, row.waits_until_ms)
             elif not row.buffered:
-                self.ledger.hold(now, row.held_until_ms or row.due_ms)
+                self.writes.hold(now, row.held_until_ms or row.due_ms)
 
     def _start(self, wanted: Sequence[NewExecution]) -> None:
         job = self.job
         for new in wanted:
             if new.id in self._existing:
                 continue
-            if new.buffered and not self.ledger.books.open.get(job.id):
+            if new.buffered and not self.writes.inputs.open.get(job.id):
                 # What it was to wait for exists already, and has ended.
                 new = msgspec.structs.replace(new, buffered=False)
-            self.ledger.add_execution(
+            self.writes.add_execution(
                 new.id,
                 job.tenant,
                 job.id,
@@ -123,23 +123,23 @@ class Edit:
                 buffered=int(new.buffered),
                 retry_of=new.retry_of,
             )
-            self.ledger.touched.add((job.tenant, job.id))
+            self.writes.touched.add((job.tenant, job.id))
             row = _as_row(job, new)
-            self.ledger.opened(row)
+            self.writes.opened(row)
             if new.revision is not None and new.revision != job.revision:
                 # Made as all others are, and then told apart.
-                self.ledger.settle(row, msgspec.structs.replace(row, revision=new.revision), "")
+                self.writes.settle(row, msgspec.structs.replace(row, revision=new.revision), "")
             if not new.buffered:
-                self.ledger.wait(row, new.due_ms)
+                self.writes.wait(row, new.due_ms)
 
     def _hold(self, waiting: Sequence[ExecutionId]) -> None:
         for execution in waiting:
             row = self._rows[execution]
-            self.ledger.hold(row, row.waits_until_ms or row.due_ms)
+            self.writes.hold(row, row.waits_until_ms or row.due_ms)
 
     def _release(self, held: Sequence[tuple[ExecutionId, int]]) -> None:
         for execution, due_ms in held:
-            self.ledger.wait(self._rows[execution], due_ms)
+            self.writes.wait(self._rows[execution], due_ms)
 
 
 def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:

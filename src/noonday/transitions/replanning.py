@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from noonday.ledger.ledger import Ledger
 from noonday.model.firing import fire_entry
 from noonday.model.ids import ExecutionId, execution_id, partition_of
 from noonday.model.job import Job, rule_of
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import Fire
+from noonday.transitions.write_set import WriteSet
 
 LOOK_AHEAD = 50
 """How many of its next times a job may have fired ahead of their instant; staging is well below a second."""
@@ -50,13 +50,13 @@ def new_times(rows: Iterable[str | msgspec.Raw], now_ms: int) -> Iterator[NewTim
             yield found
 
 
-def replan(ledger: Ledger, new: NewTimes, fired: set[str]) -> None:
+def replan(writes: WriteSet, new: NewTimes, fired: set[str]) -> None:
     job, fire = new.job, new.fire
     unfired = (time for time in new.earlier if execution_id(job.id, time) not in fired)
     following = next(unfired, new.following)
     if following is not None and following != fire.nominal_ms:
         entry = fire_entry(job, following, partition_of(job.id))
-        ledger.put(entry, entry.due_ms, fire.runs_left, job.spec.line)
+        writes.put(entry, entry.due_ms, fire.runs_left, job.spec.line)
 
 
 def _look_at(job: Job, fire: Fire, now_ms: int) -> NewTimes | None:

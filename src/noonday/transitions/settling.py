@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from noonday.ledger.books import Books
-from noonday.ledger.ledger import Ledger, as_json, move
 from noonday.model.alert import AlertKind
 from noonday.model.execution import (
     ASKED_BACK_REASONS,
@@ -30,6 +28,8 @@ from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
+from noonday.transitions.inputs import Inputs
+from noonday.transitions.write_set import WriteSet, as_json, move
 
 _failure = msgspec.json.Encoder().encode
 
@@ -76,26 +76,26 @@ class Settlement:
         cases = Counter(e.job_id for e, _, _ in self.cases if e.watch & WATCH_OVERLAP)
         return {job: count + 1 for job, count in cases.items()}
 
-    def settle(self, books: Books, now_ms: int) -> tuple[Ledger, Settled]:
-        ledger = Ledger(books, now_ms)
+    def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, Settled]:
+        writes = WriteSet(inputs, now_ms)
         believed: list[Report] = []
         illegal: list[Report] = []
         for execution, outcome, report in self.cases:
-            moved = _settle_one(ledger, execution, outcome, report)
+            moved = _settle_one(writes, execution, outcome, report)
             if report is None:
                 continue
             if moved:
                 believed.append(report)
             elif outcome is Outcome.SUCCEEDED and execution.state is State.SUCCEEDED:
-                ledger.said_again.append(report)
+                writes.said_again.append(report)
             else:
                 illegal.append(report)
-        ledger.finish()
-        return ledger, Settled(
-            entries=tuple(ledger.entries),
+        writes.finish()
+        return writes, Settled(
+            entries=tuple(writes.entries),
             refused=(*self._refused, *illegal),
-            by_state=dict(ledger.rested),
-            freed=tuple(name for _, name in ledger.freed),
+            by_state=dict(writes.rested),
+            freed=tuple(name for _, name in writes.freed),
             usage=usage_of(believed),
         )
 
@@ -141,13 +141,13 @@ def _is_fenced_in(row: Execution, report: Report) -> bool:
     return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
 
 
-def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: Report | None) -> bool:
+def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report: Report | None) -> bool:
     """False if the move would not have been legal: it changed nothing."""
     verdict = judge(
         outcome,
         state=execution.state,
         attempt=execution.attempt,
-        policy=ledger.books.policies.get(execution.id, DEFAULT_POLICY),
+        policy=writes.inputs.policies.get(execution.id, DEFAULT_POLICY),
         execution=execution.id,
         started=report is None or report.started_ms > 0,
         retryable=report is None or report.failure is None or report.failure.retryable,
@@ -158,9 +158,9 @@ def _settle_one(ledger: Ledger, execution: Execution, outcome: Outcome, report: 
     if verdict is None:
         return False
     if outcome is Outcome.ASKED_BACK:
-        _take_back(ledger, execution, ledger.books.jobs.get(execution.job_id))
+        _take_back(writes, execution, writes.inputs.jobs.get(execution.job_id))
     else:
-        _apply(ledger, execution, verdict, report, outcome)
+        _apply(writes, execution, verdict, report, outcome)
     return True
 
 
@@ -173,9 +173,9 @@ def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) ->
     return Outcome.ASKED_BACK if wished and unstarted else outcome
 
 
-def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
+def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
     rest = verdict.rest
-    at_ms = report.ended_ms if report else ledger.now_ms
+    at_ms = report.ended_ms if report else writes.now_ms
     returns = rest is State.PENDING
     began = State.RUNNING in verdict.moves
     now = msgspec.structs.replace(
@@ -192,16 +192,16 @@ def _apply(ledger: Ledger, was: Execution, verdict: Verdict, report: Report | No
         progress=report.progress if report else None,
         result=report.result if report else None,
     )
-    ledger.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
+    writes.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
     if returns:
         # One that did not start may have been dispatched ahead of its instant, and waits for it.
         has_started = was.state is State.RUNNING or (report is not None and report.started_ms > 0)
         earliest_ms = 0 if has_started else was.due_ms
-        ledger.wait_unless_paused(now, max(at_ms, ledger.now_ms, earliest_ms) + (verdict.wait_ms or 0))
+        writes.wait_unless_paused(now, max(at_ms, writes.now_ms, earliest_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
-        ledger.bury(now.id)
+        writes.bury(now.id)
     if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):
-        ledger.incidents.append((kind, now.tenant, now.id, now.job_id, _what_happened(was, report, outcome)))
+        writes.incidents.append((kind, now.tenant, now.id, now.job_id, _what_happened(was, report, outcome)))
 
 
 def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | None:
@@ -268,14 +268,14 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
     return None
 
 
-def _take_back(ledger: Ledger, was: Execution, job: Job | None) -> None:
+def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
     """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
     if job is None or was.cancel not in ASKED_BACK_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
-        ledger.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
+        writes.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
         if job is not None and not is_cancel(was.cancel) and was.cause is Cause.SCHEDULE and was.started_ms is None:
-            ledger.return_run(job)
+            writes.return_run(job)
         return
-    now = msgspec.structs.replace(ledger.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
+    now = msgspec.structs.replace(writes.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     kept = was.dispatch <= KEPT_DISPATCHES
-    ledger.settle(was, now, "," + move(State.PENDING, ledger.now_ms, None, was.cancel) if kept else "")
-    ledger.wait_unless_paused(now, max(was.due_ms, ledger.now_ms))
+    writes.settle(was, now, "," + move(State.PENDING, writes.now_ms, None, was.cancel) if kept else "")
+    writes.wait_unless_paused(now, max(was.due_ms, writes.now_ms))

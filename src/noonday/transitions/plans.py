@@ -8,17 +8,17 @@ import msgspec
 from noonday.model.ids import JobId
 from noonday.model.job import Dst, Job, JobSpec, JobState, JobType, Target
 from noonday.model.stored import StoredDecoder
-from noonday.ports.firing import Planned
+from noonday.ports.firing import RecurringJob
 
 _all = msgspec.json.Decoder(list[tuple[Job, int | None]])
 _each = msgspec.json.Decoder(list[tuple[msgspec.Raw, int | None]])
 _job = StoredDecoder(Job)
 
 
-def read_plans(text: str) -> dict[tuple[JobId, int], Planned]:
+def read_plans(text: str) -> dict[tuple[JobId, int], RecurringJob]:
     """Read `[[job, runs left], ...]`, by (job, revision)."""
     try:
-        return {(job.id, job.revision): Planned(job, runs_left) for job, runs_left in _all.decode(text)}
+        return {(job.id, job.revision): RecurringJob(job, runs_left) for job, runs_left in _all.decode(text)}
     except msgspec.ValidationError:
         found = [_read_one(raw, runs_left) for raw, runs_left in _each.decode(text)]
         return {(planned.job.id, planned.job.revision): planned for planned in found}
@@ -41,14 +41,14 @@ class _Timing(msgspec.Struct, frozen=True, rename="camel"):
 _timing = StoredDecoder(_Timing)
 
 
-def _read_one(raw: msgspec.Raw, runs_left: int | None) -> Planned:
+def _read_one(raw: msgspec.Raw, runs_left: int | None) -> RecurringJob:
     try:
-        return Planned(_job.decode(raw), runs_left)
+        return RecurringJob(_job.decode(raw), runs_left)
     except msgspec.ValidationError as error:
         return _unreadable(msgspec.json.decode(raw), runs_left, str(error))
 
 
-def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> Planned:
+def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> RecurringJob:
     """With the job's schedule, if that can be read: then the job goes on after this occurrence."""
     id_, tenant, revision, _, spec, anchor_ms, *_ = row
     unknown = Target("", "")
@@ -60,4 +60,4 @@ def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> Planned:
     else:
         known = JobSpec(target=unknown, **msgspec.structs.asdict(timing))
     job = Job(JobId(id_), tenant, revision, JobState.ACTIVE, known, anchor_ms, None, 0, 0)
-    return Planned(job, runs_left, flaw)
+    return RecurringJob(job, runs_left, flaw)
