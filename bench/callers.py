@@ -41,22 +41,22 @@ class Called(msgspec.Struct, frozen=True):
 
 async def call_all(calls: Calls, tell: Tell) -> Called:
     """Raises BenchFailed if a call is refused."""
-    request, crew = _request(calls), _Crew(calls.calls)
+    request, recorders = _request(calls), _Crew(calls.calls)
     place = urlsplit(calls.url)
     connections = [
         await asyncio.open_connection(place.hostname, place.port, limit=_LONGEST_ANSWER) for _ in range(calls.callers)
     ]
     cpu_before, begun = own_cpu_sec(), time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        telling = group.create_task(_tell(crew, calls.calls, tell))
+        telling = group.create_task(_tell(recorders, calls.calls, tell))
         async with asyncio.TaskGroup() as callers:
             for reader, writer in connections:
-                callers.create_task(crew.call(reader, writer, request))
+                callers.create_task(recorders.call(reader, writer, request))
         took, cpu = time.perf_counter() - begun, own_cpu_sec() - cpu_before
         telling.cancel()
     for _, writer in connections:
         writer.close()
-    return Called(crew.acknowledged, took, lateness(crew.took_ms), round(cpu / took, 2))
+    return Called(recorders.acknowledged, took, lateness(recorders.took_ms), round(cpu / took, 2))
 
 
 def _request(calls: Calls) -> bytes:
@@ -104,7 +104,7 @@ async def _answer(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _tell(crew: _Crew, calls: int, tell: Tell) -> None:
+async def _tell(recorders: _Crew, calls: int, tell: Tell) -> None:
     while True:
-        tell("calling", len(crew.took_ms), calls)
+        tell("calling", len(recorders.took_ms), calls)
         await asyncio.sleep(TELL_EVERY_SEC)

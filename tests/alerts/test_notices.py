@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.alerts.herald import Herald
+from noonday.alerts.incident_consumer import IncidentConsumer
 from noonday.alerts.notices import Notifier
 from noonday.alerts.posting import Post
 from noonday.alerts.preferences import Seal
@@ -16,7 +16,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.notice_rows import SqliteNotices
 from noonday.drivers.sqlite.store import Store
-from noonday.model.alert import AlertKind, Sighting
+from noonday.model.alert import AlertKind, Observation
 from noonday.model.caller import Caller
 from noonday.model.errors import BadKey, QuotaExceeded, StoreUnavailable
 from noonday.model.execution import Outcome
@@ -44,9 +44,9 @@ class CrashingNotices(SqliteNotices):
 
     crash_before: str = ""
 
-    async def take_in(self, happenings: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
         self._crash("take_in")
-        return await super().take_in(happenings, notes, notices)
+        return await super().take_in(events, notes, notices)
 
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
         self._crash("close_due")
@@ -101,7 +101,7 @@ class Stage:
     async def observe(self, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, tenant: TenantId = TENANT) -> None:
         at_ms = self.clock.now_ms()
         await self.store.alerts.take_in(
-            [Sighting(kind, tenant, about, f"{about} is broken", at_ms, endpoint=about) for about in abouts]
+            [Observation(kind, tenant, about, f"{about} is broken", at_ms, endpoint=about) for about in abouts]
         )
 
     async def run(self, *, seconds: float = 0) -> None:
@@ -152,7 +152,7 @@ async def test_subject_of_one_dead_letter_has_the_attempts_of_its_execution(stag
     broken = job(spec(name="broken", retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(broken)
     await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
-    await Herald(stage.store.executions, stage.store.alerts, stage.backstage.job_service).run_once(NOW_MS)
+    await IncidentConsumer(stage.store.executions, stage.store.alerts, stage.backstage.job_service).run_once(NOW_MS)
     await stage.run()
     ((_, payload),) = await stage.jobs()
     assert payload["subject"] == "[noonday] broken failed after 1 attempt"
@@ -193,7 +193,7 @@ async def test_preference_that_does_not_match_gets_no_notice(stage: Stage) -> No
     await stage.run()
     assert await stage.jobs() == []
     assert await stage.jobs(TenantId("other")) == []
-    assert await stage.store.alerts.happenings(10) == []
+    assert await stage.store.alerts.events(10) == []
 
 
 async def test_each_preference_uses_its_own_channel_and_window(stage: Stage) -> None:

@@ -38,8 +38,8 @@ from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Flag
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.tracing import Tracing
+from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
-from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretService
 from noonday.tasks.task_service import TaskService
 from noonday.webhooks.bounds import USUAL_BOUNDS
@@ -145,8 +145,8 @@ class Backstage:
             tracing=Tracing(None),
         )
         secrets = SecretService(store.endpoints, job_service.receipts, keyring, clock)
-        warden = HealthWarden(store.endpoints, job_service)
-        endpoints = EndpointService(store.endpoints, warden, job_service.receipts, clock)
+        endpoint_disabler = EndpointDisabler(store.endpoints, job_service)
+        endpoints = EndpointService(store.endpoints, endpoint_disabler, job_service.receipts, clock)
         tasks = TaskService(
             job_service, queries, secrets, store.archive, store.executions, clock, presenter, endpoints, USUAL_BOUNDS
         )

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from noonday.model.alert import AlertKind, Sighting
+from noonday.model.alert import AlertKind, Observation
 from noonday.model.ids import TenantId
 from noonday.model.job import Target
 from tests.api.asgi import Client, Response
@@ -24,7 +24,7 @@ async def raise_one(backstage: Backstage, about: str = "", **said: Any) -> str:
     """The id of the job that it is about."""
     name = about or job().id
     given = {"kind": AlertKind.FAILED, "tenant": TenantId("acme"), "message": "answered 503", "at_ms": NOON_MS, **said}
-    await backstage.store.alerts.take_in([Sighting(about=name, job_id=name, **given)])
+    await backstage.store.alerts.take_in([Observation(about=name, job_id=name, **given)])
     return name
 
 
@@ -120,7 +120,7 @@ async def test_many_are_acknowledged_at_once(client: Client, backstage: Backstag
 
 async def test_more_than_a_step_are_acknowledged(client: Client, backstage: Backstage) -> None:
     seen = [
-        Sighting(
+        Observation(
             kind=AlertKind.FAILED,
             tenant=TenantId("acme"),
             about=f"job-{n}",

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.model.alert import GIVEN_UP, Alert, AlertKind, AlertState, Sighting
+from noonday.model.alert import GIVEN_UP, Alert, AlertKind, AlertState, Observation
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, Target
@@ -43,10 +43,10 @@ def alerts(store: Store) -> Alerts:
     return store.alerts
 
 
-def sighting(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Sighting:
+def observation(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Observation:
     about = of.id if isinstance(of, Job) else of
     given = {"tenant": TENANT, "about": about, "job_id": about, "message": "no such file", "at_ms": NOW_MS, **said}
-    return Sighting(kind=kind, **given)
+    return Observation(kind=kind, **given)
 
 
 async def all_of(alerts: Alerts, where: AlertFilter = EVERYTHING, tenant: TenantId = TENANT) -> list[Alert]:
@@ -59,7 +59,7 @@ async def the_one(alerts: Alerts) -> Alert:
 
 
 async def told(alerts: Alerts) -> list[tuple[str, str, int]]:
-    return [(each.kind.value, each.job_id, each.count) for each in await alerts.happenings(100)]
+    return [(each.kind.value, each.job_id, each.count) for each in await alerts.events(100)]
 
 
 async def acknowledge(alerts: Alerts, *names: str, at_ms: int = NOW_MS) -> int:
@@ -144,7 +144,7 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
     one, first = await fired(crank)
     await crank.settle(report(first, Outcome.FAILED, failure=failure()))
     (incident,) = await executions.incidents(9)
-    seen = sighting(one, AlertKind.EXHAUSTED, incident=incident.id, execution_id=first.execution_id)
+    seen = observation(one, AlertKind.EXHAUSTED, incident=incident.id, execution_id=first.execution_id)
     opened = await asyncio.gather(*(alerts.take_in([seen]) for _ in range(4)))
     assert sorted(opened) == [0, 0, 0, 1]
     assert (await the_one(alerts)).count == 1
@@ -158,20 +158,20 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
 async def test_an_alert_knows_its_job(crank: Crank, alerts: Alerts) -> None:
     one = job(spec(name="import", target=Target(POOL, HANDLER, endpoint="https://a.example:443")))
     await crank.add(one)
-    assert await alerts.take_in([sighting(one, execution_id="x")]) == 1
+    assert await alerts.take_in([observation(one, execution_id="x")]) == 1
     alert = await the_one(alerts)
     assert (alert.kind, alert.about, alert.job_id, alert.job_name) == (AlertKind.FAILED, one.id, one.id, "import")
     assert (alert.pool, alert.endpoint, alert.execution_id) == (POOL, "https://a.example:443", "x")
     assert (alert.count, alert.first_ms, alert.last_ms, alert.status) == (1, NOW_MS, NOW_MS, AlertState.OPEN)
-    (happening,) = await alerts.happenings(9)
-    assert (happening.alert_id, happening.job_name, happening.pool) == (alert.id, "import", POOL)
-    assert (happening.message, happening.at_ms, happening.endpoint) == ("no such file", NOW_MS, "https://a.example:443")
+    (event,) = await alerts.events(9)
+    assert (event.alert_id, event.job_name, event.pool) == (alert.id, "import", POOL)
+    assert (event.message, event.at_ms, event.endpoint) == ("no such file", NOW_MS, "https://a.example:443")
 
 
 async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([sighting(one), sighting(one, at_ms=NOW_MS + 1)])
-    assert await alerts.take_in([sighting(one, at_ms=NOW_MS + 5, message="disk full", execution_id="y")]) == 0
+    await alerts.take_in([observation(one), observation(one, at_ms=NOW_MS + 1)])
+    assert await alerts.take_in([observation(one, at_ms=NOW_MS + 5, message="disk full", execution_id="y")]) == 0
     alert = await the_one(alerts)
     assert (alert.count, alert.first_ms, alert.last_ms) == (3, NOW_MS, NOW_MS + 5)
     assert (alert.message, alert.execution_id) == ("disk full", "y")
@@ -180,30 +180,30 @@ async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
 
 async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([sighting(one, AlertKind.EXHAUSTED, execution_id="a")])
-    await alerts.take_in([sighting(one, AlertKind.EXHAUSTED, execution_id=name) for name in ("b", "c")])
-    assert [each.execution_id for each in await alerts.happenings(9)] == ["a", "b", "c"]
-    assert {each.alert_id for each in await alerts.happenings(9)} == {(await the_one(alerts)).id}
-    assert [each.execution_id for each in await alerts.happenings(2)] == ["a", "b"]
+    await alerts.take_in([observation(one, AlertKind.EXHAUSTED, execution_id="a")])
+    await alerts.take_in([observation(one, AlertKind.EXHAUSTED, execution_id=name) for name in ("b", "c")])
+    assert [each.execution_id for each in await alerts.events(9)] == ["a", "b", "c"]
+    assert {each.alert_id for each in await alerts.events(9)} == {(await the_one(alerts)).id}
+    assert [each.execution_id for each in await alerts.events(2)] == ["a", "b"]
 
 
 async def test_an_endpoint_that_is_disabled_again_is_told_of_again(alerts: Alerts) -> None:
     for at in range(2):
-        await alerts.take_in([sighting("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
+        await alerts.take_in([observation("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
     assert (await the_one(alerts)).count == 2
     assert await told(alerts) == [("DISABLED", "", 1)] * 2
 
 
 async def test_kinds_jobs_and_tenants_have_alerts_of_their_own(alerts: Alerts) -> None:
     one, two = job(), job()
-    seen = [sighting(one), sighting(one, AlertKind.SLOW), sighting(two), sighting(one, tenant=OTHER)]
+    seen = [observation(one), observation(one, AlertKind.SLOW), observation(two), observation(one, tenant=OTHER)]
     assert await alerts.take_in(seen) == 4
     assert len(await all_of(alerts)) == 3
     assert len(await all_of(alerts, tenant=OTHER)) == 1
 
 
 async def test_an_endpoint_can_have_an_alert(alerts: Alerts) -> None:
-    seen = sighting("https://a.example:443", AlertKind.DISABLED, job_id="", endpoint="https://a.example:443")
+    seen = observation("https://a.example:443", AlertKind.DISABLED, job_id="", endpoint="https://a.example:443")
     await alerts.take_in([seen])
     alert = await the_one(alerts)
     assert (alert.about, alert.job_id, alert.endpoint, alert.pool) == (seen.about, "", seen.about, "")
@@ -212,9 +212,9 @@ async def test_an_endpoint_can_have_an_alert(alerts: Alerts) -> None:
 
 async def test_an_acknowledged_alert_that_recurs_is_opened_anew(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([sighting(one)])
+    await alerts.take_in([observation(one)])
     assert await acknowledge(alerts, (await the_one(alerts)).id) == 1
-    assert await alerts.take_in([sighting(one, at_ms=NOW_MS + 9)]) == 1
+    assert await alerts.take_in([observation(one, at_ms=NOW_MS + 9)]) == 1
     newest, oldest = await all_of(alerts)
     assert (newest.status, newest.count, oldest.status) == (AlertState.OPEN, 1, AlertState.ACKNOWLEDGED)
     assert await told(alerts) == [("FAILED", one.id, 1)] * 2
@@ -222,20 +222,20 @@ async def test_an_acknowledged_alert_that_recurs_is_opened_anew(alerts: Alerts) 
 
 async def test_what_lasts_is_taken_in_once_for_each_occasion(alerts: Alerts) -> None:
     one = job()
-    early, later = (sighting(one, AlertKind.MISSED, occasion=name) for name in ("001", "002"))
+    early, later = (observation(one, AlertKind.MISSED, dedup_key=name) for name in ("001", "002"))
     for seen in (early, early, later, early, later):
         await alerts.take_in([seen])
     alert = await the_one(alerts)
     assert alert.count == 2
     await acknowledge(alerts, alert.id)
     assert await alerts.take_in([early, later]) == 0
-    assert await alerts.take_in([sighting(one, AlertKind.MISSED, occasion="003", at_ms=NOW_MS + 1)]) == 1
+    assert await alerts.take_in([observation(one, AlertKind.MISSED, dedup_key="003", at_ms=NOW_MS + 1)]) == 1
 
 
 async def test_what_happened_counts_beside_what_lasts(alerts: Alerts) -> None:
     one = job()
-    lasting = sighting(one, AlertKind.MISSED, occasion="001")
-    for seen in (lasting, sighting(one, AlertKind.MISSED), lasting):
+    lasting = observation(one, AlertKind.MISSED, dedup_key="001")
+    for seen in (lasting, observation(one, AlertKind.MISSED), lasting):
         await alerts.take_in([seen])
     assert (await the_one(alerts)).count == 2
 
@@ -247,7 +247,7 @@ async def test_an_alert_recovers_when_its_job_succeeds_later(crank: Crank, alert
     one = job(every(60, name="import"))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await alerts.take_in([sighting(one, at_ms=NOW_MS + 2), sighting(one, AlertKind.EXHAUSTED, at_ms=NOW_MS + 2)])
+    await alerts.take_in([observation(one, at_ms=NOW_MS + 2), observation(one, AlertKind.EXHAUSTED, at_ms=NOW_MS + 2)])
     assert await recover(alerts) == 0
     await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 1))
     assert await recover(alerts) == 0, "it had succeeded before it failed"
@@ -257,17 +257,17 @@ async def test_an_alert_recovers_when_its_job_succeeds_later(crank: Crank, alert
     assert {(each.status, each.recovered_ms) for each in await all_of(alerts)} == {
         (AlertState.RECOVERED, NOW_MS + HOUR)
     }
-    happening = (await alerts.happenings(9))[-1]
-    assert (happening.kind, happening.job_id, happening.job_name) == (AlertKind.RECOVERED, one.id, "import")
+    event = (await alerts.events(9))[-1]
+    assert (event.kind, event.job_id, event.job_name) == (AlertKind.RECOVERED, one.id, "import")
     assert await recover(alerts) == 0
-    assert len(await alerts.happenings(9)) == 3
+    assert len(await alerts.events(9)) == 3
 
 
 async def test_an_execution_that_succeeds_in_the_end_has_recovered_whatever_its_workers_clock_says(
     crank: Crank, alerts: Alerts
 ) -> None:
     one, first = await fired(crank, TWICE)
-    await alerts.take_in([sighting(one, at_ms=NOW_MS + HOUR, execution_id=first.execution_id)])
+    await alerts.take_in([observation(one, at_ms=NOW_MS + HOUR, execution_id=first.execution_id)])
     await crank.settle(report(first, Outcome.FAILED, failure=failure()))
     assert await recover(alerts) == 0
     again = await crank.fire_one(at_ms=crank.now_ms + MINUTE)
@@ -280,7 +280,7 @@ async def test_an_acknowledged_alert_recovers_too_and_a_recovered_one_is_still_u
 ) -> None:
     for acknowledged in (True, False):
         one, first = await fired(crank)
-        await alerts.take_in([sighting(one, execution_id=first.execution_id)])
+        await alerts.take_in([observation(one, execution_id=first.execution_id)])
         (alert,) = await all_of(alerts, AlertFilter(job_id=one.id))
         if acknowledged:
             await acknowledge(alerts, alert.id)
@@ -291,7 +291,7 @@ async def test_an_acknowledged_alert_recovers_too_and_a_recovered_one_is_still_u
 
 async def test_a_receiver_that_wants_no_more_calls_does_not_recover(crank: Crank, alerts: Alerts) -> None:
     one, first = await fired(crank)
-    await alerts.take_in([sighting(one, AlertKind.STOPPED, execution_id=first.execution_id)])
+    await alerts.take_in([observation(one, AlertKind.STOPPED, execution_id=first.execution_id)])
     await crank.settle(report(first, Outcome.SUCCEEDED))
     assert await recover(alerts) == 0
 
@@ -300,7 +300,7 @@ async def test_recoveries_are_looked_for_page_by_page(crank: Crank, alerts: Aler
     ended = []
     for _ in range(3):
         one, first = await fired(crank)
-        await alerts.take_in([sighting(one, execution_id=first.execution_id)])
+        await alerts.take_in([observation(one, execution_id=first.execution_id)])
         await crank.settle(report(first, Outcome.SUCCEEDED))
         ended.append(one.id)
     mark, jobs = await alerts.recover("", 2, NOW_MS + HOUR)
@@ -367,7 +367,7 @@ async def test_the_oldest_run_of_a_job_comes_with_what_is_usual(crank: Crank, al
 
 async def test_alerts_are_listed_newest_first_and_by_what_is_asked_for(alerts: Alerts) -> None:
     one, two = job(), job()
-    for at, seen in enumerate((sighting(one), sighting(two), sighting(one, AlertKind.SLOW))):
+    for at, seen in enumerate((observation(one), observation(two), observation(one, AlertKind.SLOW))):
         await alerts.take_in([msgspec.structs.replace(seen, at_ms=NOW_MS + at)])
     slow, of_two, failed = await all_of(alerts)
     assert [each.kind.value for each in (slow, of_two, failed)] == ["SLOW", "FAILED", "FAILED"]
@@ -385,7 +385,7 @@ async def test_alerts_are_listed_newest_first_and_by_what_is_asked_for(alerts: A
 
 
 async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, jobs: Jobs) -> None:
-    await alerts.take_in([sighting(job())])
+    await alerts.take_in([observation(job())])
     alert = await the_one(alerts)
     stranger = audit("alert.acknowledge", tenant=OTHER)
     assert await alerts.acknowledge(OTHER, [alert.id], NOW_MS, stranger) == 0
@@ -401,7 +401,7 @@ async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, j
 
 async def test_old_alerts_go_step_by_step(alerts: Alerts) -> None:
     for at in range(3):
-        await alerts.take_in([sighting(job(), at_ms=NOW_MS + at)])
+        await alerts.take_in([observation(job(), at_ms=NOW_MS + at)])
     assert await alerts.prune(NOW_MS + 2, 1) == 1
     assert await alerts.prune(NOW_MS + 2, 10) == 1
     assert [each.last_ms for each in await all_of(alerts)] == [NOW_MS + 2]

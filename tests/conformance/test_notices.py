@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 import pytest
 
-from noonday.model.alert import AlertKind, Happening, Sighting
+from noonday.model.alert import AlertEvent, AlertKind, Observation
 from noonday.model.ids import TenantId
 from noonday.model.notice import USUAL_KINDS, Note, Open, Preference
 from noonday.ports.alerts import Alerts
@@ -56,15 +56,15 @@ def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> Ope
 
 async def happen(
     alerts: Alerts, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, at_ms: int = NOW_MS, message: str = "broken"
-) -> list[Happening]:
-    """As many happenings, of things that have no alert of this kind yet; with those that were there before."""
-    await alerts.take_in([Sighting(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
-    return await alerts.happenings(1_000)
+) -> list[AlertEvent]:
+    """As many events, of things that have no alert of this kind yet; with those that were there before."""
+    await alerts.take_in([Observation(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
+    return await alerts.events(1_000)
 
 
-async def take(notices: Notices, happenings: list[Happening], *into: Open) -> int:
-    notes = [Note(each, notice.preference) for each in happenings for notice in into]
-    return await notices.take_in([each.id for each in happenings], notes, into)
+async def take(notices: Notices, events: list[AlertEvent], *into: Open) -> int:
+    notes = [Note(each, notice.preference) for each in events for notice in into]
+    return await notices.take_in([each.id for each in events], notes, into)
 
 
 # Preferences
@@ -126,7 +126,7 @@ async def test_the_answer_and_the_audit_are_kept_with_the_preference(
 async def test_what_happened_is_gathered_until_it_is_due(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a", "https://b")
     assert await take(notices, happened, opened()) == 2
-    assert await alerts.happenings(10) == []
+    assert await alerts.events(10) == []
     assert await notices.next_due_ms() == DUE_MS
     assert await notices.close_due(DUE_MS - 1, 10) == []
     (closed,) = await notices.close_due(DUE_MS, 10)
@@ -151,7 +151,7 @@ async def test_a_happening_is_taken_once(notices: Notices, alerts: Alerts) -> No
 async def test_what_nobody_wants_to_be_told_of_opens_nothing(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a")
     assert await notices.take_in([each.id for each in happened], [], []) == 1
-    assert await alerts.happenings(10) == []
+    assert await alerts.events(10) == []
     assert await notices.next_due_ms() is None
 
 

@@ -70,7 +70,7 @@ def _is_quiet(inside: Inside) -> bool:
 
 async def _keep_house(inside: Inside) -> None:
     """Small steps, until there is nothing left to do: what happened becomes alerts, people are told, and what is old goes."""
-    for name in ("herald", "notifier", "housekeeper"):
+    for name in ("incidents", "notifier", "housekeeper"):
         service = inside.engine.loops[name].service
         for _ in range(50):
             await service.run_once(inside.clock.now_ms())

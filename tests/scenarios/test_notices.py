@@ -81,7 +81,7 @@ async def digest_is_due(embedded: Embedded, is_complete: Callable[[Sequence[Aler
     async def all_seen() -> bool:
         page = await embedded.engine.alerts.list_alerts(OWNER, limit=1_000)
         drivers = embedded.engine.drivers
-        is_gathered = not await drivers.alerts.happenings(1) and await drivers.notices.next_due_ms() is not None
+        is_gathered = not await drivers.alerts.events(1) and await drivers.notices.next_due_ms() is not None
         return is_complete(page.alerts) and is_gathered
 
     await eventually(all_seen, PATIENCE_SEC)
@@ -158,9 +158,9 @@ async def test_a_notice_that_fails_is_nobodys_alert(tmp_path: Path) -> None:
             return len((await engine.queries.dead_letters(OWNER, DeadFilter())).dead_letters) == 2
 
         await eventually(dead_in_notices, PATIENCE_SEC)
-        await engine.loops["herald"].service.run_once(engine.drivers.clock.now_ms())
+        await engine.loops["incidents"].service.run_once(engine.drivers.clock.now_ms())
         assert await engine.drivers.executions.incidents(10) == []
-        assert await engine.drivers.alerts.happenings(10) == []
+        assert await engine.drivers.alerts.events(10) == []
         assert await engine.drivers.notices.next_due_ms() is None
         alerts = await engine.drivers.alerts.list_alerts(OWNER.tenant, AlertFilter(), None, 10)
         assert [alert.pool for alert in alerts] == ["webhooks"]

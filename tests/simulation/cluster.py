@@ -11,9 +11,9 @@ from typing import Any, cast
 from noonday.drivers.sqlite.store import Store, store_on
 from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId, WorkerId
-from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.recorder.recorder import Recorder
+from noonday.recorder.recorder_group import RecorderGroup
 from noonday.runtime.clock import ClockKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every
@@ -242,10 +242,10 @@ class ClusterSimulation(Simulation):
             return recorder_of(partition, drivers, around)
 
         leases = SimLeases(self.registrar, "recorder", self.network, process, clock)
-        crew = Crew(around.instance, leases, drivers.bus, drivers.clock, recorder)
+        recorders = RecorderGroup(around.instance, leases, drivers.bus, drivers.clock, recorder)
         flags = FlagKeeper(drivers.executions, drivers.signals, drivers.archive.pool_names, drivers.clock)
         tasks = Tasks()
-        tasks.spawn(Loop("crew", crew, drivers.clock, crew.next_wait).run(), "crew")
+        tasks.spawn(Loop("recorders", recorders, drivers.clock, recorders.next_wait).run(), "recorders")
         tasks.spawn(Loop("flags", flags, drivers.clock, every(0.5)).run(), "flags")
 
     async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:

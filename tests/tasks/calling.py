@@ -82,7 +82,7 @@ class Calls:
             passed += step
 
     async def look_after(self) -> int:
-        return await self.engine.loops["warden"].service.run_once(self.clock.now_ms())
+        return await self.engine.loops["endpoint-disabler"].service.run_once(self.clock.now_ms())
 
     async def status_of(self, task: TaskView) -> str:
         return (await self.engine.tasks.get(OWNER, task.id)).status

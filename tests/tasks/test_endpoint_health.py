@@ -5,7 +5,7 @@ import pytest
 
 from noonday.model.endpoint import Condition, EndpointSettings
 from noonday.model.errors import Conflict, NotFound
-from noonday.tasks.health import UNSETTLED_MS
+from noonday.tasks.endpoint_disabler import UNSETTLED_MS
 from noonday.tasks.wire import TaskPatch, TaskPayload, WishedStatus
 from noonday.wiring.application import OWNER
 from tests.support.factories import audit

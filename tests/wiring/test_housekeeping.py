@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from noonday.model.alert import AlertKind, Sighting
+from noonday.model.alert import AlertKind, Observation
 from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER
 from tests.scenarios.inside import Inside
@@ -37,7 +37,7 @@ async def _keep_house(inside: Inside) -> None:
 async def test_alerts_go_some_time_after_they_last_happened(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     async with inside.open(run=False):
-        seen = Sighting(
+        seen = Observation(
             kind=AlertKind.FAILED, tenant=OWNER.tenant, about="j", message="no", at_ms=inside.clock.now_ms()
         )
         await inside.engine.drivers.alerts.take_in([seen])

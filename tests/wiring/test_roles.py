@@ -41,8 +41,8 @@ async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> Non
 
 async def test_settlement_wakes_the_dispatcher_of_its_process(node: Node) -> None:
     assert node.scheduler is not None
-    assert node.crew is not None
+    assert node.recorders is not None
     wake = node.scheduler.loops["dispatcher"].wake
-    recorder = node.crew._recorder_of(0)
+    recorder = node.recorders._recorder_of(0)
     recorder.on_settled(Settled((), (), {}, freed=("tenant",)))
     assert wake.is_set()

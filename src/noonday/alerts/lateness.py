@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from noonday.intake.waiting import By, Hold, Waiter, Waiting, still_awaited
-from noonday.model.alert import AlertKind, Sighting
+from noonday.model.alert import AlertKind, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
 from noonday.model.pool import NOTICES_POOL
@@ -35,7 +35,7 @@ class Lateness:
     waiting: Waiting
     _remembered: set[DedupKey] = field(default_factory=set)
 
-    async def missed(self, late: Iterable[Late], now_ms: int) -> list[Sighting]:
+    async def missed(self, late: Iterable[Late], now_ms: int) -> list[Observation]:
         """Return an observation for the oldest overdue entry of each job, unless a pause or limit blocks it on purpose."""
         rows = [
             row
@@ -49,11 +49,11 @@ class Lateness:
         found = [(row, reasons.get(_group_of(row))) for row in rows]
         return [_missed(row, reason, now_ms) for row, reason in found if reason is None or reason.by not in ON_PURPOSE]
 
-    def remember(self, missed: Iterable[Sighting]) -> None:
+    def remember(self, missed: Iterable[Observation]) -> None:
         """Skip these observations from now on: they are stored."""
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
-        self._remembered.update((each.tenant, each.about, each.occasion or "") for each in missed)
+        self._remembered.update((each.tenant, each.about, each.dedup_key or "") for each in missed)
 
     async def _without_blocked(self, rows: list[Late]) -> list[Late]:
         """Drop the rows that a pause or a full cap blocks, with two queries for any number of rows."""
@@ -109,8 +109,8 @@ def _group_of(row: Late) -> Group:
     return row.tenant, row.pool, "" if row.early else row.job_id
 
 
-def _missed(row: Late, reason: Hold | None, now_ms: int) -> Sighting:
-    return Sighting(
+def _missed(row: Late, reason: Hold | None, now_ms: int) -> Observation:
+    return Observation(
         kind=AlertKind.MISSED,
         tenant=row.tenant,
         about=row.job_id,
@@ -118,7 +118,7 @@ def _missed(row: Late, reason: Hold | None, now_ms: int) -> Sighting:
         at_ms=now_ms,
         job_id=row.job_id,
         execution_id=row.execution_id,
-        occasion=_dedup_key_of(row),
+        dedup_key=_dedup_key_of(row),
     )
 
 

@@ -13,7 +13,7 @@ from noonday.alerts.channels import job_of
 from noonday.alerts.posting import Post
 from noonday.alerts.preferences import Seal
 from noonday.alerts.wording import SUBJECTS, dead_execution_of
-from noonday.model.alert import Happening
+from noonday.model.alert import AlertEvent
 from noonday.model.errors import BadKey
 from noonday.model.ids import ExecutionId
 from noonday.model.notice import Digest, Note, Open, Preference, notes_of
@@ -50,14 +50,14 @@ class Notifier:
         """Add new alert events to the notices of every matching preference. Returns the number of events."""
         count = 0
         for _ in range(BATCHES):
-            events = await self._alerts.happenings(BATCH)
+            events = await self._alerts.events(BATCH)
             if events:
                 count += await self._collect(events, now_ms)
             if len(events) < BATCH:
                 break
         return count
 
-    async def _collect(self, events: Sequence[Happening], now_ms: int) -> int:
+    async def _collect(self, events: Sequence[AlertEvent], now_ms: int) -> int:
         preferences = await self._notices.preferences({event.tenant for event in events})
         notes = notes_of(events, preferences)
         opened = _open_notices(preferences, notes, now_ms)
@@ -103,7 +103,7 @@ class Notifier:
 
 def _open_notices(preferences: Sequence[Preference], notes: Collection[Note], now_ms: int) -> list[Open]:
     """Notices for the preferences with new events. The store ignores one whose preference has an open notice already."""
-    noted = {(note.happening.tenant, note.preference) for note in notes}
+    noted = {(note.event.tenant, note.preference) for note in notes}
     return [
         Open(str(uuid_utils.uuid7()), preference.tenant, preference.id, now_ms + preference.digest_ms)
         for preference in preferences

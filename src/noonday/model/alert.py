@@ -1,4 +1,4 @@
-"""What people should know of: alerts, and the happenings that open and close them.
+"""What people should know of: alerts, and the events that open and close them.
 
 An alert is about one thing (a job, an endpoint, a tenant) and of one kind, and as long as it is open more of the same only
 count. It is open until it is acknowledged or the job succeeds again; if it recurs after that, another one is opened.
@@ -36,7 +36,7 @@ class AlertKind(StrEnum):
 
 ENDED_BY_SUCCESS = frozenset({AlertKind.FAILED, AlertKind.EXHAUSTED, AlertKind.MISSED, AlertKind.SLOW})
 EACH_COUNTS = frozenset({AlertKind.EXHAUSTED, AlertKind.DISABLED})
-"""Kinds of which each one is a happening, also if its alert is open already: digests count dead letters, and an endpoint that is
+"""Kinds of which each one is an event, also if its alert is open already: digests count dead letters, and an endpoint that is
 disabled again was enabled by somebody in between."""
 
 
@@ -75,7 +75,7 @@ class Alert(msgspec.Struct, frozen=True):
         return AlertState.OPEN if self.acknowledged_ms is None else AlertState.ACKNOWLEDGED
 
 
-class Happening(msgspec.Struct, frozen=True):
+class AlertEvent(msgspec.Struct, frozen=True):
     """One thing that people may want to be told of: an alert was opened, a dead letter came, or it works again."""
 
     id: int
@@ -95,7 +95,7 @@ class Happening(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """Something that was seen and is to be taken in: by an alert that is open, or by a new one."""
 
     kind: AlertKind
@@ -110,7 +110,7 @@ class Sighting(msgspec.Struct, frozen=True):
     count: int = 1
     incident: int | None = None
     """The incident that tells of it. It is taken in only by whoever takes the incident away."""
-    occasion: str | None = None
+    dedup_key: str | None = None
     """Of what is seen again and again as long as it lasts: its place in the order of such things about the same. It is taken in
     only if nothing of this place, or behind it, was before."""
 
@@ -130,13 +130,13 @@ class Raised(msgspec.Struct, frozen=True):
     count: int
     first_ms: int
     last_ms: int
-    occasion: str | None
+    dedup_key: str | None
 
 
-def raised_by(sightings: Iterable[Sighting]) -> list[Raised]:
+def raised_by(observations: Iterable[Observation]) -> list[Raised]:
     """One for each thing and kind, in an order that everybody keeps to."""
-    by_subject: dict[tuple[str, str, str], list[Sighting]] = {}
-    for each in sightings:
+    by_subject: dict[tuple[str, str, str], list[Observation]] = {}
+    for each in observations:
         by_subject.setdefault(_subject(each), []).append(each)
     return [_raised(seen) for _, seen in sorted(by_subject.items())]
 
@@ -153,24 +153,24 @@ class Kept(NamedTuple):
     endpoint: str | None
 
 
-def happenings_of(sightings: Iterable[Sighting], raised: Iterable[Raised], kept: Iterable[Kept]) -> list[Happening]:
+def events_of(observations: Iterable[Observation], raised: Iterable[Raised], kept: Iterable[Kept]) -> list[AlertEvent]:
     """What people may want to be told of it all, in order: that alerts were opened, and each of those kinds that count. The ids
     are for the store to give."""
     by_subject = {each[:3]: each for each in kept}
-    of_all: list[Sighting | Raised] = [each for each in sightings if each.kind in EACH_COUNTS]
+    of_all: list[Observation | Raised] = [each for each in observations if each.kind in EACH_COUNTS]
     of_all += [each for each in raised if each.kind not in EACH_COUNTS and _has_opened(each, by_subject)]
-    told = [_happening(each, by_subject[_subject(each)]) for each in of_all if _subject(each) in by_subject]
-    return sorted(told, key=lambda happening: happening.at_ms)
+    told = [_alert_event(each, by_subject[_subject(each)]) for each in of_all if _subject(each) in by_subject]
+    return sorted(told, key=lambda event: event.at_ms)
 
 
-def recoveries(ended: Iterable[Alert], now_ms: int) -> list[Happening]:
+def recoveries(ended: Iterable[Alert], now_ms: int) -> list[AlertEvent]:
     """One for each job, whatever it recovered from; it belongs to the alert that was opened last."""
     by_job = {(alert.tenant, alert.job_id): alert for alert in sorted(ended, key=lambda alert: alert.id)}
     return [_recovery(alert, now_ms) for _, alert in sorted(by_job.items())]
 
 
-def _recovery(alert: Alert, now_ms: int) -> Happening:
-    return Happening(
+def _recovery(alert: Alert, now_ms: int) -> AlertEvent:
+    return AlertEvent(
         id=0,
         tenant=alert.tenant,
         alert_id=alert.id,
@@ -191,12 +191,12 @@ def _has_opened(raised: Raised, kept: Mapping[tuple[str, str, str], Kept]) -> bo
     return alert is not None and alert.id == raised.id
 
 
-def _subject(one: Sighting | Raised) -> tuple[str, str, str]:
+def _subject(one: Observation | Raised) -> tuple[str, str, str]:
     return one.tenant, one.about, one.kind
 
 
-def _happening(one: Sighting | Raised, alert: Kept) -> Happening:
-    return Happening(
+def _alert_event(one: Observation | Raised, alert: Kept) -> AlertEvent:
+    return AlertEvent(
         id=0,
         tenant=one.tenant,
         alert_id=alert.id,
@@ -208,11 +208,11 @@ def _happening(one: Sighting | Raised, alert: Kept) -> Happening:
         endpoint=alert.endpoint,
         message=one.message[:MESSAGE_LIMIT],
         count=one.count,
-        at_ms=one.at_ms if isinstance(one, Sighting) else one.last_ms,
+        at_ms=one.at_ms if isinstance(one, Observation) else one.last_ms,
     )
 
 
-def _raised(seen: list[Sighting]) -> Raised:
+def _raised(seen: list[Observation]) -> Raised:
     first, last = seen[0], seen[-1]
     return Raised(
         id=_id_of(first),
@@ -226,11 +226,11 @@ def _raised(seen: list[Sighting]) -> Raised:
         count=sum(each.count for each in seen),
         first_ms=min(each.at_ms for each in seen),
         last_ms=max(each.at_ms for each in seen),
-        occasion=max((each.occasion for each in seen if each.occasion is not None), default=None),
+        dedup_key=max((each.dedup_key for each in seen if each.dedup_key is not None), default=None),
     )
 
 
-def _id_of(first: Sighting) -> ExecutionId:
-    """Sorts by time, and nothing else can have it: an incident and an occasion are taken in once."""
+def _id_of(first: Observation) -> ExecutionId:
+    """Sorts by time, and nothing else can have it: an incident and an dedup_key are taken in once."""
     subject = JobId(f"{first.tenant}|{first.about}")
-    return execution_id(subject, first.at_ms, f"{first.kind}:{first.incident}:{first.occasion}")
+    return execution_id(subject, first.at_ms, f"{first.kind}:{first.incident}:{first.dedup_key}")

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from noonday.model.alert import AlertKind, Happening
+from noonday.model.alert import AlertEvent, AlertKind
 from noonday.model.ids import TenantId
 
 USUAL_KINDS = (AlertKind.EXHAUSTED, AlertKind.STOPPED, AlertKind.DISABLED, AlertKind.MISSED, AlertKind.RECOVERED)
@@ -47,25 +47,25 @@ class Preference(msgspec.Struct, frozen=True):
     created_ms: int
     updated_ms: int
 
-    def wants(self, happening: Happening) -> bool:
+    def wants(self, event: AlertEvent) -> bool:
         return (
             self.enabled
-            and happening.kind in self.kinds
-            and (not self.pools or happening.pool in self.pools)
-            and (not self.job_ids or happening.job_id in self.job_ids)
+            and event.kind in self.kinds
+            and (not self.pools or event.pool in self.pools)
+            and (not self.job_ids or event.job_id in self.job_ids)
         )
 
 
 class Note(msgspec.Struct, frozen=True):
     """Something that is to be told under a preference."""
 
-    happening: Happening
+    event: AlertEvent
     preference: str
 
     @property
     def about(self) -> str:
         """What it happened to."""
-        return self.happening.job_id or self.happening.endpoint or self.happening.alert_id
+        return self.event.job_id or self.event.endpoint or self.event.alert_id
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -138,31 +138,31 @@ class Notice(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-def notes_of(happenings: Iterable[Happening], preferences: Sequence[Preference]) -> list[Note]:
+def notes_of(events: Iterable[AlertEvent], preferences: Sequence[Preference]) -> list[Note]:
     """Who is to be told of what."""
     by_tenant: dict[str, list[Preference]] = {}
     for preference in preferences:
         by_tenant.setdefault(preference.tenant, []).append(preference)
     return [
-        Note(happening, preference.id)
-        for happening in happenings
-        for preference in by_tenant.get(happening.tenant, ())
-        if preference.wants(happening)
+        Note(event, preference.id)
+        for event in events
+        for preference in by_tenant.get(event.tenant, ())
+        if preference.wants(event)
     ]
 
 
 def folded(notes: Iterable[Note]) -> dict[tuple[str, str, str, AlertKind], Line]:
     """By tenant, preference, what it is about and kind: notes of the same are one line. In an order that is always the same."""
     lines: dict[tuple[str, str, str, AlertKind], Line] = {}
-    for note in sorted(notes, key=lambda note: note.happening.id):
-        key = (note.happening.tenant, note.preference, note.about, note.happening.kind)
+    for note in sorted(notes, key=lambda note: note.event.id):
+        key = (note.event.tenant, note.preference, note.about, note.event.kind)
         line = _line(note)
         lines[key] = lines[key].and_then(line) if key in lines else line
     return dict(sorted(lines.items()))
 
 
 def _line(note: Note) -> Line:
-    one = note.happening
+    one = note.event
     return Line(
         about=note.about,
         kind=one.kind,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from noonday.model.alert import Alert, AlertKind, Happening, Sighting
+from noonday.model.alert import Alert, AlertEvent, AlertKind, Observation
 from noonday.model.ids import TenantId
 from noonday.ports.jobs import AuditEntry, Receipt
 
@@ -51,21 +51,21 @@ class Slow(msgspec.Struct, frozen=True):
 
 class Alerts(ABC):
     @abstractmethod
-    async def take_in(self, sightings: Sequence[Sighting]) -> int:
+    async def take_in(self, observations: Sequence[Observation]) -> int:
         """Open alerts, or add to those that are open, and note what happened, in one transaction.
 
-        The incidents named are taken away by it: of several who take in the same incident one does, and the sightings of the
+        The incidents named are taken away by it: of several who take in the same incident one does, and the observations of the
         others are nothing. Names, pools and endpoints are those of the jobs. Answers how many alerts were opened.
         """
 
     @abstractmethod
-    async def happenings(self, limit: int) -> list[Happening]:
+    async def events(self, limit: int) -> list[AlertEvent]:
         """The oldest ones of which nobody was told yet. Whoever tells of them deletes them, in the same transaction."""
 
     @abstractmethod
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
         """Look at so many alerts that a success ends, by id, beginning after `after`, whether their job has succeeded since:
-        those have recovered, and of each job that is a happening. An acknowledged alert recovers too.
+        those have recovered, and of each job that is an event. An acknowledged alert recovers too.
 
         Answers the id of the last one looked at, None if there are no more; and how many jobs have recovered.
         """

@@ -36,10 +36,10 @@ class Notices(ABC):
         """Of all these tenants, by tenant and id."""
 
     @abstractmethod
-    async def take_in(self, happenings: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
-        """Take happenings away and gather the notes of them, in one transaction. Answers how many were there.
+    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+        """Take events away and gather the notes of them, in one transaction. Answers how many were there.
 
-        Of several who take the same happening one has it, and the notes of the others are nothing. Notes go to the notice
+        Of several who take the same event one has it, and the notes of the others are nothing. Notes go to the notice
         that is open for their preference; where none is, to the one in `notices`, which is opened.
         """
 
@@ -104,9 +104,9 @@ LineRow = tuple[Any, ...]
 def gathered(
     notes: Iterable[Note], notices: Iterable[Open], taken: Collection[int]
 ) -> tuple[list[Open], list[tuple[Whose, LineRow]]]:
-    """Of the happenings that were taken: the notices that must be open, and the lines they get. Both in an order that everybody
+    """Of the events that were taken: the notices that must be open, and the lines they get. Both in an order that everybody
     keeps to, so that nobody waits for somebody who waits for them."""
-    lines = folded(note for note in notes if note.happening.id in taken)
+    lines = folded(note for note in notes if note.event.id in taken)
     wanted = {(tenant, preference) for tenant, preference, _, _ in lines}
     opening = sorted((each for each in notices if (each.tenant, each.preference) in wanted), key=_whose)
     return opening, [((key[0], key[1]), msgspec.structs.astuple(line)) for key, line in lines.items()]

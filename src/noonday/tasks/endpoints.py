@@ -22,7 +22,7 @@ from noonday.model.view import Page
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import EndpointRow, Endpoints, Whom
 from noonday.ports.jobs import AuditEntry
-from noonday.tasks.health import HealthWarden
+from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.webhooks.urls import read_url
 
 KNOWN_SEC = 2.0
@@ -60,9 +60,11 @@ class EndpointPage(Page, frozen=True, kw_only=True):
 class EndpointService:
     """Commands and queries of endpoints, except their secrets."""
 
-    def __init__(self, endpoints: Endpoints, warden: HealthWarden, receipts: Receipts, clock: Clock) -> None:
+    def __init__(
+        self, endpoints: Endpoints, endpoint_disabler: EndpointDisabler, receipts: Receipts, clock: Clock
+    ) -> None:
         self._endpoints = endpoints
-        self._warden = warden
+        self._endpoint_disabler = endpoint_disabler
         self._receipts = receipts
         self._clock = clock
         self._fine: dict[Whom, float] = {}
@@ -126,7 +128,7 @@ class EndpointService:
         """Halt or resume the first tasks at once; the endpoint disabler does the rest."""
         row = await self._endpoints.find(whom)
         assert row is not None
-        await self._warden.bring_round(row)
+        await self._endpoint_disabler.bring_round(row)
         return endpoint_view(row)
 
     def _audit(self, caller: Caller, action: str, whom: Whom, detail: dict[str, object]) -> AuditEntry:

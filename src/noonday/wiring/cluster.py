@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 import uuid_utils
 
-from noonday.alerts.herald import Herald
+from noonday.alerts.incident_consumer import IncidentConsumer
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.etcd.gateway import EtcdOptions
 from noonday.drivers.etcd.leases import EtcdLeases
@@ -39,13 +39,13 @@ from noonday.model.errors import BadSettings, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.leases import Leases
-from noonday.recorder.crew import Crew
 from noonday.recorder.flag_keeper import FlagKeeper
+from noonday.recorder.recorder_group import RecorderGroup
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready, worth_saying
-from noonday.tasks.health import ROUND_SEC
+from noonday.tasks.endpoint_disabler import ROUND_SEC
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import (
@@ -55,10 +55,10 @@ from noonday.wiring.parts import (
     Surroundings,
     by_name,
     close_worker,
+    dead_mans_switch_of,
     notice_handlers,
     recorder_of,
     stop_deadline,
-    watcher_of,
     webhooks_of,
     worker_of,
 )
@@ -119,7 +119,7 @@ class Node:
         )
         self.intake = IntakePart(self.drivers, self._around)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
-        self.crew = self._make_crew() if Role.RECORDER in self.roles else None
+        self.recorders = self._make_recorders() if Role.RECORDER in self.roles else None
 
     @classmethod
     async def open(cls, settings: Settings, roles: Sequence[Role]) -> "Node":
@@ -149,8 +149,8 @@ class Node:
         """Why this process should not be relied on at present."""
         if self.failed.done():
             return [f"a loop has ended: {self.failed.exception()!r}"]
-        crew = self.crew.loops if self.crew else []
-        reasons = _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *crew])
+        recorders = self.recorders.loops if self.recorders else []
+        reasons = _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *recorders])
         return reasons + (self.scheduler.dispatcher.reasons_not_ready() if self.scheduler else [])
 
     def metrics_text(self) -> bytes:
@@ -169,9 +169,9 @@ class Node:
         """After `hand_over`: let go of the rest, by the deadline if there is one."""
         deadline = deadline or stop_deadline(self.settings, self.clock)
         await deadline.step("loops", self._tasks.end())
-        if self.crew:
+        if self.recorders:
             with contextlib.suppress(Unavailable):
-                await deadline.step("recorders", self.crew.leave())
+                await deadline.step("recorders", self.recorders.leave())
         await deadline.step("servers", self._opened.aclose())
 
     async def _begin(self) -> None:
@@ -188,22 +188,22 @@ class Node:
 
     def _more_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
-        if self.crew:
-            herald = Herald(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
+        if self.recorders:
+            incident_consumer = IncidentConsumer(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
             flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
             loops += [
-                Loop("crew", self.crew, clock, self.crew.next_wait, stuck_after_sec=30),
+                Loop("recorders", self.recorders, clock, self.recorders.next_wait, stuck_after_sec=30),
                 Loop("flags", flags, clock, every(0.5), stuck_after_sec=30),
-                Loop("herald", herald, clock, every(1.0), stuck_after_sec=60),
-                Loop("warden", self.intake.warden, clock, every(ROUND_SEC), stuck_after_sec=300),
+                Loop("incidents", incident_consumer, clock, every(1.0), stuck_after_sec=60),
+                Loop("endpoint-disabler", self.intake.endpoint_disabler, clock, every(ROUND_SEC), stuck_after_sec=300),
                 Loop("notifier", self.intake.notifier, clock, every(1.0), stuck_after_sec=60),
             ]
         if self.scheduler:
             limits, retention = self.settings.limits, self.settings.retention
             housekeeper = Housekeeper(self.drivers, retention, limits, self.metrics, shows_clock=False)
             loops.append(Loop("housekeeper", housekeeper, clock, every(5.0), stuck_after_sec=120))
-            watcher = watcher_of(self.drivers, self.settings)
-            loops.append(Loop("watcher", watcher, clock, every(5.0), stuck_after_sec=120))
+            switch = dead_mans_switch_of(self.drivers, self.settings)
+            loops.append(Loop("dead-mans-switch", switch, clock, every(5.0), stuck_after_sec=120))
             notices = self._make_notices(self.scheduler)
             loops.append(Loop("notices", notices, clock, every(0), stuck_after_sec=60))
         return by_name(*loops)
@@ -264,14 +264,14 @@ class Node:
         self._opened.push_async_callback(notices.close)
         return notices
 
-    def _make_crew(self) -> Crew:
+    def _make_recorders(self) -> RecorderGroup:
         def recorder(partition: int) -> Any:
             made = recorder_of(partition, self.drivers, self._around)
             if self.scheduler:
                 made.on_settled = self.scheduler.on_settled
             return made
 
-        return Crew(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)
+        return RecorderGroup(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)
 
 
 class _Telling:

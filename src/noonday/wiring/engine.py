@@ -7,13 +7,13 @@ from typing import Any
 import structlog
 import uuid_utils
 
-from noonday.alerts.herald import Herald
+from noonday.alerts.incident_consumer import IncidentConsumer
 from noonday.model.ids import InstanceId, JobId, new_job_id
 from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
-from noonday.tasks.health import ROUND_SEC
+from noonday.tasks.endpoint_disabler import ROUND_SEC
 from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import (
     Drivers,
@@ -22,9 +22,9 @@ from noonday.wiring.parts import (
     Surroundings,
     by_name,
     close_worker,
+    dead_mans_switch_of,
     recorder_of,
     stop_deadline,
-    watcher_of,
     worker_of,
 )
 from noonday.wiring.settings import Settings
@@ -80,7 +80,7 @@ class Engine:
         )
         self.alerts = intake.alerts
         self.preferences, self._notifier = intake.preferences, intake.notifier
-        self._warden = intake.warden
+        self._endpoint_disabler = intake.endpoint_disabler
         scheduler.serve(intake)
         self.recorder.on_settled = scheduler.on_settled
         self.loops = scheduler.loops | self._other_loops()
@@ -166,14 +166,20 @@ class Engine:
         drivers = self.drivers
         flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
-        herald = Herald(drivers.executions, drivers.alerts, self.job_service)
+        incident_consumer = IncidentConsumer(drivers.executions, drivers.alerts, self.job_service)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),
             Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120),
-            Loop("herald", herald, drivers.clock, every(1.0), stuck_after_sec=60),
-            Loop("warden", self._warden, drivers.clock, every(ROUND_SEC), stuck_after_sec=300),
-            Loop("watcher", watcher_of(drivers, self.settings), drivers.clock, every(5.0), stuck_after_sec=120),
+            Loop("incidents", incident_consumer, drivers.clock, every(1.0), stuck_after_sec=60),
+            Loop("endpoint-disabler", self._endpoint_disabler, drivers.clock, every(ROUND_SEC), stuck_after_sec=300),
+            Loop(
+                "dead-mans-switch",
+                dead_mans_switch_of(drivers, self.settings),
+                drivers.clock,
+                every(5.0),
+                stuck_after_sec=120,
+            ),
             Loop("notifier", self._notifier, drivers.clock, every(1.0), stuck_after_sec=60),
         )
 

@@ -9,11 +9,11 @@ from typing import Any
 from noonday import __version__
 from noonday.alerts.alert_service import AlertService
 from noonday.alerts.channels import handlers_of
+from noonday.alerts.dead_mans_switch import DeadMansSwitch
 from noonday.alerts.lateness import Lateness
 from noonday.alerts.notices import Notifier
 from noonday.alerts.posting import Post
 from noonday.alerts.preferences import PreferenceService, Seal
-from noonday.alerts.watcher import Watcher
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.throttles import MemoryThrottles
@@ -57,8 +57,8 @@ from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.replanner import Replanner
 from noonday.scheduler.sweeper import Sweeper
+from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
-from noonday.tasks.health import HealthWarden
 from noonday.tasks.secrets import SecretService
 from noonday.tasks.task_service import TaskService
 from noonday.webhooks.addresses import Networks
@@ -192,8 +192,8 @@ class IntakePart:
         )
         self.job_service.on_created = around.metrics.count_created
         self.secrets = SecretService(drivers.endpoints, self.job_service.receipts, drivers.keyring, drivers.clock)
-        self.warden = HealthWarden(drivers.endpoints, self.job_service)
-        endpoints = EndpointService(drivers.endpoints, self.warden, self.job_service.receipts, drivers.clock)
+        self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.job_service)
+        endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, self.job_service.receipts, drivers.clock)
         said = around.settings.webhooks
         bounds = CallBounds(Networks(said.networks), said.max_timeout_sec)
         self.tasks = TaskService(
@@ -226,10 +226,10 @@ class IntakePart:
         )
 
 
-def watcher_of(drivers: Drivers, settings: Settings) -> Watcher:
+def dead_mans_switch_of(drivers: Drivers, settings: Settings) -> DeadMansSwitch:
     said = settings.alerts
     lateness = Lateness(drivers.archive, Waiting(drivers.archive, drivers.tokens, drivers.clock))
-    return Watcher(drivers.alerts, lateness, said.late_after_sec * 1000, said.slow_after_sec * 1000)
+    return DeadMansSwitch(drivers.alerts, lateness, said.late_after_sec * 1000, said.slow_after_sec * 1000)
 
 
 class SchedulerPart:

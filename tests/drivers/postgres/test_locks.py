@@ -95,7 +95,7 @@ async def own_database() -> AsyncIterator[PostgresOptions]:
 # One order
 
 
-class Crowd:
+class AlertAggregator:
     """Everybody works at the same few jobs of a capped pool."""
 
     def __init__(self, store: Store, crank: Crank, jobs: list[Job]) -> None:
@@ -195,7 +195,7 @@ async def test_busy_jobs_are_fired_settled_edited_and_backfilled_without_a_deadl
                 job(every(60, unique_key="key", concurrency=Concurrency("db", 3))),
             ]
             await crank.add(*jobs)
-            crowd = Crowd(store, crank, jobs)
+            crowd = AlertAggregator(store, crank, jobs)
             works = [
                 crowd.fire,
                 crowd.fire,

@@ -8,7 +8,7 @@ import msgspec
 from noonday.drivers.postgres.connection import Database, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
-from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
+from noonday.model.alert import Alert, AlertEvent, AlertKind, Kept, Observation, events_of, raised_by, recoveries
 from noonday.model.ids import TenantId
 from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
 from noonday.ports.jobs import AuditEntry, Receipt
@@ -23,19 +23,19 @@ class PostgresAlerts(Alerts):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def take_in(self, sightings: Sequence[Sighting]) -> int:
-        named = [each.incident for each in sightings if each.incident is not None]
+    async def take_in(self, observations: Sequence[Observation]) -> int:
+        named = [each.incident for each in observations if each.incident is not None]
         async with self._database.transaction() as session:
             taken = {row[0] for row in await session.fetch(SQL.take_incidents, named)} if named else set()
-            ours = [each for each in sightings if each.incident is None or each.incident in taken]
+            ours = [each for each in observations if each.incident is None or each.incident in taken]
             raised = raised_by(ours)
             rows = as_json([msgspec.structs.astuple(each) for each in raised])
             kept = [Kept(*row) for row in await session.fetch(SQL.raise_alerts, rows)]
-            await _tell(session, happenings_of(ours, raised, kept))
+            await _tell(session, events_of(ours, raised, kept))
         return len({each.id for each in raised} & {each.id for each in kept})
 
-    async def happenings(self, limit: int) -> list[Happening]:
-        return [_happening(*row) for row in await self._database.fetch(SQL.happenings, limit)]
+    async def events(self, limit: int) -> list[AlertEvent]:
+        return [_alert_event(*row) for row in await self._database.fetch(SQL.alert_events, limit)]
 
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
         rows = await self._database.fetch(SQL.to_look_at, after, limit)
@@ -91,14 +91,14 @@ class PostgresAlerts(Alerts):
         return len(told)
 
 
-async def _tell(session: Session, happenings: Sequence[Happening]) -> None:
-    if happenings:
-        rows = as_json([msgspec.structs.astuple(each)[1:] for each in happenings])
-        await session.execute(SQL.add_happenings, rows)
+async def _tell(session: Session, events: Sequence[AlertEvent]) -> None:
+    if events:
+        rows = as_json([msgspec.structs.astuple(each)[1:] for each in events])
+        await session.execute(SQL.add_alert_events, rows)
 
 
-def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> Happening:
-    return Happening(number, tenant, alert, AlertKind(kind), *rest)
+def _alert_event(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> AlertEvent:
+    return AlertEvent(number, tenant, alert, AlertKind(kind), *rest)
 
 
 def _stranded(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str) -> Late:

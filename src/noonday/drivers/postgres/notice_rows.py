@@ -46,9 +46,9 @@ class PostgresNotices(Notices):
     async def preferences(self, tenants: Collection[str]) -> list[Preference]:
         return [preference_of(row) for row in await self._database.fetch(SQL.preferences, sorted(tenants))]
 
-    async def take_in(self, happenings: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
         async with self._database.transaction() as session:
-            taken = {row["id"] for row in await session.fetch(SQL.take_happenings, list(happenings))}
+            taken = {row["id"] for row in await session.fetch(SQL.take_alert_events, list(events))}
             opening, lines = gathered(notes, notices, taken)
             if opening:
                 columns = ([getattr(each, name) for each in opening] for name in Open.__struct_fields__)

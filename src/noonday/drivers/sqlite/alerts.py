@@ -10,7 +10,7 @@ import msgspec
 from noonday.drivers.sqlite.connection import Database
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
-from noonday.model.alert import Alert, AlertKind, Happening, Kept, Sighting, happenings_of, raised_by, recoveries
+from noonday.model.alert import Alert, AlertEvent, AlertKind, Kept, Observation, events_of, raised_by, recoveries
 from noonday.model.ids import TenantId
 from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
 from noonday.ports.jobs import AuditEntry, Receipt
@@ -24,12 +24,12 @@ class SqliteAlerts(Alerts):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def take_in(self, sightings: Sequence[Sighting]) -> int:
-        return await self._database.write(lambda conn: _take_in(conn, sightings))
+    async def take_in(self, observations: Sequence[Observation]) -> int:
+        return await self._database.write(lambda conn: _take_in(conn, observations))
 
-    async def happenings(self, limit: int) -> list[Happening]:
-        rows = await self._database.read(lambda conn: conn.execute(SQL.happenings, (limit,)).fetchall())
-        return [_happening(*row) for row in rows]
+    async def events(self, limit: int) -> list[AlertEvent]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.alert_events, (limit,)).fetchall())
+        return [_alert_event(*row) for row in rows]
 
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
         rows = await self._database.read(lambda conn: conn.execute(SQL.to_look_at, (after, limit)).fetchall())
@@ -86,14 +86,14 @@ class SqliteAlerts(Alerts):
         return await self._database.write(lambda conn: conn.execute(SQL.prune_alerts, (before_ms, limit)).rowcount)
 
 
-def _take_in(conn: sqlite3.Connection, sightings: Sequence[Sighting]) -> int:
-    named = [each.incident for each in sightings if each.incident is not None]
+def _take_in(conn: sqlite3.Connection, observations: Sequence[Observation]) -> int:
+    named = [each.incident for each in observations if each.incident is not None]
     taken = {row[0] for row in conn.execute(SQL.take_incidents, (as_json(named),))} if named else set()
-    ours = [each for each in sightings if each.incident is None or each.incident in taken]
+    ours = [each for each in observations if each.incident is None or each.incident in taken]
     raised = raised_by(ours)
     rows = as_json([msgspec.structs.astuple(each) for each in raised])
     kept = [Kept(*row) for row in conn.execute(SQL.raise_alerts, (rows,)).fetchall()]
-    _tell(conn, happenings_of(ours, raised, kept))
+    _tell(conn, events_of(ours, raised, kept))
     return len({each.id for each in raised} & {each.id for each in kept})
 
 
@@ -104,13 +104,13 @@ def _recover(conn: sqlite3.Connection, alerts: Sequence[str], now_ms: int) -> in
     return len(told)
 
 
-def _tell(conn: sqlite3.Connection, happenings: Sequence[Happening]) -> None:
-    if happenings:
-        conn.execute(SQL.add_happenings, (as_json([msgspec.structs.astuple(each)[1:] for each in happenings]),))
+def _tell(conn: sqlite3.Connection, events: Sequence[AlertEvent]) -> None:
+    if events:
+        conn.execute(SQL.add_alert_events, (as_json([msgspec.structs.astuple(each)[1:] for each in events]),))
 
 
-def _happening(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> Happening:
-    return Happening(number, tenant, alert, AlertKind(kind), *rest)
+def _alert_event(number: int, tenant: str, alert: str, kind: str, *rest: Any) -> AlertEvent:
+    return AlertEvent(number, tenant, alert, AlertKind(kind), *rest)
 
 
 def _late(due_ms: int, key: str, tenant: TenantId, pool: str, job: str, execution: str, early: int) -> Late:

@@ -55,9 +55,9 @@ class SqliteNotices(Notices):
     async def preferences(self, tenants: Collection[str]) -> list[Preference]:
         return [preference_of(row) for row in await self._rows(SQL.preferences, as_json(sorted(tenants)))]
 
-    async def take_in(self, happenings: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
         def work(conn: sqlite3.Connection) -> int:
-            taken = {row[0] for row in conn.execute(SQL.take_happenings, (as_json(happenings),)).fetchall()}
+            taken = {row[0] for row in conn.execute(SQL.take_alert_events, (as_json(events),)).fetchall()}
             opening, lines = gathered(notes, notices, taken)
             if opening:
                 rows = conn.execute(SQL.open_notices, (as_json([astuple(each) for each in opening]),)).fetchall()

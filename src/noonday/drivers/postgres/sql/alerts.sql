@@ -22,13 +22,13 @@ DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, 
               last_ms = greatest(a.last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, a.occasion)
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
--- name: add_happenings
+-- name: add_alert_events
 -- What people may want to be told of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, e ->> 5, e ->> 6, e ->> 7, e ->> 8, (e ->> 9)::bigint, (e ->> 10)::bigint
 FROM jsonb_array_elements($1::text::jsonb) e;
 
--- name: happenings
+-- name: alert_events
 -- The oldest ones of which nobody was told.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM happenings ORDER BY id LIMIT $1;

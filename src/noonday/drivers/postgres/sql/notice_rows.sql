@@ -20,8 +20,8 @@ SELECT tenant, id, said, channel, created_ms, updated_ms FROM alert_preferences 
 SELECT p.tenant, p.id, p.said, p.channel, p.created_ms, p.updated_ms
 FROM unnest($1::text[]) e (tenant) JOIN alert_preferences p ON p.tenant = e.tenant ORDER BY p.tenant, p.id;
 
--- name: take_happenings
--- Those of some happenings that nobody else has taken.
+-- name: take_alert_events
+-- Those of some events that nobody else has taken.
 -- Differs: what somebody else is about to take is left to them.
 DELETE FROM happenings
 WHERE id = ANY (ARRAY(SELECT id FROM happenings WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED)) RETURNING id;

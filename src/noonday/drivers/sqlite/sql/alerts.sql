@@ -16,14 +16,14 @@ DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, 
               last_ms = max(last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, occasion)
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
--- name: add_happenings
+-- name: add_alert_events
 -- What people may want to be told of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
        value ->> 9, value ->> 10
 FROM json_each(?1);
 
--- name: happenings
+-- name: alert_events
 -- The oldest ones of which nobody was told.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM happenings ORDER BY id LIMIT ?1;

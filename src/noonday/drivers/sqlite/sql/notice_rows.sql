@@ -20,8 +20,8 @@ SELECT tenant, id, said, channel, created_ms, updated_ms FROM alert_preferences 
 SELECT p.tenant, p.id, p.said, p.channel, p.created_ms, p.updated_ms
 FROM json_each(?1) e CROSS JOIN alert_preferences p ON p.tenant = e.value ORDER BY p.tenant, p.id;
 
--- name: take_happenings
--- Those of some happenings that nobody else has taken.
+-- name: take_alert_events
+-- Those of some events that nobody else has taken.
 DELETE FROM happenings WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
 
 -- name: open_notices

@@ -16,10 +16,10 @@ from noonday.ports.leases import Leases
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.supervise import Loop, every, stop
 
-log = structlog.get_logger("noonday.crew")
+log = structlog.get_logger("noonday.recorders")
 
 
-class Crew:
+class RecorderGroup:
     """One recorder for each partition of the log that falls to this instance.
 
     The lease says who tries; the place in the store, moved by compare and set, says who may. Whoever is refused lets go of
@@ -175,6 +175,6 @@ class _AtWork:
 
 
 def _take_note(task: asyncio.Task[None]) -> None:
-    """The crew looks at it in its next round."""
+    """The recorders looks at it in its next round."""
     if not task.cancelled():
         task.exception()

@@ -4,16 +4,16 @@ from contextlib import suppress
 
 import structlog
 
-from noonday.alerts.crowd import Crowd
+from noonday.alerts.aggregator import AlertAggregator
 from noonday.intake.job_service import JobService
-from noonday.model.alert import GIVEN_UP, AlertKind, Sighting
+from noonday.model.alert import GIVEN_UP, AlertKind, Observation
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import GONE
 from noonday.ports.alerts import Alerts
 from noonday.ports.executions import Executions, Incident
 
-log = structlog.get_logger("noonday.herald")
+log = structlog.get_logger("noonday.alerts")
 BATCH = 1_000
 """Incidents consumed in one round."""
 MAX_SUBJECTS = 1_000
@@ -22,7 +22,7 @@ SYSTEM_SUBJECT = "noonday"
 _KINDS = {GONE: AlertKind.STOPPED, GIVEN_UP: AlertKind.MISSED, **{kind.value: kind for kind in AlertKind}}
 
 
-class Herald:
+class IncidentConsumer:
     """Consumes incidents.
 
     If several processes consume the same incident, exactly one wins. Halting a job is idempotent.
@@ -32,7 +32,7 @@ class Herald:
         self._executions = executions
         self._alerts = alerts
         self._job_service = job_service
-        self._aggregator = Crowd(MAX_SUBJECTS)
+        self._aggregator = AlertAggregator(MAX_SUBJECTS)
 
     async def run_once(self, now_ms: int) -> int:
         # A newer version may have written incidents of kinds unknown here. They wait for a process of that version.
@@ -53,10 +53,10 @@ class Herald:
             log.info("job halted", job=incident.job_id, reason=incident.message)
 
 
-def observation_of(incident: Incident) -> Sighting:
+def observation_of(incident: Incident) -> Observation:
     """Convert an incident. An incident without a job is about an endpoint, the first word of its message."""
     endpoint = None if incident.job_id else incident.message.partition(" ")[0]
-    return Sighting(
+    return Observation(
         kind=_KINDS[incident.kind],
         tenant=incident.tenant,
         about=endpoint or incident.job_id,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from noonday.alerts.crowd import Crowd
+from noonday.alerts.aggregator import AlertAggregator
 from noonday.alerts.lateness import Lateness
-from noonday.model.alert import AlertKind, Sighting
+from noonday.model.alert import AlertKind, Observation
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.alerts import Alerts, Late, Slow
 
@@ -29,7 +29,7 @@ class _Cursors:
 
 
 @dataclass
-class Watcher:
+class DeadMansSwitch:
     """Raises MISSED and SLOW alerts, and closes the alerts of jobs that succeeded again.
 
     Each round reads one page of each scan, so its cost does not depend on the backlog. Several processes may run it.
@@ -39,7 +39,7 @@ class Watcher:
     lateness: Lateness
     late_after_ms: int
     slow_after_ms: int
-    _aggregator: Crowd = field(default_factory=lambda: Crowd(MOST_LATE))
+    _aggregator: AlertAggregator = field(default_factory=lambda: AlertAggregator(MOST_LATE))
     _cursors: _Cursors = field(default_factory=_Cursors)
 
     async def run_once(self, now_ms: int) -> int:
@@ -69,7 +69,7 @@ class Watcher:
         self._cursors.open = cursor or ""
         return found
 
-    async def _slow(self, now_ms: int) -> list[Sighting]:
+    async def _slow(self, now_ms: int) -> list[Observation]:
         page = await self.alerts.slow(self._cursors.running, now_ms - self.slow_after_ms, SLOW_PAGE)
         self._cursors.running = "" if len(page) < SLOW_PAGE else page[-1].job_id
         return [_slow(run, now_ms) for run in page if is_slow(run, now_ms)]
@@ -81,9 +81,9 @@ def is_slow(run: Slow, now_ms: int) -> bool:
     return is_comparable and now_ms - run.started_ms > SLOW_FACTOR * run.longest_ms
 
 
-def _slow(run: Slow, now_ms: int) -> Sighting:
+def _slow(run: Slow, now_ms: int) -> Observation:
     running_sec, longest_sec = (now_ms - run.started_ms) // 1000, run.longest_ms / 1000
-    return Sighting(
+    return Observation(
         kind=AlertKind.SLOW,
         tenant=run.tenant,
         about=run.job_id,
@@ -91,5 +91,5 @@ def _slow(run: Slow, now_ms: int) -> Sighting:
         at_ms=now_ms,
         job_id=run.job_id,
         execution_id=run.execution_id,
-        occasion=run.execution_id,
+        dedup_key=run.execution_id,
     )

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from noonday.alerts.herald import Herald, observation_of
+from noonday.alerts.incident_consumer import IncidentConsumer, observation_of
 from noonday.model.alert import GIVEN_UP, AlertKind
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import ExecutionId, JobId
@@ -34,8 +34,8 @@ async def crank(backstage: Backstage) -> Crank:
 
 
 @pytest.fixture
-def herald(backstage: Backstage) -> Herald:
-    return Herald(backstage.store.executions, backstage.store.alerts, backstage.job_service)
+def incident_consumer(backstage: Backstage) -> IncidentConsumer:
+    return IncidentConsumer(backstage.store.executions, backstage.store.alerts, backstage.job_service)
 
 
 async def alerts(backstage: Backstage) -> list[tuple[str, str, int]]:
@@ -49,34 +49,38 @@ async def fired(crank: Crank, policy: RetryPolicy) -> tuple[Job, Dispatch]:
     return one, await crank.fire_one()
 
 
-async def test_failures_become_alerts_once(herald: Herald, crank: Crank, backstage: Backstage) -> None:
+async def test_failures_become_alerts_once(
+    incident_consumer: IncidentConsumer, crank: Crank, backstage: Backstage
+) -> None:
     one, first = await fired(crank, TWICE)
     await crank.settle(report(first, Outcome.FAILED, failure=failure()))
-    assert await herald.run_once(NOW_MS) == 1
+    assert await incident_consumer.run_once(NOW_MS) == 1
     again = await crank.fire_one(at_ms=NOW_MS + MINUTE)
     await crank.settle(report(again, Outcome.FAILED, failure=failure(), ended_ms=NOW_MS + MINUTE))
-    assert await herald.run_once(NOW_MS) == 1
-    assert await herald.run_once(NOW_MS) == 0
+    assert await incident_consumer.run_once(NOW_MS) == 1
+    assert await incident_consumer.run_once(NOW_MS) == 0
     assert await alerts(backstage) == [("EXHAUSTED", one.id, 1), ("FAILED", one.id, 1)]
 
 
 async def test_gone_receiver_halts_its_job_and_raises_an_alert(
-    herald: Herald, crank: Crank, backstage: Backstage
+    incident_consumer: IncidentConsumer, crank: Crank, backstage: Backstage
 ) -> None:
     one, first = await fired(crank, TWICE)
     await crank.settle(report(first, Outcome.FAILED, failure=Failure(GONE, "answered 410", retryable=False)))
-    await herald.run_once(NOW_MS)
+    await incident_consumer.run_once(NOW_MS)
     row = await backstage.store.archive.find_job(TENANT, one.id)
     assert row is not None
     assert row.job.halted == "answered 410"
     assert await alerts(backstage) == [("STOPPED", one.id, 1)]
 
 
-async def test_occurrence_given_up_is_missed(herald: Herald, crank: Crank, backstage: Backstage) -> None:
+async def test_occurrence_given_up_is_missed(
+    incident_consumer: IncidentConsumer, crank: Crank, backstage: Backstage
+) -> None:
     one = job(every(60, catch_up=CatchUp(policy=CatchUpPolicy.NONE)))
     await crank.add(one)
     await crank.fire(at_ms=NOW_MS + 10 * MINUTE + 30_000)
-    await herald.run_once(NOW_MS)
+    await incident_consumer.run_once(NOW_MS)
     (alert,) = await backstage.store.alerts.list_alerts(TENANT, AlertFilter(), None, 9)
     assert (alert.kind, alert.job_id, alert.execution_id) == (AlertKind.MISSED, one.id, "")
     assert alert.message.startswith("MISSED: 11 times from 2030-01-01T00:00:00.000Z to ")

@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
+from noonday.alerts.dead_mans_switch import LATE_PAGE, MOST_LATE, DeadMansSwitch, is_slow
 from noonday.alerts.lateness import EXPLAINED, Lateness
-from noonday.alerts.watcher import LATE_PAGE, MOST_LATE, Watcher, is_slow
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import Store, open_store
 from noonday.intake.waiting import Waiting
-from noonday.model.alert import Alert, AlertKind, AlertState, Sighting
+from noonday.model.alert import Alert, AlertKind, AlertState, Observation
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
@@ -57,13 +57,13 @@ async def crank(store: Store) -> Crank:
 
 
 @pytest.fixture
-def watcher(store: Store) -> Watcher:
+def watcher(store: Store) -> DeadMansSwitch:
     return watching(store)
 
 
-def watching(store: Store, tokens: MemoryTokens | None = None) -> Watcher:
+def watching(store: Store, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
     waiting = Waiting(store.archive, tokens or MemoryTokens(), ManualClock())
-    return Watcher(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
+    return DeadMansSwitch(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
 class FailingAlerts(SqliteAlerts):
@@ -71,10 +71,10 @@ class FailingAlerts(SqliteAlerts):
 
     is_unavailable = True
 
-    async def take_in(self, sightings: Sequence[Sighting]) -> int:
+    async def take_in(self, observations: Sequence[Observation]) -> int:
         if self.is_unavailable:
             raise StoreUnavailable("unavailable")
-        return await super().take_in(sightings)
+        return await super().take_in(observations)
 
 
 async def alerts(store: Store, tenant: TenantId = TENANT) -> list[Alert]:
@@ -89,7 +89,7 @@ async def of_kind(store: Store, kind: AlertKind) -> list[str]:
 
 
 async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
-    watcher: Watcher, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: Store
 ) -> None:
     one = job()
     await crank.add(one)
@@ -103,7 +103,7 @@ async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
 
 
 async def test_dispatched_execution_that_no_worker_started_is_missed(
-    watcher: Watcher, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: Store
 ) -> None:
     one = job()
     await crank.add(one)
@@ -114,7 +114,7 @@ async def test_dispatched_execution_that_no_worker_started_is_missed(
     assert alert.message.endswith("and not started: no worker of pool 'etl' has started it")
 
 
-async def test_started_execution_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_started_execution_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     await watcher.run_once(NOW_MS + GRACE + 1)
@@ -122,7 +122,9 @@ async def test_started_execution_is_not_missed(watcher: Watcher, crank: Crank, s
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")])
-async def test_paused_entry_is_not_missed(watcher: Watcher, crank: Crank, store: Store, kind: str, name: str) -> None:
+async def test_paused_entry_is_not_missed(
+    watcher: DeadMansSwitch, crank: Crank, store: Store, kind: str, name: str
+) -> None:
     await crank.add(job())
     await store.archive.hold(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
@@ -132,14 +134,14 @@ async def test_paused_entry_is_not_missed(watcher: Watcher, crank: Crank, store:
     assert len(await alerts(store)) == 1
 
 
-async def test_pause_of_another_pool_hides_nothing(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await crank.add(job())
     await store.archive.hold(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_entry_blocked_by_a_cap_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await store.archive.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
@@ -150,7 +152,9 @@ async def test_entry_blocked_by_a_cap_is_not_missed(watcher: Watcher, crank: Cra
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
-async def test_entry_blocked_by_its_concurrency_key_is_not_missed(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
+    watcher: DeadMansSwitch, crank: Crank, store: Store
+) -> None:
     await crank.settle(signs=[hello()])
     key = Concurrency(key="one at a time", limit=1)
     await crank.add(job(spec(concurrency=key)))
@@ -176,7 +180,7 @@ async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Cran
 
 
 async def test_every_pool_gets_an_alert_beyond_the_number_explained(
-    watcher: Watcher, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: Store
 ) -> None:
     pools = [f"pool-{number}" for number in range(EXPLAINED + 2)]
     await crank.add(*(job(spec(target=Target(pool, HANDLER))) for pool in pools))
@@ -197,13 +201,13 @@ async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, s
     assert len(await alerts(store)) == 1
 
 
-async def test_late_notice_raises_no_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_late_notice_raises_no_alert(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await crank.add(job(spec(target=Target(NOTICES_POOL, HANDLER))))
     await watcher.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
 
 
-async def test_backlog_beyond_the_limit_shares_one_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_backlog_beyond_the_limit_shares_one_alert(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await crank.add(*(job() for _ in range(MOST_LATE + 30)))
     for later in range(3):
         await watcher.run_once(NOW_MS + GRACE + 1 + later)
@@ -214,7 +218,9 @@ async def test_backlog_beyond_the_limit_shares_one_alert(watcher: Watcher, crank
     assert others.message.startswith("and 30 others, the first one ")
 
 
-async def test_backlog_of_one_tenant_does_not_hide_another_tenant(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_backlog_of_one_tenant_does_not_hide_another_tenant(
+    watcher: DeadMansSwitch, crank: Crank, store: Store
+) -> None:
     await crank.add(*(job() for _ in range(LATE_PAGE)))
     behind = job(tenant=TenantId("other"), now_ms=NOW_MS + SECOND)
     await crank.add(behind)
@@ -244,7 +250,7 @@ async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) ->
 
 
 async def test_run_longer_than_three_times_the_longest_success_is_slow(
-    watcher: Watcher, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: Store
 ) -> None:
     one, since_ms = await start(crank)
     await watcher.run_once(since_ms + 90 * SECOND)
@@ -256,7 +262,9 @@ async def test_run_longer_than_three_times_the_longest_success_is_slow(
     assert alert.message == "running for 91 s; the longest of its last 5 successes took 30.0 s"
 
 
-async def test_acknowledged_slow_run_raises_no_second_alert(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_acknowledged_slow_run_raises_no_second_alert(
+    watcher: DeadMansSwitch, crank: Crank, store: Store
+) -> None:
     _, since_ms = await start(crank)
     await watcher.run_once(since_ms + 2 * MINUTE)
     (alert,) = await alerts(store)
@@ -265,7 +273,7 @@ async def test_acknowledged_slow_run_raises_no_second_alert(watcher: Watcher, cr
     assert len(await alerts(store)) == 1
 
 
-async def test_run_below_the_minimum_duration_is_not_slow(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_run_below_the_minimum_duration_is_not_slow(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     _, since_ms = await start(crank, took_ms=10)
     await watcher.run_once(since_ms + MINUTE)
     assert await alerts(store) == []
@@ -280,7 +288,7 @@ def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -
 # Recovered
 
 
-async def test_success_closes_the_alerts_of_its_job(watcher: Watcher, crank: Crank, store: Store) -> None:
+async def test_success_closes_the_alerts_of_its_job(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     one = job(every(3600))
     await crank.add(one)
     await watcher.run_once(NOW_MS + 2 * GRACE)
@@ -288,5 +296,5 @@ async def test_success_closes_the_alerts_of_its_job(watcher: Watcher, crank: Cra
     await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 3 * GRACE))
     await watcher.run_once(NOW_MS + 4 * GRACE)
     assert [alert.status for alert in await alerts(store)] == [AlertState.RECOVERED]
-    kinds = [event.kind for event in await store.alerts.happenings(9)]
+    kinds = [event.kind for event in await store.alerts.events(9)]
     assert kinds == [AlertKind.MISSED, AlertKind.RECOVERED]

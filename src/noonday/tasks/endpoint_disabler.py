@@ -34,7 +34,7 @@ MOST = 500
 """Maximum number of tasks halted or resumed in one round."""
 
 
-class HealthWarden:
+class EndpointDisabler:
     """Disables failing endpoints, and halts or resumes their tasks. Several processes may run it; each step is idempotent."""
 
     def __init__(self, endpoints: Endpoints, job_service: JobService) -> None:
