@@ -35,7 +35,7 @@ from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Place
 from noonday.ports.jobs import AuditEntry
-from noonday.ports.signals import Flag
+from noonday.ports.signals import Revocation
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.endpoint_disabler import EndpointDisabler
@@ -80,15 +80,15 @@ class ShakySignals(MemorySignals):
 
     trouble: Exception | None = None
 
-    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+    async def revoke(self, pool: str, flags: Sequence[Revocation]) -> None:
         if self.trouble:
             raise self.trouble
-        await super().raise_flags(pool, flags)
+        await super().revoke(pool, flags)
 
-    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+    async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
         if self.trouble:
             raise self.trouble
-        await super().bar(pool, job, until_ms)
+        await super().fence(pool, job, until_ms)
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Backstage:
     async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
         worker = WorkerId(name)
         signs = [Hello(worker, NOON_MS, "here", 7, {"demo": 1}, ()), Beat(worker, NOON_MS, (), stuck)]  # type: ignore[arg-type]
-        place = Place(0, "era", 1, 0)
+        place = Place(0, "generation", 1, 0)
         await self.store.executions.settle([], signs, was=None, now=place, now_ms=NOON_MS)
 
     async def add_demo_pool(self) -> None:

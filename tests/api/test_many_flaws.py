@@ -28,7 +28,7 @@ def job_with(payload: Any) -> dict[str, Any]:
 async def strict(backstage: Backstage, client: Client) -> Client:
     """With a handler that takes a list of numbers."""
     hello = Hello(WorkerId("w"), NOON_MS, "here", 1, {"demo": 1}, (HandlerInfo("demo", "sum", NUMBERS),))
-    await backstage.store.executions.settle([], [hello], was=None, now=Place(0, "era", 1, 0), now_ms=NOON_MS)
+    await backstage.store.executions.settle([], [hello], was=None, now=Place(0, "generation", 1, 0), now_ms=NOON_MS)
     return client
 
 

@@ -16,7 +16,7 @@ from noonday.model.message import Dispatch
 from noonday.model.redaction import REDACTED
 from noonday.model.view import TenantSettings
 from noonday.ports.jobs import Change, Snapshot
-from noonday.ports.signals import OVERTAKEN
+from noonday.ports.signals import FENCED
 from noonday.tasks.task_service import WITHIN_REACH
 from tests.api.asgi import Client, Response
 from tests.api.engine import NOON_MS, Backstage
@@ -241,13 +241,13 @@ async def test_a_repeated_deletion_is_not_answered_before_workers_know_of_it(
 ):
     path = await made(client, once(scheduled_at="2030-01-01T12:00:00Z"))
     dispatch = await crank.fire_one(at_ms=NOON_MS)
-    await backstage.signals.begin_era("webhooks")
+    await backstage.signals.begin_generation("webhooks")
     backstage.signals.trouble = SignalsUnavailable("no answer")
     assert (await ask(client, "DELETE", path, key="k1")).code == "signals-unavailable"
     assert (await ask(client, "DELETE", path, key="k1")).code == "signals-unavailable"
     backstage.signals.trouble = None
     assert (await ask(client, "DELETE", path, key="k1")).status == 204
-    assert await backstage.signals.look("webhooks", [dispatch]) == {dispatch.execution_id: OVERTAKEN}
+    assert await backstage.signals.pre_start_check("webhooks", [dispatch]) == {dispatch.execution_id: FENCED}
 
 
 async def test_a_refused_change_is_refused_again_under_its_key(client: Client, crank: Crank):

@@ -444,11 +444,11 @@ async def test_reading_waits_no_longer_than_it_is_told(bus: Bus, clock: ManualCl
 
 async def test_a_log_keeps_its_era_while_it_keeps_its_memory(bus: Bus) -> None:
     partition = await joined(bus)
-    era = await bus.era(partition)
-    assert era
+    generation = await bus.generation(partition)
+    assert generation
     await bus.report(partition, ENTRIES)
     await read(bus, partition, 0, 5)
-    assert await bus.era(partition) == era
+    assert await bus.generation(partition) == generation
 
 
 async def test_what_nobody_can_settle_is_buried_and_the_log_goes_on(bus: Bus) -> None:

@@ -16,7 +16,7 @@ from noonday.ports.archive import Archive
 from noonday.ports.executions import Executions, Place, Retention
 from noonday.ports.firing import Firing
 from noonday.ports.jobs import Change, Execution, Fire, Jobs, Receipt
-from tests.support.crank import ERA, Crank, moves_of
+from tests.support.crank import GENERATION, Crank, moves_of
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -69,7 +69,7 @@ async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executio
 @pytest.mark.parametrize(
     "was",
     [None, Place(0, "a", 9, 0), Place(0, "b", 10, 0), Place(1, "a", 10, 0)],
-    ids=["never recorded", "another offset", "another era", "another partition"],
+    ids=["never recorded", "another offset", "another generation", "another partition"],
 )
 async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
     crank: Crank, executions: Executions, archive: Archive, was: Place | None
@@ -473,7 +473,7 @@ async def wished(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit
 @each_kind
 @pytest.mark.parametrize(
     "outcome",
-    [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.ASKED_BACK],
+    [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.REVOKED],
 )
 async def test_what_was_asked_to_be_cancelled_gets_no_other_attempt(
     crank: Crank, kind: JobSpec, outcome: Outcome
@@ -504,7 +504,7 @@ async def test_an_edited_occurrence_that_did_not_start_goes_on_under_the_new_def
     dispatch = await crank.fire_one()
     moved = every(target=Target("mail", "send"))
     await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new", spec=moved)
-    (entry,) = (await crank.settle(report(dispatch, Outcome.ASKED_BACK, ended_ms=NOW_MS))).entries
+    (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS))).entries
     assert (entry.key, entry.number, entry.due_ms, entry.pool) == (dispatch.execution_id, 2, NOW_MS, "mail")
     again = await crank.fire_one()
     assert (again.number, again.attempt, again.revision, again.payload) == (2, 1, 2, b"new")
@@ -518,7 +518,7 @@ async def test_an_edited_occurrence_is_not_handed_out_before_its_instant(crank: 
     await crank.add(one)
     (dispatch,) = (await crank.fire(await crank.timeline())).dispatches
     await wished(crank, one, dispatch, "EDITED", revision=2)
-    (entry,) = (await crank.settle(report(dispatch, Outcome.ASKED_BACK, ended_ms=NOW_MS - 100))).entries
+    (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS - 100))).entries
     assert entry.due_ms == NOW_MS
 
 
@@ -527,7 +527,7 @@ async def test_an_edited_occurrence_that_the_new_plan_does_not_have_is_cancelled
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "EDITED", revision=2, spec=every(60, phase_sec=7))
-    settled = await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
     assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.CANCELLED]
 
@@ -564,7 +564,7 @@ async def test_a_paused_one_shot_that_did_not_start_is_held_until_it_is_released
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
-    settled = await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert settled.entries == ()
     assert await crank.timeline() == []
     held = await crank.look(dispatch)
@@ -620,7 +620,7 @@ async def test_a_run_that_a_pause_took_back_is_in_the_budget_again(crank: Crank)
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.change(one, lambda before: edits.pause(before, NOW_MS, audit()))
-    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (await crank.look(dispatch)).state is State.CANCELLED
     await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()))
     assert await crank.fire_row(one) == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE, 1)
@@ -636,7 +636,7 @@ async def test_a_run_that_an_edit_took_back_is_in_the_budget_again(crank: Crank)
     moved = every(phase_sec=30, max_runs=1)
     await crank.change(one, lambda before: edits.replace(before, moved, None, NOW_MS, audit()))
     assert await crank.timeline() == []
-    settled = await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert [(e.key, e.nominal_ms) for e in settled.entries] == [(one.id, NOW_MS + 30 * SECOND)]
     assert (await crank.fire_one(at_ms=NOW_MS + 30 * SECOND)).revision == 2
     assert await crank.timeline() == []
@@ -650,7 +650,7 @@ async def test_a_run_that_was_taken_back_adds_to_those_that_are_left(crank: Cran
     await crank.change(one, lambda before: edits.replace(before, moved, None, NOW_MS, audit()))
     (entry,) = await crank.timeline()
     planned = await crank.plan([entry])
-    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    await crank.settle(report(dispatch, Outcome.REVOKED))
     assert await crank.fire_row(one) == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND, 3)
     crank.now_ms = NOW_MS + 30 * SECOND
     # A plan that was made by what was left before is not carried out: it would forget the run that came back.
@@ -666,7 +666,7 @@ async def test_a_run_that_was_cancelled_is_used_up(crank: Crank, ended: str) -> 
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, ended)
-    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    await crank.settle(report(dispatch, Outcome.REVOKED))
     row = await crank.fire_row(one)
     assert row is not None
     assert row.runs_left == 1
@@ -681,7 +681,7 @@ async def test_a_retry_that_an_edit_took_back_stays_used(crank: Crank) -> None:
     again = await crank.fire_one(at_ms=waiting.due_ms)
     moved = every(phase_sec=30, max_runs=1)
     await crank.change(one, lambda before: edits.replace(before, moved, None, crank.now_ms, audit()))
-    settled = await crank.settle(report(again, Outcome.ASKED_BACK))
+    settled = await crank.settle(report(again, Outcome.REVOKED))
     assert settled.entries == ()
 
 
@@ -690,7 +690,7 @@ async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> No
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
-    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    await crank.settle(report(dispatch, Outcome.REVOKED))
     found = await crank.look(dispatch)
     assert (found.state, found.cancel) == (State.CANCELLED, "PAUSED")
 
@@ -701,7 +701,7 @@ async def test_a_pause_that_was_taken_back_in_time_costs_nothing(crank: Crank) -
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.change(one, Change(job=one))
-    await crank.settle(report(dispatch, Outcome.ASKED_BACK))
+    await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (await crank.fire_one()).execution_id == dispatch.execution_id
 
 
@@ -715,10 +715,10 @@ async def test_wishes_name_what_is_handed_out_or_running_and_asked_to_end(crank:
         await wished(crank, owner, asked, f"wish {asked.job_id}")
     await crank.settle(report(ended))
     later_ms = NOW_MS + HOUR
-    assert sorted(await executions.wishes(POOL, later_ms)) == sorted(
+    assert sorted(await executions.revocations(POOL, later_ms)) == sorted(
         (asked.execution_id, 1, f"wish {asked.job_id}") for asked in (running, waiting)
     )
-    assert await executions.wishes("mail", 0) == []
+    assert await executions.revocations("mail", 0) == []
 
 
 async def test_wishes_name_what_ended_a_moment_ago_as_well(crank: Crank, executions: Executions) -> None:
@@ -730,8 +730,8 @@ async def test_wishes_name_what_ended_a_moment_ago_as_well(crank: Crank, executi
     crank.now_ms = NOW_MS + MINUTE
     await crank.settle(report(dispatch, Outcome.CANCELLED, ended_ms=NOW_MS + MINUTE))
     named = [(dispatch.execution_id, 1, "wish")]
-    assert await executions.wishes(POOL, NOW_MS + MINUTE - 1) == named
-    assert await executions.wishes(POOL, NOW_MS + MINUTE) == []
+    assert await executions.revocations(POOL, NOW_MS + MINUTE - 1) == named
+    assert await executions.revocations(POOL, NOW_MS + MINUTE) == []
 
 
 # Overlap: whoever closes the last open one
@@ -784,7 +784,7 @@ async def test_cancelling_the_buffered_one_lets_nothing_else_start(crank: Crank)
     one, dispatch = await buffered(crank)
     waiting = execution_id(one.id, NOW_MS + MINUTE)
     applied = await crank.change(one, Change(cancel=((waiting, "cancelled by ann"),)))
-    assert (applied.entries, applied.flags) == ((), ())
+    assert (applied.entries, applied.revocations) == ((), ())
     assert (await crank.look(waiting)).state is State.CANCELLED
     assert (await crank.settle(report(dispatch))).entries == ()
 
@@ -858,7 +858,7 @@ async def test_whom_to_judge_is_whoever_is_taken_for_alive_or_has_something_runn
 
 async def test_a_worker_is_judged_by_the_recorder_of_its_partition(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
-    there = Place(5, ERA, 1, 0)
+    there = Place(5, GENERATION, 1, 0)
     await executions.settle([report(dispatch, Outcome.STARTED)], [hello(WORKER)], was=None, now=there, now_ms=NOW_MS)
     assert await executions.workers_to_judge(5) == [WORKER]
     assert await executions.workers_to_judge(0) == []
@@ -930,7 +930,7 @@ async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_com
         report(waits, Outcome.SNOOZED, snooze_ms=HOUR),
         signs=[hello(WORKER)],
     )
-    settled = await executions.recover_log(0, "era-2", NOW_MS + MINUTE)
+    settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert {(e.key, e.number) for e in settled.entries} == {(ran.execution_id, 2), (on_its_way.execution_id, 2)}
     assert moves_of(await crank.look(ran))[2:] == [State.FAILED_WORKER_LOST, State.PENDING]
     back = await crank.look(on_its_way)
@@ -946,7 +946,7 @@ async def test_when_the_log_is_lost_what_was_to_be_cancelled_is_cancelled(crank:
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "cancelled by ann")
-    settled = await executions.recover_log(0, "era-2", NOW_MS + MINUTE)
+    settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert (settled.entries, settled.by_state) == ((), {"CANCELLED": 1})
 
 
@@ -955,7 +955,7 @@ async def test_when_the_log_is_lost_an_edited_occurrence_is_not(crank: Crank, ex
     await crank.add(one)
     dispatch = await crank.fire_one()
     await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
-    await executions.recover_log(0, "era-2", NOW_MS + SECOND)
+    await executions.recover_log(0, "generation-2", NOW_MS + SECOND)
     again = await crank.fire_one(at_ms=NOW_MS + SECOND)
     assert (again.execution_id, again.number, again.payload) == (dispatch.execution_id, 2, b"new")
 
@@ -965,7 +965,7 @@ async def test_what_an_unsealed_batch_had_before_the_log_was_lost_is_not_publish
 ) -> None:
     await fired(crank)
     (batch,) = await firing.unsealed(NOW_MS + 1, 10)
-    await executions.recover_log(0, "era-2", NOW_MS + 1)
+    await executions.recover_log(0, "generation-2", NOW_MS + 1)
     assert await firing.dispatches_of(batch) == []
 
 

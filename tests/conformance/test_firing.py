@@ -579,7 +579,7 @@ async def test_cancel_other_asks_the_one_that_is_handed_out_and_waits_for_its_en
     await crank.add(one)
     first = await crank.fire_one()
     second = await crank.fire(at_ms=NOW_MS + MINUTE)
-    ((pool, asked, number, reason),) = second.flags
+    ((pool, asked, number, reason),) = second.revocations
     assert (pool, asked, number) == (POOL, first.execution_id, 1)
     assert "CANCEL_OTHER" in reason
     assert second.dispatches == ()
@@ -595,7 +595,7 @@ async def test_cancel_other_closes_one_that_nobody_holds_and_starts_at_once(cran
     first = await crank.fire_one()
     await crank.settle(report(first, Outcome.SNOOZED, snooze_ms=HOUR))
     fired = await crank.fire(at_ms=NOW_MS + MINUTE)
-    assert fired.flags == ()
+    assert fired.revocations == ()
     assert (await crank.look(first)).state is State.CANCELLED
     started = await crank.fire_one()
     assert started.nominal_ms == NOW_MS + MINUTE
@@ -607,8 +607,8 @@ async def test_cancel_other_beats_an_edit_that_asks_for_the_same_execution(crank
     await crank.add(one)
     first = await crank.fire_one()
     await crank.change(one, Change(cancel=((first.execution_id, "EDITED"),)))
-    assert len((await crank.fire(at_ms=NOW_MS + MINUTE)).flags) == 1
-    await crank.settle(report(first, Outcome.ASKED_BACK))
+    assert len((await crank.fire(at_ms=NOW_MS + MINUTE)).revocations) == 1
+    await crank.settle(report(first, Outcome.REVOKED))
     assert (await crank.look(first)).state is State.CANCELLED
     assert (await crank.fire_one()).nominal_ms == NOW_MS + MINUTE
 
@@ -618,8 +618,8 @@ async def test_cancel_other_asks_once_for_several_occurrences_of_one_fire(crank:
     await crank.add(one)
     await crank.fire()
     fired = await crank.fire(at_ms=NOW_MS + 3 * MINUTE)
-    assert len(fired.flags) == 1
-    assert (await crank.fire(at_ms=NOW_MS + 4 * MINUTE)).flags == ()
+    assert len(fired.revocations) == 1
+    assert (await crank.fire(at_ms=NOW_MS + 4 * MINUTE)).revocations == ()
 
 
 # Concurrency keys

@@ -17,7 +17,7 @@ HIGH, NORMAL, LOW = 0, 1, 2
 
 @pytest.fixture(autouse=True)
 async def owner_of_everything(index: HotIndex) -> None:
-    await index.eras(ALL)
+    await index.generations(ALL)
 
 
 async def take(index: HotIndex, now_ms: int = NOW_MS, credit: int = 10_000, limit: int = 10_000) -> list[Entry]:
@@ -71,13 +71,13 @@ async def test_an_entry_that_was_claimed_can_be_placed_again(index: HotIndex) ->
 
 
 async def test_it_keeps_its_eras_while_it_keeps_its_memory(index: HotIndex) -> None:
-    eras = await index.eras(ALL)
+    generations = await index.generations(ALL)
     await index.place([entry()])
     await take(index)
-    assert eras.keys() == set(ALL)
-    assert all(eras.values())
-    assert await index.eras(ALL) == eras
-    assert await index.eras([7]) == {7: eras[7]}
+    assert generations.keys() == set(ALL)
+    assert all(generations.values())
+    assert await index.generations(ALL) == generations
+    assert await index.generations([7]) == {7: generations[7]}
 
 
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
@@ -103,9 +103,9 @@ async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_t
 
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
 async def test_what_was_forgotten_has_another_era(index: HotIndex) -> None:
-    before = await index.eras([1, 2])
+    before = await index.generations([1, 2])
     await index.forget([1])
-    after = await index.eras([1, 2])
+    after = await index.generations([1, 2])
     assert after[1] != before[1]
     assert after[2] == before[2]
 
@@ -115,11 +115,11 @@ async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotInde
     entries = in_four_partitions()
     await index.place(entries)
     claimed = await take(index, credit=1)
-    eras = await index.eras(ALL)
+    generations = await index.generations(ALL)
     await index.forget(ALL)
     assert await index.missing(entries) == claimed
     assert set(await take(index, NOW_MS + HOUR)) == set(entries) - set(claimed)
-    assert await index.eras(ALL) == eras
+    assert await index.generations(ALL) == generations
 
 
 async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) -> None:

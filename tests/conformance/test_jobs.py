@@ -215,7 +215,7 @@ async def test_a_decision_sees_the_job_what_it_waits_for_and_the_executions_it_n
     assert [e.id for e in before.known_open] == [still_open.execution_id]
     assert [e.early for e in before.executions] == [True, False]
     assert applied.after == before
-    assert (applied.entries, applied.flags, applied.created) == ((), (), 0)
+    assert (applied.entries, applied.revocations, applied.created) == ((), (), 0)
 
 
 @pytest.mark.parametrize("scope", [Scope.UNBUFFERED, Scope.OPEN])
@@ -309,7 +309,7 @@ async def test_a_change_is_applied_whole(crank: Crank, archive: Archive) -> None
         (Kind.FIRE, one.id, 2),
         (Kind.DISPATCH, trigger(one, at_ms=NOW_MS + 5).id, 1),
     }
-    assert applied.flags == ((POOL, dispatch.execution_id, 1, "EDITED"),)
+    assert applied.revocations == ((POOL, dispatch.execution_id, 1, "EDITED"),)
     assert await archive.decisions_between(one.id, 0, 2**60, 10) == [decision]
     assert {e.key for e in await crank.timeline()} == {e.key for e in applied.entries}
     ((_, entry),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
@@ -471,7 +471,7 @@ async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", NOW_MS + HOUR))
     applied = await crank.change(one, asked)
-    assert applied.flags == ()
+    assert applied.revocations == ()
     found = await crank.look(dispatch)
     assert (found.state, found.cancel, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
     assert found.finished_ms == NOW_MS + HOUR
@@ -498,11 +498,11 @@ async def test_what_was_fired_before_a_change_of_its_job_is_barred_where_it_may_
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     moved = msgspec.structs.replace(one, revision=2, spec=every(target=Target("mail", "act")))
     applied = await crank.change(one, Change(job=moved))
-    assert applied.barred == (POOL,)
+    assert applied.fenced == (POOL,)
     applied = await crank.change(one, Change(hold=(dispatch.execution_id,)))
-    assert applied.barred == (POOL, "mail")
+    assert applied.fenced == (POOL, "mail")
     applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
-    assert applied.barred == (POOL, "mail")
+    assert applied.fenced == (POOL, "mail")
 
 
 async def test_a_change_that_takes_nothing_back_bars_nothing(crank: Crank) -> None:
@@ -510,12 +510,12 @@ async def test_a_change_that_takes_nothing_back_bars_nothing(crank: Crank) -> No
     await crank.add(one)
     await crank.fire_one()
     new = NewExecution(execution_id(one.id, NOW_MS + 1), NOW_MS + 1, NOW_MS + 1, Cause.TRIGGER)
-    assert (await crank.change(one, Change())).barred == ()
-    assert (await crank.change(one, Change(executions=(new,)))).barred == ()
+    assert (await crank.change(one, Change())).fenced == ()
+    assert (await crank.change(one, Change(executions=(new,)))).fenced == ()
     paused = msgspec.structs.replace(one, state=JobState.PAUSED)
-    assert (await crank.change(one, Change(job=paused))).barred == (POOL,)
-    assert (await crank.change(one, Change())).barred == (POOL,), "it is paused, and its bar may not have been set"
-    assert (await crank.change(one, Change(job=one))).barred == ()
+    assert (await crank.change(one, Change(job=paused))).fenced == (POOL,)
+    assert (await crank.change(one, Change())).fenced == (POOL,), "it is paused, and its bar may not have been set"
+    assert (await crank.change(one, Change(job=one))).fenced == ()
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -527,7 +527,7 @@ async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) 
         await crank.settle(report(dispatch, Outcome.STARTED))
     before = await crank.look(dispatch)
     applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
-    assert applied.flags == ((POOL, dispatch.execution_id, 1, "by ann"),)
+    assert applied.revocations == ((POOL, dispatch.execution_id, 1, "by ann"),)
     assert await crank.look(dispatch) == msgspec.structs.replace(before, cancel="by ann")
 
 

@@ -104,7 +104,7 @@ async def test_lines_of_other_keys_and_tenants_and_plain_keys_are_apart(crank: C
     assert len((await crank.fire()).dispatches) == 4
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK, Outcome.FORGOTTEN])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK, Outcome.ORPHANED])
 async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, outcome: Outcome) -> None:
     first, second = in_line(), in_line(at_ms=NOW_MS + 1)
     await crank.add(first, second)

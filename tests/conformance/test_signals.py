@@ -6,7 +6,7 @@ import pytest
 
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Token
-from noonday.ports.signals import OVERTAKEN, Signals, Taken
+from noonday.ports.signals import FENCED, ClaimRefused, Signals
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import SIGNALS_THAT_LAPSE_SOON, Capability
@@ -25,7 +25,7 @@ async def test_a_dispatch_is_claimed_by_one_worker(signals: Signals) -> None:
     assert await signals.claim(WORKER, [one], NOW_MS) == [Token(1, NOW_MS)]
     for worker in (OTHER, WORKER):
         (answer,) = await signals.claim(worker, [one], NOW_MS + 1)
-        assert isinstance(answer, Taken)
+        assert isinstance(answer, ClaimRefused)
 
 
 async def test_claims_are_answered_in_order(signals: Signals) -> None:
@@ -33,22 +33,22 @@ async def test_claims_are_answered_in_order(signals: Signals) -> None:
     await signals.claim(OTHER, [taken], NOW_MS)
     answers = await signals.claim(WORKER, [first, taken, last], NOW_MS + 5)
     assert answers[::2] == [Token(1, NOW_MS + 5), Token(3, NOW_MS + 5)]
-    assert isinstance(answers[1], Taken)
+    assert isinstance(answers[1], ClaimRefused)
     assert await signals.claim(WORKER, [], NOW_MS) == []
 
 
 async def test_a_batch_of_thousands_is_claimed_and_told(signals: Signals) -> None:
     batch = [dispatch(number=number) for number in range(1, 5_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
-    await signals.told([(each.execution_id, each.number) for each in batch])
-    assert set(await signals.claim(OTHER, batch, NOW_MS + 1)) == {Taken.TOLD}
+    await signals.ack([(each.execution_id, each.number) for each in batch])
+    assert set(await signals.claim(OTHER, batch, NOW_MS + 1)) == {ClaimRefused.ACKED}
 
 
 async def test_a_dispatch_named_twice_in_one_claim_is_claimed_once(signals: Signals) -> None:
     one = dispatch()
     first, second = await signals.claim(WORKER, [one, one], NOW_MS)
     assert first == Token(1, NOW_MS)
-    assert isinstance(second, Taken)
+    assert isinstance(second, ClaimRefused)
 
 
 async def test_the_next_dispatch_of_an_execution_has_a_greater_token(signals: Signals) -> None:
@@ -63,8 +63,8 @@ async def test_the_next_dispatch_of_an_execution_has_a_greater_token(signals: Si
 async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
-    await signals.told([(one.execution_id, one.number)])
-    assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [Taken.TOLD]
+    await signals.ack([(one.execution_id, one.number)])
+    assert await signals.claim(OTHER, [one], NOW_MS + 60_000) == [ClaimRefused.ACKED]
 
 
 async def test_a_renewed_claim_keeps_its_token(signals: Signals) -> None:
@@ -73,7 +73,7 @@ async def test_a_renewed_claim_keeps_its_token(signals: Signals) -> None:
     claims = list(zip([one, two], tokens, strict=True))
     assert await signals.renew(claims) == [Token(1, NOW_MS), Token(2, NOW_MS)]  # type: ignore[arg-type]
     (answer,) = await signals.claim(OTHER, [one], NOW_MS + 1)
-    assert isinstance(answer, Taken)
+    assert isinstance(answer, ClaimRefused)
     assert await signals.renew([]) == []
 
 
@@ -81,7 +81,7 @@ async def test_a_claim_that_was_forgotten_is_made_again(signals: Signals) -> Non
     one = dispatch()
     assert await signals.renew([(one, Token(1, NOW_MS))]) == [Token(1, NOW_MS)]
     (answer,) = await signals.claim(OTHER, [one], NOW_MS + 1)
-    assert isinstance(answer, Taken)
+    assert isinstance(answer, ClaimRefused)
 
 
 async def test_thousands_of_claims_are_renewed(signals: Signals) -> None:
@@ -94,23 +94,23 @@ async def test_thousands_of_claims_are_renewed(signals: Signals) -> None:
 async def test_an_acked_dispatch_is_not_renewed(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
-    await signals.told([(one.execution_id, one.number)])
-    assert await signals.renew([(one, Token(1, NOW_MS))]) == [Taken.TOLD]
+    await signals.ack([(one.execution_id, one.number)])
+    assert await signals.renew([(one, Token(1, NOW_MS))]) == [ClaimRefused.ACKED]
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_what_was_told_without_a_claim_is_told(signals: Signals) -> None:
     """The claim was forgotten while it ran."""
     one = dispatch()
-    await signals.told([(one.execution_id, one.number)])
-    assert await signals.claim(OTHER, [one], NOW_MS) == [Taken.TOLD]
+    await signals.ack([(one.execution_id, one.number)])
+    assert await signals.claim(OTHER, [one], NOW_MS) == [ClaimRefused.ACKED]
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_what_nothing_was_told_of_yet_is_held(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
-    assert await signals.claim(OTHER, [one], NOW_MS + 1) == [Taken.HELD]
+    assert await signals.claim(OTHER, [one], NOW_MS + 1) == [ClaimRefused.CLAIMED]
 
 
 async def test_of_many_who_claim_at_once_one_gets_it(signals: Signals) -> None:
@@ -124,7 +124,7 @@ async def test_of_many_who_claim_at_once_one_gets_it(signals: Signals) -> None:
 async def test_of_many_who_claim_at_once_in_loops_of_their_own_one_gets_it(signals: Signals) -> None:
     one = dispatch()
 
-    def claim(n: int) -> list[Token | Taken]:
+    def claim(n: int) -> list[Token | ClaimRefused]:
         return asyncio.run(signals.claim(WorkerId(f"w-{n}"), [one], NOW_MS))
 
     answers = await asyncio.gather(*[asyncio.to_thread(claim, n) for n in range(8)])
@@ -164,7 +164,7 @@ async def test_a_lapsed_claim_is_renewed_unless_another_delivery_was_claimed_sin
     first = await lapsing.claim(WORKER, [kept, lost], NOW_MS)
     assert await eventually(taken_over)
     claims = list(zip([kept, lost], first, strict=True))
-    assert await lapsing.renew(claims) == [Token(1, NOW_MS), Taken.HELD]  # type: ignore[arg-type]
+    assert await lapsing.renew(claims) == [Token(1, NOW_MS), ClaimRefused.CLAIMED]  # type: ignore[arg-type]
 
 
 async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> None:
@@ -175,88 +175,88 @@ async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> 
         return isinstance(answer, Token)
 
     await lapsing.claim(WORKER, [told, untold], NOW_MS)
-    await lapsing.told([(told.execution_id, told.number)])
+    await lapsing.ack([(told.execution_id, told.number)])
     await eventually(lapsed)
-    assert await lapsing.claim(OTHER, [told], NOW_MS) == [Taken.TOLD]
+    assert await lapsing.claim(OTHER, [told], NOW_MS) == [ClaimRefused.ACKED]
 
 
 # Flags
 
 
 async def test_nothing_starts_before_the_era_has_begun(signals: Signals) -> None:
-    assert not await signals.has_era(POOL)
-    assert await signals.look(POOL, [dispatch(A)]) is None
-    await signals.begin_era(POOL)
-    assert await signals.has_era(POOL)
-    assert await signals.look(POOL, [dispatch(A)]) == {}
+    assert not await signals.has_generation(POOL)
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) is None
+    await signals.begin_generation(POOL)
+    assert await signals.has_generation(POOL)
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}
 
 
 async def test_each_pool_has_its_own_era(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    assert not await signals.has_era("mail")
-    assert await signals.look("mail", [dispatch(A)]) is None
+    await signals.begin_generation(POOL)
+    assert not await signals.has_generation("mail")
+    assert await signals.pre_start_check("mail", [dispatch(A)]) is None
 
 
 async def test_a_flag_is_seen_at_the_last_look(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    assert await signals.look(POOL, [dispatch(A), dispatch(B)]) == {A: "cancelled by ann"}
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
+    assert await signals.pre_start_check(POOL, [dispatch(A), dispatch(B)]) == {A: "cancelled by ann"}
 
 
 async def test_flags_that_were_raised_before_the_era_are_seen_in_it(signals: Signals) -> None:
-    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    await signals.begin_era(POOL)
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "EDITED"}
+    await signals.revoke(POOL, [(A, 1, "EDITED")])
+    await signals.begin_generation(POOL)
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "EDITED"}
 
 
 async def test_a_flag_is_for_one_dispatch(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    assert await signals.look(POOL, [dispatch(A, 2)]) == {}
-    assert await signals.wanted(POOL, [(A, 2)]) == {}
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "EDITED")])
+    assert await signals.pre_start_check(POOL, [dispatch(A, 2)]) == {}
+    assert await signals.revoked(POOL, [(A, 2)]) == {}
 
 
 async def test_a_flag_is_for_one_pool(signals: Signals) -> None:
-    await signals.begin_era("mail")
-    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    assert await signals.look("mail", [dispatch(A)]) == {}
+    await signals.begin_generation("mail")
+    await signals.revoke(POOL, [(A, 1, "EDITED")])
+    assert await signals.pre_start_check("mail", [dispatch(A)]) == {}
 
 
 async def test_a_later_wish_replaces_an_earlier_one(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
-    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "EDITED")])
+    await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
 
 
 async def test_looking_takes_no_flag_down(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
-    await signals.look(POOL, [dispatch(A)])
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
-    assert await signals.wanted(POOL, [(A, 1)]) == {A: "cancelled by ann"}
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
+    await signals.pre_start_check(POOL, [dispatch(A)])
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
+    assert await signals.revoked(POOL, [(A, 1)]) == {A: "cancelled by ann"}
 
 
 async def test_what_runs_learns_that_it_is_asked_to_end(signals: Signals) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     running = [(A, 1), (B, 3)]
-    assert await signals.wanted(POOL, running) == {}
-    await signals.raise_flags(POOL, [(B, 3, "cancelled by ann"), (A, 7, "another dispatch")])
-    assert await signals.wanted(POOL, running) == {B: "cancelled by ann"}
-    assert await signals.wanted(POOL, []) == {}
+    assert await signals.revoked(POOL, running) == {}
+    await signals.revoke(POOL, [(B, 3, "cancelled by ann"), (A, 7, "another dispatch")])
+    assert await signals.revoked(POOL, running) == {B: "cancelled by ann"}
+    assert await signals.revoked(POOL, []) == {}
 
 
 async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     flags = [(ExecutionId(f"x-{n}"), n, f"reason {n}") for n in range(3_000)]
-    await signals.raise_flags(POOL, flags)
+    await signals.revoke(POOL, flags)
     few = [(ExecutionId("x-7"), 7), (ExecutionId("x-7"), 8), (ExecutionId("y"), 1), (ExecutionId("x-2999"), 2999)]
     seen = {"x-7": "reason 7", "x-2999": "reason 2999"}
-    assert await signals.look(POOL, [dispatch(*name) for name in few]) == seen
-    assert await signals.wanted(POOL, few) == seen
+    assert await signals.pre_start_check(POOL, [dispatch(*name) for name in few]) == seen
+    assert await signals.revoked(POOL, few) == seen
     everything = [dispatch(execution, number) for execution, number, _ in flags]
-    assert await signals.look(POOL, everything) == {execution: reason for execution, _, reason in flags}
-    assert await signals.look(POOL, []) == {}
+    assert await signals.pre_start_check(POOL, everything) == {execution: reason for execution, _, reason in flags}
+    assert await signals.pre_start_check(POOL, []) == {}
 
 
 # Bars
@@ -264,54 +264,54 @@ async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> N
 
 @pytest.mark.parametrize("others", [0, 100])
 async def test_nothing_of_a_job_that_was_fired_up_to_its_bar_starts(signals: Signals, others: int) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     for n in range(others):
-        await signals.bar(POOL, JobId(f"other-{n}"), NOW_MS)
+        await signals.fence(POOL, JobId(f"other-{n}"), NOW_MS)
     before, at, after = (dispatch(job_id="j", fired_ms=NOW_MS + ms) for ms in (-1, 0, 1))
-    assert await signals.look(POOL, [before, at, after]) == {}
-    await signals.bar(POOL, JobId("j"), NOW_MS)
+    assert await signals.pre_start_check(POOL, [before, at, after]) == {}
+    await signals.fence(POOL, JobId("j"), NOW_MS)
     other = dispatch(fired_ms=NOW_MS - 1)
-    barred = {before.execution_id: OVERTAKEN, at.execution_id: OVERTAKEN}
-    assert await signals.look(POOL, [before, at, after, other]) == barred
-    assert await signals.look("mail", [before]) is None
-    await signals.begin_era("mail")
-    assert await signals.look("mail", [before]) == {}
+    fenced = {before.execution_id: FENCED, at.execution_id: FENCED}
+    assert await signals.pre_start_check(POOL, [before, at, after, other]) == fenced
+    assert await signals.pre_start_check("mail", [before]) is None
+    await signals.begin_generation("mail")
+    assert await signals.pre_start_check("mail", [before]) == {}
 
 
 async def test_a_later_bar_reaches_further(signals: Signals) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     one = dispatch(job_id="j", fired_ms=NOW_MS + 5)
-    await signals.bar(POOL, JobId("j"), NOW_MS)
-    assert await signals.look(POOL, [one]) == {}
-    await signals.bar(POOL, JobId("j"), NOW_MS + 5)
-    assert await signals.look(POOL, [one]) == {one.execution_id: OVERTAKEN}
+    await signals.fence(POOL, JobId("j"), NOW_MS)
+    assert await signals.pre_start_check(POOL, [one]) == {}
+    await signals.fence(POOL, JobId("j"), NOW_MS + 5)
+    assert await signals.pre_start_check(POOL, [one]) == {one.execution_id: FENCED}
 
 
 async def test_a_flag_says_more_than_a_bar(signals: Signals) -> None:
-    await signals.begin_era(POOL)
-    await signals.bar(POOL, JobId("j"), NOW_MS)
-    await signals.raise_flags(POOL, [(A, 1, "PAUSED")])
-    assert await signals.look(POOL, [dispatch(A, job_id="j")]) == {A: "PAUSED"}
+    await signals.begin_generation(POOL)
+    await signals.fence(POOL, JobId("j"), NOW_MS)
+    await signals.revoke(POOL, [(A, 1, "PAUSED")])
+    assert await signals.pre_start_check(POOL, [dispatch(A, job_id="j")]) == {A: "PAUSED"}
 
 
 async def test_what_runs_goes_on_behind_a_bar(signals: Signals) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     one = dispatch(job_id="j")
-    await signals.bar(POOL, JobId("j"), NOW_MS)
-    assert await signals.wanted(POOL, [(one.execution_id, 1)]) == {}
+    await signals.fence(POOL, JobId("j"), NOW_MS)
+    assert await signals.revoked(POOL, [(one.execution_id, 1)]) == {}
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_what_was_fired_before_the_era_does_not_start_in_it(signals: Signals) -> None:
     """Claims may be forgotten and the dispatches not: nobody knows whether they have run."""
-    await signals.begin_era(POOL, NOW_MS)
+    await signals.begin_generation(POOL, NOW_MS)
     before, after = dispatch(fired_ms=NOW_MS), dispatch(fired_ms=NOW_MS + 1)
-    assert await signals.look(POOL, [before, after]) == {before.execution_id: OVERTAKEN}
+    assert await signals.pre_start_check(POOL, [before, after]) == {before.execution_id: FENCED}
 
 
 async def test_an_era_beats_and_without_one_nothing_does(signals: Signals) -> None:
     assert await signals.beat(POOL, NOW_MS, 0) is None
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     assert await signals.beat(POOL, NOW_MS, 0) == NOW_MS
     assert await signals.beat(POOL, NOW_MS + 500, NOW_MS) == NOW_MS + 500
-    assert await signals.has_era(POOL)
+    assert await signals.has_generation(POOL)

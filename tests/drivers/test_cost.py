@@ -228,7 +228,7 @@ async def pause_and_resume(case: Case) -> None:
 
 
 async def give_back(case: Case) -> None:
-    await case.settle(Outcome.ASKED_BACK)
+    await case.settle(Outcome.REVOKED)
 
 
 async def die(case: Case) -> None:

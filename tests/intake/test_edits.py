@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from noonday.intake import edits
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.execution import ASKED_BACK_REASONS, Cause, State
+from noonday.model.execution import RETURN_REASONS, Cause, State
 from noonday.model.firing import Decided, Decision, plan_fire
 from noonday.model.ids import execution_id
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobSpec, JobState, JobType, Overlap, rule_of, spread_ms
@@ -454,7 +454,7 @@ def test_nothing_of_a_deleted_job_starts() -> None:
     asked = dict(change.cancel)
     assert {retry.id, edited.id, early.id} <= set(asked)
     assert not {ended.id} & set(asked)
-    assert not ASKED_BACK_REASONS & set(asked.values())
+    assert not RETURN_REASONS & set(asked.values())
 
 
 def test_deleting_twice_is_deleting() -> None:

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonday.model.execution import (
-    ASKED_BACK_REASONS,
     FINAL,
     HAND_BACK_LONGEST_MS,
     HAND_BACK_WAIT_MS,
     MOVES,
     OPEN,
+    RETURN_REASONS,
     Outcome,
     State,
     Verdict,
@@ -27,7 +27,7 @@ FAILURES = {
     Outcome.TIMED_OUT: State.TIMED_OUT,
     Outcome.LOST: State.FAILED_WORKER_LOST,
 }
-RETURNS = (Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.FORGOTTEN)
+RETURNS = (Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.ORPHANED)
 
 
 def verdict_on(outcome: Outcome, state: State = State.RUNNING, **said: object) -> Verdict | None:
@@ -115,7 +115,7 @@ def test_a_verdict_makes_only_legal_moves(
     assert (verdict.wait_ms is not None) == (verdict.rest is State.PENDING)
     assert verdict.attempt == (verdict.rest is State.PENDING and outcome in FAILURES)
     assert attempt + verdict.attempt <= max(attempt, POLICY.max_attempts)
-    if cancel_requested and outcome is not Outcome.ASKED_BACK:
+    if cancel_requested and outcome is not Outcome.REVOKED:
         assert verdict.rest is not State.PENDING
 
 
@@ -130,7 +130,7 @@ def test_every_end_is_believed_of_what_is_handed_out(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome", [Outcome.STARTED, Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.ASKED_BACK, Outcome.FORGOTTEN]
+    "outcome", [Outcome.STARTED, Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED, Outcome.ORPHANED]
 )
 def test_what_runs_cannot_say_that_it_did_not_begin(outcome: Outcome) -> None:
     assert verdict_on(outcome, State.RUNNING) is None
@@ -203,5 +203,5 @@ def test_the_true_outcome_wins_over_a_cancel_that_came_too_late() -> None:
 
 def test_an_edit_or_a_pause_is_no_cancel() -> None:
     assert not is_cancel(None)
-    assert not any(is_cancel(reason) for reason in ASKED_BACK_REASONS)
+    assert not any(is_cancel(reason) for reason in RETURN_REASONS)
     assert is_cancel("cancelled by ann")

@@ -266,7 +266,7 @@ MUTANTS = (
             after="""
                 asked = zip(given["runs"], result)
                 now_ms = self._clock.now_ms()
-                result = [Token(run.dispatch.number, now_ms) if isinstance(a, Taken) else a for run, a in asked]
+                result = [Token(run.dispatch.number, now_ms) if isinstance(a, ClaimRefused) else a for run, a in asked]
             """,
         ),
         kind="workers come and go",
@@ -281,7 +281,7 @@ MUTANTS = (
             before="""
                 ended = [run.dispatch for run in self._ended]
                 if ended:
-                    await self._signals.told([(dispatch.execution_id, dispatch.number) for dispatch in ended])
+                    await self._signals.ack([(dispatch.execution_id, dispatch.number) for dispatch in ended])
                     await self._bus.done_with(self.id, ended)
             """,
         ),

@@ -17,7 +17,7 @@ from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE
 from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
 from noonday.ports.executions import Executions, Settled
-from noonday.ports.signals import Named
+from noonday.ports.signals import DispatchRef
 from noonday.recorder.recorder import TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
@@ -47,13 +47,13 @@ class ClaimingSignals(MemorySignals):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told_names: list[Named] = []
+        self.told_names: list[DispatchRef] = []
 
     @property
     def lapse_sec(self) -> float:
         return 30.0
 
-    async def told(self, names: Sequence[Named]) -> None:
+    async def ack(self, names: Sequence[DispatchRef]) -> None:
         self.told_names += names
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 from noonday.drivers.sqlite.store import Store, store_on
 from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId, WorkerId
-from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.recorder.recorder import Recorder
 from noonday.recorder.recorder_group import RecorderGroup
+from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.clock import ClockKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every
@@ -71,10 +71,10 @@ _MOMENTS = (
     ("scheduler", "publish"),
     ("scheduler", "seal"),
     ("recorder", "settle"),
-    ("recorder", "told"),
+    ("recorder", "ack"),
     ("worker", "claim"),
     ("worker", "report"),
-    ("worker", "told"),
+    ("worker", "ack"),
     ("api", "edit"),
 )
 """Calls in the middle of which a process may die or stand still."""
@@ -243,10 +243,10 @@ class ClusterSimulation(Simulation):
 
         leases = SimLeases(self.registrar, "recorder", self.network, process, clock)
         recorders = RecorderGroup(around.instance, leases, drivers.bus, drivers.clock, recorder)
-        flags = FlagKeeper(drivers.executions, drivers.signals, drivers.archive.pool_names, drivers.clock)
+        revocations = RevocationKeeper(drivers.executions, drivers.signals, drivers.archive.pool_names, drivers.clock)
         tasks = Tasks()
         tasks.spawn(Loop("recorders", recorders, drivers.clock, recorders.next_wait).run(), "recorders")
-        tasks.spawn(Loop("flags", flags, drivers.clock, every(0.5)).run(), "flags")
+        tasks.spawn(Loop("revocations", revocations, drivers.clock, every(0.5)).run(), "revocations")
 
     async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
         worker = worker_of(

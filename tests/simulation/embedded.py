@@ -164,8 +164,8 @@ class LookingSignals(MemorySignals):
         self._history = history
         self._now_ms = now_ms
 
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
-        found = await super().look(pool, dispatches)
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+        found = await super().pre_start_check(pool, dispatches)
         if found is not None:
             for dispatch in dispatches:
                 if dispatch.execution_id not in found:

@@ -161,6 +161,6 @@ class History:
     def answered(self, *actions: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.action in actions]
 
-    def asked(self, *wishes: str) -> list[Answer]:
+    def asked(self, *revocations: str) -> list[Answer]:
         """Answers and requests without one."""
-        return [answer for answer in self.answers if answer.wish in wishes]
+        return [answer for answer in self.answers if answer.wish in revocations]

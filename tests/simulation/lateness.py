@@ -178,7 +178,7 @@ class Scene:
             if move.state is not State.PENDING:
                 continue
             dispatch += 1
-            if dispatch == 1 or not str(move.reason or "").startswith("FORGOTTEN"):
+            if dispatch == 1 or not str(move.reason or "").startswith("ORPHANED"):
                 continue
             orphan, notes = dispatch - 1, self.seen.get(execution.id, ())
             fired = next((note.at_ms for note in notes if note.dispatch == orphan and note.fired), None)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from noonday.model.execution import ASKED_BACK_REASONS, Cause, State
+from noonday.model.execution import RETURN_REASONS, Cause, State
 from noonday.model.ids import stable_fraction
 from noonday.model.job import CatchUpPolicy, JobSpec, JobState, JobType, Overlap
 from noonday.model.schedule import CronRule
@@ -521,7 +521,7 @@ def _is_given_up(definition: Definition, late_ms: int) -> bool:
 
 def _was_taken_back(execution: StoredExecution) -> bool:
     """Whether an edit or a pause ended it before it started."""
-    return execution.state is State.CANCELLED and execution.cancel in ASKED_BACK_REASONS
+    return execution.state is State.CANCELLED and execution.cancel in RETURN_REASONS
 
 
 def _asked_for(rows: Rows, history: History) -> Iterator[str]:

@@ -119,9 +119,9 @@ def _end(
             if not timeouts or ran_ms < min(timeouts) * 1000 - EARLY_MS - 2 * skew_ms:
                 yield f"timeout: {execution.id} is TIMED_OUT after {ran_ms} ms"
     if execution.state is State.CANCELLED:
-        wishes = asked.get(execution.id, set()) | asked.get(execution.job, set())
+        revocations = asked.get(execution.id, set()) | asked.get(execution.job, set())
         replaced_by_others = any(spec.overlap is Overlap.CANCEL_OTHER for spec in said)
-        if not wishes and not replaced_by_others:
+        if not revocations and not replaced_by_others:
             yield f"outcome: {execution.id} ({Cause(execution.cause).name}) is CANCELLED, and nobody asked for it"
 
 

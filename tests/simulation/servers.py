@@ -25,7 +25,7 @@ from noonday.model.message import Dispatch, LogEntry, Report, Token
 from noonday.ports.breakers import Breakers, Told
 from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.leases import Leases
-from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
+from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
 from tests.simulation.embedded import Disk
 from tests.simulation.history import History, Logged, Passed, Span
 from tests.simulation.kernel import Process, SimClock, World
@@ -355,7 +355,7 @@ class SimBus(Bus):
     async def partitions(self) -> int:
         return await self._call(lambda: len(self._broker.log))
 
-    async def era(self, partition: int) -> str:
+    async def generation(self, partition: int) -> str:
         return await self._call(lambda: "the only one")
 
 
@@ -366,14 +366,14 @@ def _without(entries: Sequence[E], oversized: Sequence[Oversized[E]]) -> Sequenc
 
 @dataclass
 class Redis:
-    """Claims, flags and hints. It may forget everything."""
+    """Claims, revocations and hints. It may forget everything."""
 
     world: World
     claims: dict[tuple[ExecutionId, int], tuple[int, int, bool]] = field(default_factory=dict)
     """(when it lapses, the token's time, whether it was told)."""
-    flags: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
-    bars: dict[tuple[str, JobId], int] = field(default_factory=dict)
-    eras: dict[str, int] = field(default_factory=dict)
+    revocations: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
+    fences: dict[tuple[str, JobId], int] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
     breakers: MemoryBreakers = field(default_factory=MemoryBreakers)
     lost_hints: list[Span] = field(default_factory=list)
@@ -385,30 +385,30 @@ class Redis:
 
     def flush(self) -> None:
         self.claims.clear()
-        self.flags.clear()
-        self.bars.clear()
+        self.revocations.clear()
+        self.fences.clear()
         self.breakers = MemoryBreakers()
-        self.eras.clear()
+        self.generations.clear()
         self.beats.clear()
         self.world.note("redis forgets everything")
 
     def copy(self) -> "Redis":
         """What a backup, or a replica that lags from now on, has."""
-        flags = {pool: dict(flags) for pool, flags in self.flags.items()}
+        revocations = {pool: dict(revocations) for pool, revocations in self.revocations.items()}
         return replace(
             self,
             copied_ms=self.world.now_ms(),
             claims=dict(self.claims),
-            flags=flags,
-            bars=dict(self.bars),
-            eras=dict(self.eras),
+            revocations=revocations,
+            fences=dict(self.fences),
+            generations=dict(self.generations),
             beats=dict(self.beats),
         )
 
     def restore(self, copy: "Redis") -> None:
         """Redis is what it was when the copy was made."""
-        self.claims, self.flags, self.bars = dict(copy.claims), dict(copy.flags), dict(copy.bars)
-        self.eras, self.beats = dict(copy.eras), dict(copy.beats)
+        self.claims, self.revocations, self.fences = dict(copy.claims), dict(copy.revocations), dict(copy.fences)
+        self.generations, self.beats = dict(copy.generations), dict(copy.beats)
         self.world.note("redis is an older copy")
 
 
@@ -427,32 +427,32 @@ class SimSignals(Signals):
     def lapse_sec(self) -> float:
         return LAPSE_MS / 1000
 
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | ClaimRefused]:
         return await self._call(lambda: [self._claim(dispatch, now_ms) for dispatch in dispatches])
 
-    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | Taken:
+    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | ClaimRefused:
         name, now = (dispatch.execution_id, dispatch.number), self._redis.world.now_ms()
         lapses_ms, former_ms, told = self._redis.claims.get(name, (0, 0, False))
         if lapses_ms > now:
-            return Taken.TOLD if told else Taken.HELD
+            return ClaimRefused.ACKED if told else ClaimRefused.CLAIMED
         claimed_ms = max(now_ms, former_ms + 1)
         self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
         return Token(dispatch.number, claimed_ms, taken_over=former_ms > 0)
 
-    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | ClaimRefused]:
         return await self._call(lambda: [self._renew(dispatch, token) for dispatch, token in claims])
 
-    def _renew(self, dispatch: Dispatch, token: Token) -> Token | Taken:
+    def _renew(self, dispatch: Dispatch, token: Token) -> Token | ClaimRefused:
         name, now = (dispatch.execution_id, dispatch.number), self._redis.world.now_ms()
         lapses_ms, claimed_ms, told = self._redis.claims.get(name, (0, token.claimed_ms, False))
         if told and lapses_ms > now:
-            return Taken.TOLD
+            return ClaimRefused.ACKED
         if claimed_ms != token.claimed_ms:
-            return Taken.HELD
+            return ClaimRefused.CLAIMED
         self._redis.claims[name] = (now + LAPSE_MS, claimed_ms, False)
         return token
 
-    async def told(self, names: Sequence[Named]) -> None:
+    async def ack(self, names: Sequence[DispatchRef]) -> None:
         def work() -> None:
             until = self._redis.world.now_ms() + 300_000
             for name in names:
@@ -461,49 +461,49 @@ class SimSignals(Signals):
 
         await self._call(work)
 
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         def work() -> Mapping[ExecutionId, str] | None:
-            era = self._redis.eras.get(pool)
-            if era is None:
+            generation = self._redis.generations.get(pool)
+            if generation is None:
                 return None
-            flags = self._redis.flags.get(pool, {})
+            revocations = self._redis.revocations.get(pool, {})
             found = {}
             for dispatch in dispatches:
                 name = (dispatch.execution_id, dispatch.number)
-                if name in flags:
-                    found[dispatch.execution_id] = flags[name]
-                elif dispatch.fired_ms <= max(era, self._redis.bars.get((pool, dispatch.job_id), 0)):
-                    found[dispatch.execution_id] = OVERTAKEN
+                if name in revocations:
+                    found[dispatch.execution_id] = revocations[name]
+                elif dispatch.fired_ms <= max(generation, self._redis.fences.get((pool, dispatch.job_id), 0)):
+                    found[dispatch.execution_id] = FENCED
                 else:
                     self._history.looks[name] = self._redis.world.now_ms()
             return found
 
         return await self._call(work)
 
-    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+    async def revoke(self, pool: str, revocations: Sequence[Revocation]) -> None:
         def work() -> None:
-            raised = self._redis.flags.setdefault(pool, {})
-            for execution, dispatch, reason in flags:
+            raised = self._redis.revocations.setdefault(pool, {})
+            for execution, dispatch, reason in revocations:
                 raised[execution, dispatch] = reason
 
         await self._call(work)
 
-    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
-        await self._call(lambda: self._redis.bars.update({(pool, job): until_ms}))
+    async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
+        await self._call(lambda: self._redis.fences.update({(pool, job): until_ms}))
 
-    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
-        flags = await self._call(lambda: self._redis.flags.get(pool, {}))
-        return {name[0]: flags[name] for name in executions if name in flags}
+    async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
+        revocations = await self._call(lambda: self._redis.revocations.get(pool, {}))
+        return {name[0]: revocations[name] for name in executions if name in revocations}
 
-    async def has_era(self, pool: str) -> bool:
-        return await self._call(lambda: pool in self._redis.eras)
+    async def has_generation(self, pool: str) -> bool:
+        return await self._call(lambda: pool in self._redis.generations)
 
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
         def work() -> int | None:
-            if pool not in self._redis.eras:
+            if pool not in self._redis.generations:
                 return None
             if self._redis.beats.get(pool, 0) < seen_ms:
-                del self._redis.eras[pool]
+                del self._redis.generations[pool]
                 for copy in self._history.old_copies:
                     copy.found_ms = copy.found_ms or self._redis.world.now_ms()
                 return None
@@ -512,8 +512,8 @@ class SimSignals(Signals):
 
         return await self._call(work)
 
-    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
-        await self._call(lambda: self._redis.eras.update({pool: barred_until_ms}))
+    async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
+        await self._call(lambda: self._redis.generations.update({pool: fenced_before_ms}))
 
 
 class SimBreakers(Breakers):
@@ -545,8 +545,8 @@ class SimIndex(MemoryHotIndex):
         self.on_placed: Callable[[], None] = lambda: None
 
     async def place(self, entries: Sequence[Entry]) -> None:
-        await super().place([entry for entry in entries if entry.partition in self._eras])
-        hints = [entry for entry in entries if entry.partition not in self._eras]
+        await super().place([entry for entry in entries if entry.partition in self._generations])
+        hints = [entry for entry in entries if entry.partition not in self._generations]
         if hints:
             await self._network.call(self._process, self._clock, REDIS, lambda: self._tell(hints), IndexUnavailable)
 
@@ -558,13 +558,13 @@ class SimIndex(MemoryHotIndex):
                 now_ms = self._redis.world.now_ms()
                 self._redis.lost_hints.append(Span("hint", now_ms, max(now_ms, *(hint.due_ms for hint in hints))))
             if heard and self._network.reaches(listener._process, REDIS):
-                listener._queue.place([entry for entry in hints if entry.partition in listener._eras])
+                listener._queue.place([entry for entry in hints if entry.partition in listener._generations])
                 listener.on_placed()
 
-    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
         if self not in self._redis.listeners:
             self._redis.listeners.append(self)
-        return await super().eras(partitions)
+        return await super().generations(partitions)
 
 
 @dataclass

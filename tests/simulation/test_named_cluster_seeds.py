@@ -50,7 +50,7 @@ def _are_at_work(simulation: ClusterSimulation) -> bool:
     owners, owned = one(simulation, "SELECT count(DISTINCT owner), count(owner) FROM partitions")
     known = one(simulation, "SELECT count(*) FROM workers WHERE state = 'ALIVE'")[0]
     ticks = one(simulation, "SELECT count(*) FROM places WHERE tick_ms > 0")[0]
-    return (owners, owned, known, ticks) == (2, 256, 2, 2) and "p" in simulation.redis.eras
+    return (owners, owned, known, ticks) == (2, 256, 2, 2) and "p" in simulation.redis.generations
 
 
 async def create_some(simulation: ClusterSimulation, count: int, delay: float = 0.0, **payload: Any) -> None:
@@ -175,7 +175,9 @@ def test_flush_while_running() -> None:
     assert lost(simulation) == 0
 
 
-@pytest.mark.parametrize(("verb", "done", "runs"), [("claim", True, 1), ("look", True, 1), ("report", False, 2)])
+@pytest.mark.parametrize(
+    ("verb", "done", "runs"), [("claim", True, 1), ("pre_start_check", True, 1), ("report", False, 2)]
+)
 def test_dead_before_report(verb: str, done: bool, runs: int) -> None:
     """Whoever has claimed it dies: when the claim lapses, another one runs the same dispatch."""
 
@@ -205,7 +207,7 @@ def test_superseded_comes_again(wish: str, flushed: bool) -> None:
 
     async def story(simulation: ClusterSimulation) -> None:
         is_fired = "SELECT 1 FROM executions"
-        dead = simulation.at("told", "worker", Process.kill, given=lambda: one(simulation, is_fired))
+        dead = simulation.at("ack", "worker", Process.kill, given=lambda: one(simulation, is_fired))
         await create_some(simulation, 1, do="snooze, then sleep", sec=1)
         await until(lambda: dead)
         survivor = simulation.processes["worker-1" if dead[0].name == "worker-0" else "worker-0"]
@@ -249,7 +251,7 @@ def test_what_was_on_its_way_when_redis_forgot(lost: bool) -> None:
         await until(lambda: published(simulation) == 10 and not unsealed(simulation), 4)
         if lost:
             simulation.flush()
-            await until(lambda: "p" in simulation.redis.eras)
+            await until(lambda: "p" in simulation.redis.generations)
         for worker in workers:
             worker.wake()
         await all_ended(simulation, 10, 20)
@@ -548,7 +550,7 @@ def test_commit_refused_long_job() -> None:
     """The group is rebalanced after a start is told and before its offset is committed."""
 
     async def story(simulation: ClusterSimulation) -> None:
-        refused = simulation.at("told", "worker", lambda process: simulation.broker.rebalance(), done=True)
+        refused = simulation.at("ack", "worker", lambda process: simulation.broker.rebalance(), done=True)
         await create_some(simulation, 1, do="sleep", sec=20)
         await until(lambda: refused)
         await until(lambda: simulation.broker.is_all_committed("p"), 2)
@@ -564,7 +566,7 @@ def test_edit_api_dies(before_ms: int) -> None:
         job = await created(simulation, once(simulation, 5.0))
         assert job.next_fire_at is not None
         due_ms = round(job.next_fire_at.timestamp() * 1000)
-        dead = simulation.at("raise_flags", "api", lambda process: process.kill())
+        dead = simulation.at("revoke", "api", lambda process: process.kill())
         await asyncio.sleep((due_ms - before_ms - simulation.world.now_ms()) / 1000)
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
         await simulation.replace(job.job_id, spec)
@@ -657,7 +659,7 @@ def test_parked_stops_pool() -> None:
         def die(process: Process) -> None:
             simulation.kill(process.name)
 
-        dead = simulation.at("look", "worker", die, done=True)
+        dead = simulation.at("pre_start_check", "worker", die, done=True)
         await create_some(simulation, 10, 2.0)
         await until(lambda: dead)
         await asyncio.sleep(8)
@@ -713,7 +715,7 @@ def test_dead_before_told() -> None:
     """A report is acknowledged, and its worker dies before it can say so to the claims."""
 
     async def story(simulation: ClusterSimulation) -> None:
-        dead = simulation.at("told", "worker", lambda process: simulation.kill(process.name))
+        dead = simulation.at("ack", "worker", lambda process: simulation.kill(process.name))
         await create_some(simulation, 1)
         await until(lambda: dead)
         assert not simulation.broker.is_all_committed("p")
@@ -728,10 +730,10 @@ def test_dead_before_told_with_its_recorder() -> None:
     report, and dies before it sets the mark in the worker's place. The next recorder does."""
 
     async def story(simulation: ClusterSimulation) -> None:
-        worker = simulation.at("told", "worker", lambda process: simulation.kill(process.name))
+        worker = simulation.at("ack", "worker", lambda process: simulation.kill(process.name))
         await create_some(simulation, 1)
         await until(lambda: worker)
-        recorder = simulation.at("told", "recorder", Process.kill)
+        recorder = simulation.at("ack", "recorder", Process.kill)
         await until(lambda: recorder, 10)
         assert states(simulation) == ["SUCCEEDED"]
         await until(lambda: simulation.broker.is_all_committed("p"), 60)
@@ -760,7 +762,7 @@ def test_twin_parked_flush_while_running() -> None:
 
     async def story(simulation: ClusterSimulation) -> None:
         simulation.broker.duplicate = 1.0
-        flushed = simulation.at("look", "worker", lambda process: simulation.flush(), done=True)
+        flushed = simulation.at("pre_start_check", "worker", lambda process: simulation.flush(), done=True)
         await create_some(simulation, 1, do="sleep", sec=10)
         await until(lambda: flushed)
         await until(lambda: simulation.broker.is_all_committed("p"), 5)
@@ -884,7 +886,7 @@ def test_tick_answers_lost() -> None:
 
 
 def test_old_copy_of_redis() -> None:
-    """Redis is restored from a copy that was made before a cancel: it has an era, and lacks the revocation."""
+    """Redis is restored from a copy that was made before a cancel: it has a generation, and lacks the revocation."""
 
     async def story(simulation: ClusterSimulation) -> None:
         workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
@@ -898,7 +900,7 @@ def test_old_copy_of_redis() -> None:
         await simulation.ask("cancel", execution, lambda e: e.job_service.cancel_execution(USER, execution))
         simulation.restore(copy)
         await asyncio.sleep(2)
-        assert simulation.redis.eras["p"] > 0, "an older copy is another generation"
+        assert simulation.redis.generations["p"] > 0, "an older copy is another generation"
         for worker in workers:
             worker.wake()
         await all_ended(simulation, 2, 30)

@@ -75,8 +75,8 @@ def flush_signals(simulation: Simulation) -> None:
     assert simulation.engine is not None
     signals = simulation.engine.drivers.signals
     assert isinstance(signals, MemorySignals)
-    signals._flags.clear()
-    signals._eras.clear()
+    signals._revocations.clear()
+    signals._generations.clear()
     signals._claims.clear()
 
 

@@ -72,7 +72,7 @@ def test_dies_between_announcement_and_start() -> None:
     """A second delivery is announced; its worker dies before the handler is entered. That costs the attempt, and no more."""
 
     async def story(simulation: ClusterSimulation) -> None:
-        first = simulation.at("look", "worker", Process.kill, done=True)
+        first = simulation.at("pre_start_check", "worker", Process.kill, done=True)
         await create_some(simulation, 1)
         await until(lambda: first, 60)
         second = simulation.at("report", "worker", Process.kill, done=True, given=lambda: _is_announced(simulation))

@@ -15,7 +15,7 @@ from tests.support.drivers import Store
 from tests.support.factories import NOW_MS
 
 INSTANCE = InstanceId("i-1")
-ERA = "era-1"
+GENERATION = "generation-1"
 
 
 class Crank:
@@ -75,7 +75,7 @@ class Crank:
         """Apply a batch of the log. By then it is not earlier than the batch says."""
         self.now_ms = max([self.now_ms, *(report.ended_ms for report in reports)])
         was = self.place
-        self.place = Place(0, ERA, (was.offset if was else 0) + len(reports) + len(signs), 0)
+        self.place = Place(0, GENERATION, (was.offset if was else 0) + len(reports) + len(signs), 0)
         return await self.store.executions.settle(reports, signs, was=was, now=self.place, now_ms=self.now_ms)
 
     async def look(self, of: Dispatch | Execution | ExecutionId) -> Execution:

@@ -145,7 +145,7 @@ def report(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> R
     return msgspec.structs.replace(made, **said)
 
 
-_UNBEGUN = {Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.ASKED_BACK}
+_UNBEGUN = {Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED}
 
 
 def failure(message: str = "no such file", **said: Any) -> Failure:

@@ -148,11 +148,11 @@ async def use_all_of_it(settings: Settings) -> None:
     signals, index = RedisSignals(connection), RedisHotIndex(connection, clock, 0)
     try:
         await RedisReference(connection).note(_now_of(clock))
-        await signals.begin_era("demo")
-        assert await signals.has_era("demo")
-        await signals.raise_flags("demo", [(ExecutionId(str(uuid4())), 1, "cancelled")])
+        await signals.begin_generation("demo")
+        assert await signals.has_generation("demo")
+        await signals.revoke("demo", [(ExecutionId(str(uuid4())), 1, "cancelled")])
         due = entry(due_ms=clock.now_ms())
-        await index.eras([due.partition])
+        await index.generations([due.partition])
         await index.place([due])
         assert await index.missing([due]) == []
     finally:

@@ -80,10 +80,10 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
 TOGETHER = ("auth.", "email.")
 """Sections whose settings go together."""
 ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]
-wishes = st.sampled_from(ALONE).flatmap(lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc)))
+documented_values = st.sampled_from(ALONE).flatmap(lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc)))
 
 
-@given(wishes)
+@given(documented_values)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_setting_can_come_from_each_source_and_flags_beat_environment_beats_file(
     tmp_path: Path, wish: tuple[SettingDoc, Any, Any]

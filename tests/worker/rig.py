@@ -125,7 +125,7 @@ async def rig(
         handlers_loop=thread.loop,
     )
     for pool in concurrency:
-        await signals.begin_era(pool, 0)
+        await signals.begin_generation(pool, 0)
     await worker.open()
     try:
         yield Rig(worker, bus, signals, clock, metrics)

@@ -153,7 +153,7 @@ async def test_a_cancelled_run_that_ignores_it_is_cancelled_after_the_grace(deaf
     async with rig([handler(deaf.thread, Mode.THREAD)], release=deaf.go, cancel_grace_sec=GRACE_SEC) as it:
         made = await it.publish("thread")
         await it.until(lambda: deaf.entered)
-        await it.signals.raise_flags("p", [(made.execution_id, made.number, "CANCELLED")])
+        await it.signals.revoke("p", [(made.execution_id, made.number, "CANCELLED")])
         await it.turn()
         move(it, GRACE_SEC)
 

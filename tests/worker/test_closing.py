@@ -42,7 +42,7 @@ class HangingSignals(MemorySignals):
         super().__init__()
         self.asked = asyncio.Event()
 
-    async def told(self, names: Sequence[tuple[ExecutionId, int]]) -> None:
+    async def ack(self, names: Sequence[tuple[ExecutionId, int]]) -> None:
         self.asked.set()
         await asyncio.get_running_loop().create_future()
 

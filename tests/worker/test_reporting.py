@@ -123,10 +123,10 @@ class SlowSignals(MemorySignals):
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
 
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         self.asked.set()
         await self.answer.wait()
-        return await super().look(pool, dispatches)
+        return await super().pre_start_check(pool, dispatches)
 
 
 async def test_a_stop_hands_back_runs_in_their_pre_start_check() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.execution import ASKED_BACK_REASONS, EDITED, JOB_CANCELLED, PAUSED, Cause, State
+from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, State
 from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
@@ -255,7 +255,7 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
             why = (Decided.PAUSED, WAS_PAUSED)
         decisions = _given_up(before.job, awaited, now_ms, *why)
     open_ = before.open_in(Scope.OPEN)
-    cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.cancel is None or e.cancel in ASKED_BACK_REASONS)
+    cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.cancel is None or e.cancel in RETURN_REASONS)
     return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 

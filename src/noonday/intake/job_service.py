@@ -433,14 +433,14 @@ class JobService:
 
             await self._jobs.edit(caller.tenant, job_id, look)
             for pool in sorted(pools):
-                await self._signals.bar(pool, job_id, self._clock.now_ms())
+                await self._signals.fence(pool, job_id, self._clock.now_ms())
 
     async def _after(self, applied: Applied) -> None:
         """Copies of what the store knows: flags first, because the user's answer waits for them."""
-        for pool, execution, dispatch, reason in applied.flags:
-            await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
-        for pool in applied.barred:
-            await self._signals.bar(pool, applied.after.job.id, self._clock.now_ms())
+        for pool, execution, dispatch, reason in applied.revocations:
+            await self._signals.revoke(pool, [(execution, dispatch, reason)])
+        for pool in applied.fenced:
+            await self._signals.fence(pool, applied.after.job.id, self._clock.now_ms())
         latest = self._clock.now_ms() + self._hint_ahead_ms
         entries = [entry for entry in applied.entries if entry.due_ms <= latest]
         if entries:

@@ -39,7 +39,7 @@ class EndpointLimits(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant wishes for its calls to an endpoint."""
+    """What a tenant revocations for its calls to an endpoint."""
 
     max_concurrency: Calls | None = None
     """At most so many calls at once; null: any number."""

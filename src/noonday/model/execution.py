@@ -15,15 +15,15 @@ KEPT_DISPATCHES = 50
 WATCH_OVERLAP = 1
 WATCH_KEY = 2
 EDITED, PAUSED, JOB_CANCELLED = "EDITED", "PAUSED", "JOB_CANCELLED"
-ASKED_BACK_REASONS = frozenset({EDITED, PAUSED})
-"""Wishes that take back what has not started, without ending the occurrence."""
+RETURN_REASONS = frozenset({EDITED, PAUSED})
+"""Revocations that return what has not started to the timeline, without ending the occurrence."""
 SPARES_RUNNING = frozenset({EDITED, PAUSED, JOB_CANCELLED})
-"""Wishes that let what has started go on to its end."""
+"""Revocations that let what has started go on to its end."""
 
 
-def is_cancel(wish: str | None) -> bool:
-    """Whether a wish is that an execution ends, wherever it is."""
-    return wish is not None and wish not in ASKED_BACK_REASONS
+def is_cancel(revocation: str | None) -> bool:
+    """Whether a revocation ends its execution, started or not."""
+    return revocation is not None and revocation not in RETURN_REASONS
 
 
 class State(IntEnum):
@@ -73,8 +73,8 @@ class Outcome(IntEnum):
     LOST = 7
     EXPIRED = 8
     HANDED_BACK = 9
-    ASKED_BACK = 10
-    FORGOTTEN = 11
+    REVOKED = 10
+    ORPHANED = 11
     """It never reached a worker: the bus lost it, or the net found it."""
 
 
@@ -107,7 +107,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 # What only a dispatch that did not begin reports, and what only one that ran does; the rest may be either.
-_NOT_BEGUN = frozenset({Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.ASKED_BACK, Outcome.FORGOTTEN})
+_NOT_BEGUN = frozenset({Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED, Outcome.ORPHANED})
 _RAN = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
 _FAILED = {
     Outcome.FAILED: State.FAILED,
@@ -116,8 +116,8 @@ _FAILED = {
 }
 _RETURNED = {
     Outcome.INTERRUPTED: 0,
-    Outcome.ASKED_BACK: 0,
-    Outcome.FORGOTTEN: 0,
+    Outcome.REVOKED: 0,
+    Outcome.ORPHANED: 0,
 }
 
 
@@ -166,7 +166,7 @@ def judge(
             return Verdict((*failed, State.DEAD))
         wait = max(snooze_ms, wait_ms(policy, attempt, execution))
         return Verdict((*failed, State.PENDING), wait, attempt=1)
-    if cancel_requested and outcome is not Outcome.ASKED_BACK:
+    if cancel_requested and outcome is not Outcome.REVOKED:
         return Verdict((*begun, State.CANCELLED))
     if outcome is Outcome.HANDED_BACK:
         wait = hand_back_wait_ms(returned)

@@ -85,5 +85,5 @@ class Bus(ABC):
         """How many partitions the log has. It may grow."""
 
     @abstractmethod
-    async def era(self, partition: int) -> str:
-        """Names the log. Another era means that everything in the former one is gone."""
+    async def generation(self, partition: int) -> str:
+        """Names the log. Another generation means that everything in the former one is gone."""

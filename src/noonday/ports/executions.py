@@ -13,10 +13,10 @@ from noonday.model.usage import NOTHING, Usage
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far the recorder of a partition of the log has come. `era` names the log: another era is another log."""
+    """How far the recorder of a partition of the log has come. `generation` names the log: another generation is another log."""
 
     partition: int
-    era: str
+    generation: str
     offset: int
     tick_ms: int
     """The store's time in the last tick applied."""
@@ -99,7 +99,7 @@ class Executions(ABC):
         """These workers are lost: their RUNNING executions fail as FAILED_WORKER_LOST, and are retried by policy."""
 
     @abstractmethod
-    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
         """The log and the pool topics lost their memory: RUNNING of this partition is lost, what was handed out and not
         started goes back on the timeline with the next dispatch number (CANCELLED, if that was wished)."""
 
@@ -117,7 +117,7 @@ class Executions(ABC):
         """The oldest ones that nobody has acted upon yet. Whoever does takes them away (`Alerts.take_in`)."""
 
     @abstractmethod
-    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+    async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         """(execution, dispatch, reason) of those of a pool that are handed out or running and asked to end, and of those that
         were, and have ended since an instant: a second delivery of them may still be on its way."""
 

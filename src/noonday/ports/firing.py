@@ -65,7 +65,7 @@ class FireResult(msgspec.Struct, frozen=True):
     dispatches: tuple[Dispatch, ...]
     entries: tuple[Entry, ...]
     """Rows that are on the timeline now: next fires, and the present row of each key whose entry was stale."""
-    flags: tuple[tuple[str, ExecutionId, int, str], ...] = ()
+    revocations: tuple[tuple[str, ExecutionId, int, str], ...] = ()
     """Open executions that an overlap asked to cancel."""
     refused: int = 0
     """Entries that were stale: another revision, another nominal time, already fired."""

@@ -84,8 +84,8 @@ class HotIndex(ABC):
         """
 
     @abstractmethod
-    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """Names the memory of each partition. Another era means that what was placed before is gone."""
+    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
+        """Names the memory of each partition. Another generation means that what was placed before is gone."""
 
     @abstractmethod
     async def forget(self, partitions: Collection[int]) -> None:

@@ -244,9 +244,9 @@ class Applied(msgspec.Struct, frozen=True):
     after: Snapshot
     """With the executions that were to be shown, and the first few open ones."""
     entries: tuple[Entry, ...]
-    flags: tuple[tuple[str, ExecutionId, int, str], ...]
+    revocations: tuple[tuple[str, ExecutionId, int, str], ...]
     """(pool, execution, dispatch, reason) of those handed out that are asked to end."""
-    barred: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
     """Pools where nothing of this job that was fired before may start any more."""
     created: int = 0
     """How many executions did not exist before."""

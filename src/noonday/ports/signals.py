@@ -1,4 +1,4 @@
-"""Claims of dispatches, and the flags by which a wish of the user reaches a worker at once."""
+"""Claims of dispatches, and revocations: the copies of the store's that workers read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -7,83 +7,87 @@ from enum import Enum
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 
-Named = tuple[ExecutionId, int]
-"""(execution, dispatch)."""
-Flag = tuple[ExecutionId, int, str]
-"""(execution, dispatch, reason)."""
-OVERTAKEN = "OVERTAKEN"
-"""The reason not to start what was fired before its job was barred, or before the era: it may have run already, and what it was
-fired with may have changed. It goes back; whoever waits for it is fired again."""
+DispatchRef = tuple[ExecutionId, int]
+"""(execution, dispatch number)."""
+Revocation = tuple[ExecutionId, int, str]
+"""(execution, dispatch number, reason)."""
+FENCED = "FENCED"
+"""The reason why a dispatch must not start that was fired before its job's fence, or before the present generation began. It may
+have run already, and its definition may have changed. It returns to the timeline if it is still wanted."""
 
 
-class Taken(Enum):
-    """Why a delivery may not begin."""
+class ClaimRefused(Enum):
+    """Why a delivered dispatch may not run."""
 
-    TOLD = "its start or end is on the log: drop it"
-    HELD = "another delivery of it was claimed a moment ago: park it, and try again until that claim lapses"
+    ACKED = "the log has its start or end: drop it"
+    CLAIMED = "another delivery of it is claimed: park it, and try again when that claim has lapsed"
 
 
 class Signals(ABC):
-    """A copy of wishes that the store has, kept where workers can look. It may lose its memory: then the era is gone, and
-    nothing starts until the flags are set again from the store and the era after them."""
+    """Claims, revocations and fences, where every worker of a pool can read them.
+
+    The store has all revocations; this is a copy. It may lose everything at any time. Its generation is lost with it, and
+    nothing starts until the revocations are copied again from the store and a new generation begins.
+    """
 
     @property
     @abstractmethod
     def lapse_sec(self) -> float:
-        """How long a claim holds if nothing is told. Infinite where none lapses."""
+        """How long a claim lasts that is not acked. Infinite if claims end with the process that holds them."""
 
     @abstractmethod
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
-        """For each dispatch the token of a run that may begin, or why it may not.
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | ClaimRefused]:
+        """Claim dispatches. Returns for each one the token of its run, or why it may not run.
 
-        A claim lapses after 30 s if nothing was told: its holder died before it could say a word, and the next delivery takes
-        over; its token says so. Where whoever holds a claim dies with the claims themselves, none lapses.
+        A claim that is not acked within `lapse_sec` lapses: its holder died before it reported. The next delivery takes it
+        over, and its token says so.
         """
 
     @abstractmethod
-    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
-        """Extend claims, each named by the token it was answered with. Returns that token, or why the run may not begin.
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | ClaimRefused]:
+        """Extend claims, each named by its token. Returns that token, or why the run may not begin.
 
-        A claim that has lapsed is extended too, unless another delivery was claimed since. A claim that is not remembered is
-        made again.
+        A lapsed claim is extended too, unless another delivery was claimed since. A claim that was lost is made again.
         """
 
     @abstractmethod
-    async def told(self, names: Sequence[Named]) -> None:
-        """Their start or end is on the log: whoever gets them again within five minutes may drop them."""
+    async def ack(self, dispatches: Sequence[DispatchRef]) -> None:
+        """Note that the log has the start or end of these dispatches. For five minutes, their duplicates are refused."""
 
     @abstractmethod
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
-        """The last look before a start: the reasons not to start, by execution. None: the era is gone, start nothing."""
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+        """Return why dispatches must not start, by execution. None: there is no generation, so nothing may start."""
 
     @abstractmethod
-    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
-        """Raises SignalsUnavailable if they could not be set."""
+    async def revoke(self, pool: str, revocations: Sequence[Revocation]) -> None:
+        """Ask the workers of a pool to stop dispatches, or not to start them. Raises SignalsUnavailable."""
 
     @abstractmethod
-    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
-        """Nothing of this job that was fired up to an instant starts any more, whichever dispatch it is: also one that is
-        superseded or over, which comes again because nobody could say in time that it had run.
+    async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
+        """Keep every dispatch of a job that was fired up to an instant from starting, whatever its number.
 
-        Raises SignalsUnavailable if that could not be set.
+        This includes superseded and finished dispatches that are delivered again. Raises SignalsUnavailable.
         """
 
     @abstractmethod
-    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
-        """Those among running executions that are asked to end, with the reason."""
+    async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
+        """Return the reasons of those dispatches that are revoked, by execution."""
 
     @abstractmethod
-    async def has_era(self, pool: str) -> bool: ...
+    async def has_generation(self, pool: str) -> bool: ...
 
     @abstractmethod
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
-        """Note that the era is alive as of now. Returns the latest beat.
+        """Note that the generation is alive as of now. Returns the latest beat, or None if there is no generation.
 
-        Returns None if there is no era. If the latest beat is before `seen_ms`, this is an older copy of what there was, which
-        lacks later flags, bars and claims: its era is ended, and nothing starts.
+        If the latest beat is older than `seen_ms`, this is an old copy, which lacks later revocations, fences and claims: its
+        generation is ended, and nothing starts.
         """
 
     @abstractmethod
-    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
-        """All flags the store knows of are set: starts may be allowed, of what was fired after an instant. What is older may
-        have run, and nobody remembers. Where claims are forgotten only together with the dispatches, nothing is barred."""
+    async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
+        """Allow starts of what is fired after an instant, once all revocations are copied from the store.
+
+        Earlier dispatches may have run, and their acks are lost. Where claims are lost only together with the dispatches,
+        nothing has to be fenced.
+        """

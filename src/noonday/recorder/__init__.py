@@ -6,6 +6,6 @@ former recorder writes. It also counts time there: each tick is written after th
 cannot pile up. A worker is lost when the recorder reads six ticks of its own and nothing of that worker in between. So what
 a worker said is always applied before it is judged, and a log that stands still makes nobody look dead.
 
-A log of another era has lost its memory, and with it whatever was on its way: what ran is lost, what was handed out and had
-not started goes back on the timeline. An embedded engine has a new log at every start; so this is also how it recovers.
+A log of another generation has lost its memory, and the dispatches in flight with it: RUNNING executions are lost, dispatched
+ones that had not started return to the timeline. An embedded engine has a new log at every start, so it recovers the same way.
 """

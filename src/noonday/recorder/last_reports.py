@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from noonday.model.ids import WorkerId
 from noonday.model.message import Report
-from noonday.ports.signals import Named
+from noonday.ports.signals import DispatchRef
 
 SILENT_SEC = 3.0
 """A worker that has something to do reports more often than this."""
@@ -25,7 +25,7 @@ class LastReports:
 
     def add(self, offset: int, reports: Sequence[Report], reported_at: float) -> None:
         """Add a batch of the log. A batch that is read again, because the store refused it, counts once."""
-        names: dict[WorkerId, list[Named]] = {}
+        names: dict[WorkerId, list[DispatchRef]] = {}
         for report in reports:
             names.setdefault(report.worker_id, []).append((report.execution_id, report.dispatch))
         for worker, named in names.items():
@@ -38,7 +38,7 @@ class LastReports:
     def silent_workers(self, now: float) -> list[WorkerId]:
         return [worker for worker, batches in self._by_worker.items() if batches[-1].reported_at < now - SILENT_SEC]
 
-    def dispatches_of(self, worker: WorkerId) -> list[Named]:
+    def dispatches_of(self, worker: WorkerId) -> list[DispatchRef]:
         return [name for batch in self._by_worker[worker] for name in batch.names]
 
     def remove(self, worker: WorkerId) -> None:
@@ -50,4 +50,4 @@ class _Batch(NamedTuple):
 
     offset: int
     reported_at: float
-    names: list[Named]
+    names: list[DispatchRef]

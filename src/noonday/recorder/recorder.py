@@ -89,14 +89,14 @@ class Recorder:
         await self._executions.place(self._partition)
 
     async def open(self) -> None:
-        """Find our place. A log of another era has forgotten what was on its way: recover it."""
-        era = await self._bus.era(self._partition)
+        """Find our place. A log of another generation has forgotten what was on its way: recover it."""
+        generation = await self._bus.generation(self._partition)
         was = await self._executions.place(self._partition)
         now_ms = self._clock.now_ms()
-        if was is None or was.era != era:
+        if was is None or was.generation != generation:
             if was is not None:
-                await self._follow_up(await self._executions.recover_log(self._partition, era, now_ms))
-            self._place = Place(self._partition, era, 0, 0)
+                await self._follow_up(await self._executions.recover_log(self._partition, generation, now_ms))
+            self._place = Place(self._partition, generation, 0, 0)
             await self._executions.settle([], [], was=was, now=self._place, now_ms=now_ms)
         else:
             self._place = was
@@ -201,7 +201,7 @@ class Recorder:
         recent = self._with_ended(reports)
         now = Place(
             self._partition,
-            self._place.era,
+            self._place.generation,
             batch.next_offset,
             tick_ms or self._place.tick_ms,
             msgspec.json.encode(recent.figures(self._clock.now_ms())).decode(),
@@ -238,7 +238,7 @@ class Recorder:
 
     async def _ack_for_silent_workers(self) -> None:
         for worker in self._last_reports.silent_workers(self._clock.monotonic()):
-            await self._signals.told(self._last_reports.dispatches_of(worker))
+            await self._signals.ack(self._last_reports.dispatches_of(worker))
             self._last_reports.remove(worker)
 
     async def _bury(self, batch: LogBatch, error: Exception) -> None:
@@ -292,7 +292,7 @@ class Recorder:
         with contextlib.suppress(SignalsUnavailable):
             for report in refused:
                 if report.outcome == Outcome.STARTED:
-                    await self._signals.raise_flags(report.pool, [(report.execution_id, report.dispatch, STALE)])
+                    await self._signals.revoke(report.pool, [(report.execution_id, report.dispatch, STALE)])
 
 
 def _sort(entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:

@@ -8,5 +8,5 @@ What each failure does. Dying between claim and fire: the entry is gone from the
 sweeper finds it overdue and places it again. Dying between fire and publish: the batch is unsealed; whoever takes over
 publishes what is still PENDING with the same dispatch number, and workers drop what they have seen. Firing twice: the
 compare-and-set on (nominal time, revision) or on the dispatch number refuses the second. An index that lost its memory has
-another era, and is filled again from the head of the timeline.
+another generation, and is filled again from the head of the timeline.
 """

@@ -200,8 +200,8 @@ class Dispatcher:
             await self._index.hint([e for e in fired.entries if e.due_ms <= latest and e not in self._in_flight])
         with contextlib.suppress(SignalsUnavailable):
             # The wish is in the store, and the keeper of the flags looks there again.
-            for pool, execution, dispatch, reason in fired.flags:
-                await self._signals.raise_flags(pool, [(execution, dispatch, reason)])
+            for pool, execution, dispatch, reason in fired.revocations:
+                await self._signals.revoke(pool, [(execution, dispatch, reason)])
         self._note(fired)
 
     def _note(self, fired: FireResult) -> None:

@@ -15,7 +15,7 @@ PAGE = 5_000
 class _Walk:
     """Partitions that are walked together, and how far."""
 
-    eras: dict[int, str]
+    generations: dict[int, str]
     mark: Mark | None = None
     at_the_end: bool = False
     """The last step found nothing more within reach."""
@@ -24,8 +24,8 @@ class _Walk:
 class Hydrator:
     """Walks the timeline in order of time, some minutes ahead, and notes how far it came after each step.
 
-    Partitions that are new here, and those whose index has another era and so has lost its memory, are walked from the head
-    on, until they have caught up with the rest.
+    New partitions, and partitions whose index lost its memory (it has another generation), are walked from the head until they
+    have caught up with the rest.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Hydrator:
         self._walks: list[_Walk] = []
 
     async def run_once(self, now_ms: int) -> int:
-        eras = await self._index.eras(self._owned())
-        self._drop_other_than(eras)
-        known = {partition for walk in self._walks for partition in walk.eras}
-        if new := {partition: era for partition, era in eras.items() if partition not in known}:
+        generations = await self._index.generations(self._owned())
+        self._drop_other_than(generations)
+        known = {partition for walk in self._walks for partition in walk.generations}
+        if new := {partition: generation for partition, generation in generations.items() if partition not in known}:
             self._walks.append(_Walk(new))
         placed = 0
         for walk in self._walks:
@@ -71,22 +71,24 @@ class Hydrator:
         """Somebody else had these partitions in between: what they placed or dropped we cannot know."""
         for walk in self._walks:
             for partition in partitions:
-                walk.eras.pop(partition, None)
+                walk.generations.pop(partition, None)
 
-    def _drop_other_than(self, eras: Mapping[int, str]) -> None:
+    def _drop_other_than(self, generations: Mapping[int, str]) -> None:
         for walk in self._walks:
-            walk.eras = {p: era for p, era in walk.eras.items() if eras.get(p) == era}
-        self._walks = [walk for walk in self._walks if walk.eras]
+            walk.generations = {
+                p: generation for p, generation in walk.generations.items() if generations.get(p) == generation
+            }
+        self._walks = [walk for walk in self._walks if walk.generations]
 
     async def _step(self, walk: _Walk, until_ms: int) -> int:
         if walk.mark is not None and walk.mark[0] > until_ms:
             # The clock was set back. What lies before the mark was seen; what was stored since then within reach was hinted.
             walk.mark = (until_ms, "\uffff")
-        entries = await self._firing.walk(walk.eras.keys(), walk.mark, until_ms, PAGE)
+        entries = await self._firing.walk(walk.generations.keys(), walk.mark, until_ms, PAGE)
         await self._place(entries)
         walk.at_the_end = len(entries) < PAGE
-        # Progress counts only where the era is still the one the step began with.
-        if entries and await self._index.eras(walk.eras.keys()) == walk.eras:
+        # Progress counts only where the generation is still the one the step began with.
+        if entries and await self._index.generations(walk.generations.keys()) == walk.generations:
             walk.mark = (entries[-1].due_ms, entries[-1].key)
         return len(entries)
 
@@ -99,5 +101,7 @@ class Hydrator:
         if len(done) > 1:
             marks = [walk.mark for walk in done]
             mark = None if None in marks else min(mark for mark in marks if mark is not None)
-            eras = {partition: era for walk in done for partition, era in walk.eras.items()}
-            self._walks = [walk for walk in self._walks if not walk.at_the_end] + [_Walk(eras, mark, at_the_end=True)]
+            generations = {partition: generation for walk in done for partition, generation in walk.generations.items()}
+            self._walks = [walk for walk in self._walks if not walk.at_the_end] + [
+                _Walk(generations, mark, at_the_end=True)
+            ]

@@ -60,7 +60,7 @@ class Edit:
         return self.job.revision != self.before.job.revision
 
     @property
-    def barred_pools(self) -> tuple[str, ...]:
+    def fenced_pools(self) -> tuple[str, ...]:
         """Where dispatches that were fired before this change must not start: those who hold the present ones are asked, but
         earlier ones may come again. Also if nothing changes any more, because a bar may not have been set the first time."""
         change = self.change
@@ -92,7 +92,7 @@ class Edit:
             if row.state is State.PENDING and row.fired_ms is None:
                 self.writes.close(row, State.CANCELLED, reason)
             else:
-                self.writes.wish(row, reason)
+                self.writes.revoke(row, reason)
 
     def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
         """Executions that have not started go on under the job's new definition."""

@@ -258,7 +258,7 @@ class FireBatch:
         if execution.fired_ms is None:
             self.writes.close(execution, State.CANCELLED, reason)
         else:
-            self.writes.wish(execution, reason)
+            self.writes.revoke(execution, reason)
             self.inputs.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
 
     def _decide(self, entry: Entry, decisions: Sequence[Decision]) -> None:

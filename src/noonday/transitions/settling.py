@@ -7,10 +7,10 @@ import msgspec
 
 from noonday.model.alert import AlertKind
 from noonday.model.execution import (
-    ASKED_BACK_REASONS,
     FINAL,
     GONE,
     KEPT_DISPATCHES,
+    RETURN_REASONS,
     WATCH_OVERLAP,
     Cause,
     Outcome,
@@ -55,13 +55,13 @@ class Settlement:
     @property
     def asked_back(self) -> list[tuple[str, JobId]]:
         """(tenant, job) of those that go on under the job as it is now."""
-        return sorted({(e.tenant, e.job_id) for e, outcome, _ in self.cases if outcome is Outcome.ASKED_BACK})
+        return sorted({(e.tenant, e.job_id) for e, outcome, _ in self.cases if outcome is Outcome.REVOKED})
 
     @property
     def decided_by(self) -> list[tuple[str, JobId]]:
         """(tenant, job) of those whose state decides what becomes of executions. Whatever was handed out when its job was paused
         is marked by that, or by an edit after it."""
-        marked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in ASKED_BACK_REASONS}
+        marked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in RETURN_REASONS}
         return sorted(marked.union(self.asked_back, self.watched))
 
     @property
@@ -157,7 +157,7 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
     )
     if verdict is None:
         return False
-    if outcome is Outcome.ASKED_BACK:
+    if outcome is Outcome.REVOKED:
         _take_back(writes, execution, writes.inputs.jobs.get(execution.job_id))
     else:
         _apply(writes, execution, verdict, report, outcome)
@@ -166,11 +166,11 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
 
 def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
     """What an edit or a pause asks for is asked back also if it comes back, not started, for another reason."""
-    unstarted = outcome in (Outcome.FORGOTTEN, Outcome.HANDED_BACK) or (
+    unstarted = outcome in (Outcome.ORPHANED, Outcome.HANDED_BACK) or (
         outcome in (Outcome.INTERRUPTED, Outcome.SNOOZED) and report is not None and not report.started_ms
     )
-    wished = execution.state is State.PENDING and execution.cancel in ASKED_BACK_REASONS
-    return Outcome.ASKED_BACK if wished and unstarted else outcome
+    wished = execution.state is State.PENDING and execution.cancel in RETURN_REASONS
+    return Outcome.REVOKED if wished and unstarted else outcome
 
 
 def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
@@ -270,7 +270,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
 
 def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
     """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
-    if job is None or was.cancel not in ASKED_BACK_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
+    if job is None or was.cancel not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         writes.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
         if job is not None and not is_cancel(was.cancel) and was.cause is Cause.SCHEDULE and was.started_ms is None:
             writes.return_run(job)

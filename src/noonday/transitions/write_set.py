@@ -59,7 +59,7 @@ class WriteSet:
         self.now_ms = now_ms
         self.entries: list[Entry] = []
         """What is on the timeline now and should be on the hot index."""
-        self.flags: list[tuple[str, ExecutionId, int, str]] = []
+        self.revocations: list[tuple[str, ExecutionId, int, str]] = []
         self.rested: Counter[str] = Counter()
         """How many executions ended in each state."""
         self.new: list[tuple[Any, ...]] = []
@@ -74,7 +74,7 @@ class WriteSet:
         self.buried: list[str] = []
         self.incidents: list[tuple[str, str, ExecutionId, JobId, str]] = []
         """(kind, tenant, execution, job, message) of what somebody has to act upon."""
-        self.wished: list[tuple[ExecutionId, str]] = []
+        self.revoked: list[tuple[ExecutionId, str]] = []
         self.handed_out_again: list[tuple[str, tuple[str, ...] | None]] = []
         """(execution, slots)."""
         self.slots: Counter[SlotKey] = Counter()
@@ -170,10 +170,10 @@ class WriteSet:
         self.drop([was.id])
         self.settle(was, now, "," + move(state, self.now_ms, None, reason))
 
-    def wish(self, execution: Execution, reason: str) -> None:
+    def revoke(self, execution: Execution, reason: str) -> None:
         """Ask whoever holds an execution to end it."""
-        self.wished.append((execution.id, reason))
-        self.flags.append((execution.pool, execution.id, execution.dispatch, reason))
+        self.revoked.append((execution.id, reason))
+        self.revocations.append((execution.pool, execution.id, execution.dispatch, reason))
 
     def rebase(self, was: Execution, job: Job) -> Execution:
         """What an execution that has not started becomes under the job as it is now."""

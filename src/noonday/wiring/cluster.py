@@ -39,8 +39,8 @@ from noonday.model.errors import BadSettings, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.leases import Leases
-from noonday.recorder.flag_keeper import FlagKeeper
 from noonday.recorder.recorder_group import RecorderGroup
+from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
@@ -190,10 +190,12 @@ class Node:
         clock, loops = self.clock, []
         if self.recorders:
             incident_consumer = IncidentConsumer(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
-            flags = FlagKeeper(self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock)
+            revocations = RevocationKeeper(
+                self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock
+            )
             loops += [
                 Loop("recorders", self.recorders, clock, self.recorders.next_wait, stuck_after_sec=30),
-                Loop("flags", flags, clock, every(0.5), stuck_after_sec=30),
+                Loop("revocations", revocations, clock, every(0.5), stuck_after_sec=30),
                 Loop("incidents", incident_consumer, clock, every(1.0), stuck_after_sec=60),
                 Loop("endpoint-disabler", self.intake.endpoint_disabler, clock, every(ROUND_SEC), stuck_after_sec=300),
                 Loop("notifier", self.intake.notifier, clock, every(1.0), stuck_after_sec=60),

@@ -9,7 +9,7 @@ import uuid_utils
 
 from noonday.alerts.incident_consumer import IncidentConsumer
 from noonday.model.ids import InstanceId, JobId, new_job_id
-from noonday.recorder.flag_keeper import FlagKeeper
+from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready
 from noonday.runtime.tracing import Tracing
@@ -95,7 +95,7 @@ class Engine:
         await self.recorder.open()
         await self.worker.open()
         await self.recorder.drain()
-        await self.loops["flags"].service.run_once(self.drivers.clock.now_ms())
+        await self.loops["revocations"].service.run_once(self.drivers.clock.now_ms())
 
     def run(self) -> None:
         """Let every loop turn by itself."""
@@ -164,12 +164,12 @@ class Engine:
 
     def _other_loops(self) -> dict[str, Loop]:
         drivers = self.drivers
-        flags = FlagKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
+        revocations = RevocationKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
         incident_consumer = IncidentConsumer(drivers.executions, drivers.alerts, self.job_service)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
-            Loop("flags", flags, drivers.clock, every(0.5), stuck_after_sec=10),
+            Loop("revocations", revocations, drivers.clock, every(0.5), stuck_after_sec=10),
             Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120),
             Loop("incidents", incident_consumer, drivers.clock, every(1.0), stuck_after_sec=60),
             Loop("endpoint-disabler", self._endpoint_disabler, drivers.clock, every(ROUND_SEC), stuck_after_sec=300),

@@ -524,19 +524,19 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: Pa
     --config; without it NOONDAY_CONFIG, then `noonday.toml` in the working directory. Raises BadSettings that lists
     everything wrong: key, value, where it came from, what is allowed.
     """
-    wishes: dict[str, _Wish] = {}
+    given: dict[str, _Given] = {}
     flaws = list(_flaws_of_second_names(environ))
-    for wish in (*_wishes_of_file(file, environ), *_wishes_of_environment(environ), *_wishes_of_flags(flags)):
-        if wish.key in _SHAPES:
-            wishes[wish.key] = wish
+    for each in (*_given_in_file(file, environ), *_given_in_environment(environ), *_given_in_flags(flags)):
+        if each.key in _SHAPES:
+            given[each.key] = each
         else:
-            flaws.append(wish.as_unknown())
+            flaws.append(each.as_unknown())
     values: dict[str, Any] = {}
-    for key, wish in wishes.items():
+    for key, each in given.items():
         try:
-            values[key] = _SHAPES[key].read(wish)
+            values[key] = _SHAPES[key].read(each)
         except ValueError:
-            flaws.append(_SHAPES[key].flaw(wish))
+            flaws.append(_SHAPES[key].flaw(each))
     _refuse(flaws)
     settings = _build(values)
     settings.check()
@@ -552,7 +552,7 @@ def describe_settings() -> list[SettingDoc]:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Given:
     """A value somebody gave, and where."""
 
     key: str
@@ -634,30 +634,30 @@ class _Shape:
             case _:
                 return "text, not empty"
 
-    def read(self, wish: _Wish) -> Any:
+    def read(self, each: _Given) -> Any:
         """The value in its type. Raises ValueError (as msgspec does) if it cannot be one."""
-        value = os.fspath(wish.value) if isinstance(wish.value, os.PathLike) else wish.value
+        value = os.fspath(each.value) if isinstance(each.value, os.PathLike) else each.value
         if isinstance(value, str) and isinstance(self.bare, LiteralType):
             value = next((one for one in self.bare.values if str(one).lower() == value.lower()), value)
         if value == "":
             raise ValueError
-        return msgspec.convert(value, self.type, strict=not (wish.is_text and isinstance(value, str)))
+        return msgspec.convert(value, self.type, strict=not (each.is_text and isinstance(value, str)))
 
-    def flaw(self, wish: _Wish) -> Flaw:
-        shown = _HIDDEN if self.secret else _shortened(repr(wish.value))
-        detail = f"{wish.key} is {shown} ({wish.source}): must be {self.allowed}"
-        return Flaw(_pointer(wish.key), detail, None if self.secret else wish.value, self.allowed)
+    def flaw(self, each: _Given) -> Flaw:
+        shown = _HIDDEN if self.secret else _shortened(repr(each.value))
+        detail = f"{each.key} is {shown} ({each.source}): must be {self.allowed}"
+        return Flaw(_pointer(each.key), detail, None if self.secret else each.value, self.allowed)
 
 
 _HIDDEN = "(hidden)"
 
 
-def _wishes_of_file(file: Path | None, environ: Mapping[str, str]) -> Iterator[_Wish]:
+def _given_in_file(file: Path | None, environ: Mapping[str, str]) -> Iterator[_Given]:
     path = _find_file(file, environ)
     if path is None:
         return
     for key, value in _flattened(_read_toml(path)):
-        yield _Wish(key, value, f"file {path}", key, tuple(_SHAPES), is_text=False)
+        yield _Given(key, value, f"file {path}", key, tuple(_SHAPES), is_text=False)
 
 
 def _find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -685,13 +685,13 @@ def _flattened(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _wishes_of_environment(environ: Mapping[str, str]) -> Iterator[_Wish]:
+def _given_in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
     known = (*_BY_VARIABLE, *OTHER_VARIABLES)
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in OTHER_VARIABLES or not environ[name].strip():
             continue
         key = _BY_VARIABLE.get(name, name)
-        yield _Wish(key, environ[name].strip(), f"environment variable {name}", name, known, is_text=True)
+        yield _Given(key, environ[name].strip(), f"environment variable {name}", name, known, is_text=True)
 
 
 def _flaws_of_second_names(environ: Mapping[str, str]) -> Iterator[Flaw]:
@@ -700,11 +700,11 @@ def _flaws_of_second_names(environ: Mapping[str, str]) -> Iterator[Flaw]:
             yield Flaw(_pointer(key), f"{short} and {_variable_of(key)} are both set, and mean the same: remove one")
 
 
-def _wishes_of_flags(flags: Mapping[str, Any]) -> Iterator[_Wish]:
+def _given_in_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
     for name, value in flags.items():
         if value is not None:
             key = _BY_FLAG.get(name, name)
-            yield _Wish(key, value, f"flag {name}", name, tuple(_SHAPES), is_text=True)
+            yield _Given(key, value, f"flag {name}", name, tuple(_SHAPES), is_text=True)
 
 
 def _build(values: Mapping[str, Any]) -> Settings:

@@ -11,13 +11,13 @@ from opentelemetry.trace import Span
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import BadKey, DoNotRetry
-from noonday.model.execution import ASKED_BACK_REASONS, Failure, Outcome
+from noonday.model.execution import RETURN_REASONS, Failure, Outcome
 from noonday.model.fence import is_out_of_time
 from noonday.model.ids import WorkerId
 from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
-from noonday.ports.signals import OVERTAKEN
+from noonday.ports.signals import FENCED
 from noonday.runtime.tracing import trace_to_tell
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode
@@ -225,10 +225,10 @@ class Run:
 
     def turn_away(self, reason: str) -> None:
         """It was asked not to start."""
-        if reason in ASKED_BACK_REASONS:
-            self.outcome = Outcome.ASKED_BACK
+        if reason in RETURN_REASONS:
+            self.outcome = Outcome.REVOKED
         else:
-            self.outcome = Outcome.INTERRUPTED if reason in (INTERRUPTED, OVERTAKEN) else Outcome.CANCELLED
+            self.outcome = Outcome.INTERRUPTED if reason in (INTERRUPTED, FENCED) else Outcome.CANCELLED
 
     def put_off(self, seconds: float, why: Failure) -> None:
         """It waits before it starts, and costs no attempt."""

@@ -25,7 +25,7 @@ from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
-from noonday.ports.signals import Signals, Taken
+from noonday.ports.signals import ClaimRefused, Signals
 from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import stop, worth_saying
@@ -164,7 +164,7 @@ class Worker:
         self._outbox = Outbox(bus, clock)
         self._refused_since: float | None = None
         """Since when the log answers questions, and takes no reports."""
-        self._untold: list[Dispatch] = []
+        self._unacked: list[Dispatch] = []
         """Reported; whoever gets them again does not know it yet."""
         self._deaf_since: float | None = None
         """Since when the signals cannot be reached."""
@@ -511,9 +511,9 @@ class Worker:
         claimed, acked = [], []
         for run, answer in zip(runs, answers, strict=True):
             twin = self._twin_of(run.dispatch)
-            if answer is Taken.TOLD or (twin is not None and twin.is_known):
+            if answer is ClaimRefused.ACKED or (twin is not None and twin.is_known):
                 acked.append(run.dispatch)
-            elif answer is Taken.HELD or twin is not None:
+            elif answer is ClaimRefused.CLAIMED or twin is not None:
                 self._park([run.dispatch])
             else:
                 run.token, run.claimed_at = answer, asked_at
@@ -522,7 +522,7 @@ class Worker:
             await self._bus.done_with(self.id, acked)
         return claimed
 
-    async def _ask_for_claims(self, runs: Sequence[Run]) -> Iterable[Token | Taken]:
+    async def _ask_for_claims(self, runs: Sequence[Run]) -> Iterable[Token | ClaimRefused]:
         new = [run.dispatch for run in runs if run.token is None]
         if len(new) == len(runs):
             return await self._signals.claim(self.id, new, self._clock.now_ms())
@@ -682,7 +682,7 @@ class Worker:
     def _start_announced(self, runs: Sequence[Run]) -> None:
         for run in runs:
             run.told_start = run.is_known = True
-            self._untold.append(run.dispatch)
+            self._unacked.append(run.dispatch)
         # Some may have been handed back meanwhile.
         starting = [run for run in runs if run in self._announcing]
         for run in starting:
@@ -705,7 +705,7 @@ class Worker:
             checked_ms = self._clock.now_ms()
             for run in runs:
                 run.checked_ms = checked_ms
-            return await self._signals.look(pool, [run.dispatch for run in runs]) if runs else {}
+            return await self._signals.pre_start_check(pool, [run.dispatch for run in runs]) if runs else {}
         except SignalsUnavailable:
             self._lost_signals()
             return None
@@ -846,7 +846,7 @@ class Worker:
             for run in (item.run for item in await self._outbox.send()):
                 if run is not None:
                     run.is_known = True
-                    self._untold.append(run.dispatch)
+                    self._unacked.append(run.dispatch)
         return True
 
     async def _tell(self) -> None:
@@ -861,12 +861,12 @@ class Worker:
 
     async def _note_told(self) -> None:
         """What the log has acknowledged need not be delivered again; first whoever gets it nevertheless must know."""
-        dispatches, self._untold = self._untold, []
+        dispatches, self._unacked = self._unacked, []
         if dispatches:
             try:
-                await self._signals.told([(dispatch.execution_id, dispatch.number) for dispatch in dispatches])
+                await self._signals.ack([(dispatch.execution_id, dispatch.number) for dispatch in dispatches])
             except SignalsUnavailable:
-                self._untold = dispatches + self._untold
+                self._unacked = dispatches + self._unacked
                 self._lost_signals()
             else:
                 self._drop_twins(dispatches)
@@ -897,7 +897,7 @@ class Worker:
             self._metrics.attempts.labels(run.outcome.name).inc()
 
     async def watch_once(self) -> None:
-        """Deadlines, wishes to end, long runs to announce, beats."""
+        """Deadlines, revocations to end, long runs to announce, beats."""
         now = self._clock.monotonic()
         if self._may_be_given_up(now):
             self._resign()
@@ -913,7 +913,7 @@ class Worker:
         self._tell_starts(runs, now)
         self._beat(runs, now)
         self._part_with_former()
-        if self._untold and not self._telling.locked():
+        if self._unacked and not self._telling.locked():
             async with self._telling:
                 await self._note_told()
         self._last_round = self._clock.monotonic()
@@ -933,7 +933,7 @@ class Worker:
         """Whoever takes nothing because nothing can be claimed has to find out when that is over."""
         if self._deaf_since is not None:
             with contextlib.suppress(SignalsUnavailable):
-                await self._signals.has_era(next(iter(self._options.concurrency)))
+                await self._signals.has_generation(next(iter(self._options.concurrency)))
                 self._deaf_since = None
 
     def _lost_signals(self) -> None:
@@ -1011,7 +1011,7 @@ class Worker:
             by_pool.setdefault(run.dispatch.pool, []).append((run.dispatch.execution_id, run.dispatch.number))
         for pool, names in by_pool.items():
             try:
-                wanted = await self._signals.wanted(pool, names)
+                wanted = await self._signals.revoked(pool, names)
             except SignalsUnavailable:
                 self._lost_signals()
                 return

@@ -92,7 +92,7 @@ async def test_a_frozen_broker_is_noticed_by_all_and_found_again_by_all(
                     bus.publish([dispatch(pool="new")]),
                     bus.report(partition, [report(dispatch())]),
                     bus.partitions(),
-                    bus.era(partition),
+                    bus.generation(partition),
                     bus.join(WorkerId("w-new"), {"new": 1}),
                     return_exceptions=True,
                 )
@@ -118,7 +118,7 @@ async def test_what_was_acknowledged_outlives_the_death_of_the_broker(
     broker: Kafka, new_bus: NewBus, hasty_options: KafkaOptions
 ) -> None:
     async with at_work(new_bus, hasty_options) as (bus, partition):
-        era = await bus.era(partition)
+        generation = await bus.generation(partition)
         before = some(50)
         await bus.publish(before)
         broker.kill()
@@ -130,7 +130,7 @@ async def test_what_was_acknowledged_outlives_the_death_of_the_broker(
         await take_all(bus, [*before, *after])
         await bus.report(partition, [report(dispatch())])
         await read_all(bus, partition, 5)
-        assert await bus.era(partition) == era
+        assert await bus.generation(partition) == generation
 
 
 async def test_a_bus_whose_broker_is_frozen_can_be_closed(
@@ -155,7 +155,12 @@ async def test_without_a_broker_everything_says_so_in_time(keyring: Keyring, new
     nowhere = KafkaOptions(f"127.0.0.1:{free_port()}", answer_within_sec=0.5, send_within_sec=1.0)
     bus = new_bus(nowhere)
     async with asyncio.timeout(WITHIN_SEC):
-        for call in (bus.join(ANN, {POOL: 1}), bus.publish(some(1)), bus.report(0, [report(dispatch())]), bus.era(0)):
+        for call in (
+            bus.join(ANN, {POOL: 1}),
+            bus.publish(some(1)),
+            bus.report(0, [report(dispatch())]),
+            bus.generation(0),
+        ):
             with pytest.raises(BusUnavailable):
                 await call
         assert await bus.credit() == {}

@@ -95,7 +95,7 @@ async def test_an_offset_that_the_log_never_had_leads_to_its_beginning(bus: Kafk
 
 
 async def test_a_log_that_was_made_anew_is_of_another_era(bus: KafkaBus, options: KafkaOptions) -> None:
-    before = await bus.era(0)
+    before = await bus.generation(0)
     await bus.report(0, entries(5))
     end = (await read(bus, 0)).next_offset
     ask(admin(options).delete_topics([Names(options.prefix).log]))
@@ -103,15 +103,15 @@ async def test_a_log_that_was_made_anew_is_of_another_era(bus: KafkaBus, options
     async def another() -> bool:
         bus._topics.forget([Names(options.prefix).log])
         try:
-            return await bus.era(1) != before
+            return await bus.generation(1) != before
         except BusUnavailable:
             return False  # its deletion, or its making, is under way
 
     await eventually(another, WITHIN_SEC)
-    # Whoever was told of the former era must not read on as if nothing had happened.
+    # Whoever was told of the former generation must not read on as if nothing had happened.
     with pytest.raises(StaleEpoch, match="made anew"):
         await read(bus, end)
-    assert await bus.era(0) != before
+    assert await bus.generation(0) != before
     said = entries(2)
     async with asyncio.timeout(WITHIN_SEC):
         while True:
@@ -124,7 +124,7 @@ async def test_a_log_that_was_made_anew_is_of_another_era(bus: KafkaBus, options
 
 
 async def test_the_log_may_get_more_partitions(bus: KafkaBus, options: KafkaOptions) -> None:
-    era = await bus.era(0)
+    generation = await bus.generation(0)
     assert await bus.partitions() == 2
     ask(admin(options).create_partitions([NewPartitions(Names(options.prefix).log, 3)]))
 
@@ -132,7 +132,7 @@ async def test_the_log_may_get_more_partitions(bus: KafkaBus, options: KafkaOpti
         return await bus.partitions() == 3
 
     await eventually(three, WITHIN_SEC)
-    assert await bus.era(2) == era
+    assert await bus.generation(2) == generation
     said = entries(1)
 
     async def is_reported() -> bool:

@@ -57,13 +57,13 @@ async def test_a_password_can_be_shown_without_being_sent(
     async def is_let_in() -> bool:
         """A moment later: the broker has to hear of her first."""
         try:
-            return bool(await new_bus(hers).era(0))
+            return bool(await new_bus(hers).generation(0))
         except BusUnavailable:
             return False
 
     await eventually(is_let_in)
     with pytest.raises(BusUnavailable):
-        await new_bus(replace(hers, password="his")).era(0)
+        await new_bus(replace(hers, password="his")).generation(0)
 
 
 @pytest.mark.parametrize("wrong", [{"password": "bad"}, {"username": None}, {"ca_file": None, "tls": True}], ids=str)
@@ -71,4 +71,4 @@ async def test_a_broker_that_does_not_get_what_it_demands_is_not_available(
     wrong: dict[str, object], hasty_options: KafkaOptions, new_bus: NewBus
 ) -> None:
     with pytest.raises(BusUnavailable):
-        await new_bus(replace(hasty_options, **wrong)).era(0)  # type: ignore[arg-type]
+        await new_bus(replace(hasty_options, **wrong)).generation(0)  # type: ignore[arg-type]

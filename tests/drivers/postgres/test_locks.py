@@ -118,8 +118,8 @@ class AlertAggregator:
         batch, self.out = self.out[:60], self.out[60:]
         outcomes = [Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.STARTED]
         reports = [report(each, self.random.choice(outcomes), failure=failure()) for each in batch]
-        was = Place(partition, "era", offset, 0) if offset else None
-        now = Place(partition, "era", offset + 1, 0)
+        was = Place(partition, "generation", offset, 0) if offset else None
+        now = Place(partition, "generation", offset + 1, 0)
         await self.store.executions.settle(reports, [hello(f"w-{offset}")], was=was, now=now, now_ms=NOW_MS + DAY)
 
     async def edit(self) -> None:

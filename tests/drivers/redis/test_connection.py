@@ -77,12 +77,12 @@ async def test_whoever_gave_up_leaves_no_answer_behind(connection: Connection) -
 
 async def test_scripts_that_the_server_forgot_are_loaded_again(connection: Connection, prefix: str) -> None:
     signals = RedisSignals(connection, prefix)
-    assert await signals.look(POOL, []) is None
+    assert await signals.pre_start_check(POOL, []) is None
     await connection.ask("SCRIPT", "FLUSH", failing=Unavailable)
     batch = [dispatch() for _ in range(100)]
     assert len(set(await signals.claim(WORKER, batch, NOW_MS))) == 1
-    await signals.begin_era(POOL)
-    assert await signals.look(POOL, []) == {}
+    await signals.begin_generation(POOL)
+    assert await signals.pre_start_check(POOL, []) == {}
 
 
 async def test_the_clock_of_the_server_can_be_asked(connection: Connection) -> None:

@@ -41,8 +41,8 @@ async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index
     api, left, right = new_index(), new_index(), new_index()
     woken = asyncio.Event()
     right.on_placed = woken.set
-    await left.eras(LEFT)
-    await right.eras(RIGHT)
+    await left.generations(LEFT)
+    await right.generations(RIGHT)
     entries = [entry() for _ in range(3_500)]
     await api.place(entries)
     await asyncio.wait_for(woken.wait(), 60)
@@ -60,7 +60,7 @@ async def test_what_is_placed_for_oneself_needs_no_hint(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
     owner = new_index()
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     woken = asyncio.Event()
     owner.on_placed = woken.set
     one = entry(partition=1)
@@ -77,13 +77,13 @@ async def test_whoever_only_places_hears_nothing(new_index: NewIndex, connection
     api, owner = new_index(), new_index()
     await api.place([entry()])
     assert await listeners() == 0
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     assert await listeners() == 1
 
 
 async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_index: NewIndex) -> None:
     api, owner = new_index(), new_index()
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     await owner.forget([1])
     woken = asyncio.Event()
     owner.on_placed = woken.set
@@ -98,7 +98,7 @@ async def test_a_hint_that_nobody_can_read_harms_nobody(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
     api, owner = new_index(), new_index()
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     woken = asyncio.Event()
     owner.on_placed = woken.set
     await connection.ask("PUBLISH", f"{prefix}:hints", "nonsense", failing=Unavailable)
@@ -110,7 +110,7 @@ async def test_hints_are_heard_again_after_a_break(
     new_index: NewIndex, behind_cutter: Connection, cutter: Cutter, clock: ManualClock
 ) -> None:
     api, owner = new_index(), new_index(behind_cutter)
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     await cutter.refuse()
     await eventually(lambda: clock.sleepers)
     await api.place([entry(partition=1)])
@@ -130,7 +130,7 @@ async def test_a_server_that_falls_silent_is_left_for_a_new_connection(
     new_index: NewIndex, behind_cutter: Connection, cutter: Cutter, clock: ManualClock
 ) -> None:
     owner = new_index(behind_cutter)
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     await cutter.cut()
     await eventually(lambda: clock.sleepers)
 
@@ -140,7 +140,7 @@ async def test_without_redis_an_owner_has_what_it_places_itself(
 ) -> None:
     await cutter.cut()
     owner = new_index(behind_cutter)
-    await owner.eras(LEFT)
+    await owner.generations(LEFT)
     ours, foreign = entry(partition=1), entry(partition=200)
     await owner.place([ours])
     with pytest.raises(IndexUnavailable):

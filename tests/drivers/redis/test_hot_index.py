@@ -162,12 +162,12 @@ async def test_an_index_that_was_flushed_has_other_eras_and_misses_everything(
 ) -> None:
     index = new_index()
     entries = [entry(), entry(due_ms=NOW_MS + HOUR)]
-    eras = await index.eras(ALL)
+    generations = await index.generations(ALL)
     await index.place(entries)
     await connection.ask("FLUSHALL", failing=Unavailable)
     assert await take(index) == []
-    new = await index.eras(ALL)
-    assert all(new[each] != eras[each] for each in ALL)
+    new = await index.generations(ALL)
+    assert all(new[each] != generations[each] for each in ALL)
     assert await index.missing(entries) == entries
     await index.place(entries)
     assert set(await take(index, NOW_MS + HOUR)) == set(entries)
@@ -216,7 +216,7 @@ async def test_a_server_that_is_away_is_said_to_be_away(
     await index.place([one, entry()])
     assert len(await take(index, limit=1)) == 1
     await cutter.cut()
-    for call in (index.place([entry()]), index.missing([entry()]), index.eras(ALL)):
+    for call in (index.place([entry()]), index.missing([entry()]), index.generations(ALL)):
         with pytest.raises(IndexUnavailable):
             await call
     await index.forget(ALL)

@@ -35,7 +35,7 @@ async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_
 ) -> None:
     claimed, told = dispatch(), dispatch()
     await signals.claim(WORKER, [claimed], NOW_MS)
-    await signals.told([(told.execution_id, told.number)])
+    await signals.ack([(told.execution_id, told.number)])
     names = await keys(connection, f"{prefix}:{{c:*")
     assert names
     for name in names:
@@ -45,7 +45,7 @@ async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_
 async def test_flags_live_for_a_day_at_least_and_two_at_most(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
-    await signals.raise_flags(POOL, [(A, 1, "EDITED")])
+    await signals.revoke(POOL, [(A, 1, "EDITED")])
     (name,) = await keys(connection, f"{prefix}:{{f:*")
     assert DAY_SEC <= await ask(connection, "TTL", name) <= 2 * DAY_SEC
 
@@ -53,55 +53,55 @@ async def test_flags_live_for_a_day_at_least_and_two_at_most(
 async def test_flags_of_yesterday_are_seen_and_those_of_the_day_before_are_not(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "old wish")])
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "old wish")])
     (today,) = await keys(connection, f"{prefix}:{{f:*[0-9]")
     base, day = today.rsplit(b":", 1)
     yesterday = b"%s:%d" % (base, int(day) - 1)
     await ask(connection, "RENAME", today, yesterday)
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "old wish"}
-    await signals.raise_flags(POOL, [(A, 1, "new wish")])
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "new wish"}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "old wish"}
+    await signals.revoke(POOL, [(A, 1, "new wish")])
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
     many = [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(100)]
-    await signals.raise_flags(POOL, many)
-    assert await signals.look(POOL, [dispatch(A)]) == {A: "new wish"}
+    await signals.revoke(POOL, many)
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
     await ask(connection, "DEL", today)
     await ask(connection, "RENAME", yesterday, b"%s:%d" % (base, int(day) - 2))
-    assert await signals.look(POOL, [dispatch(A)]) == {}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}
 
 
 async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
     signals: RedisSignals, connection: Connection
 ) -> None:
-    await signals.begin_era(POOL)
-    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
+    await signals.begin_generation(POOL)
+    await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
     await ask(connection, "FLUSHALL")
-    assert not await signals.has_era(POOL)
-    assert await signals.look(POOL, [dispatch(A)]) is None
-    assert await signals.wanted(POOL, [(A, 1)]) == {}
+    assert not await signals.has_generation(POOL)
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) is None
+    assert await signals.revoked(POOL, [(A, 1)]) == {}
 
 
 async def test_older_copy_of_redis_is_told_by_its_beat_and_starts_nothing(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     seen_ms = await signals.beat(POOL, NOW_MS, 0)
     assert seen_ms == NOW_MS
     copies = {name: await ask(connection, "DUMP", name) for name in await keys(connection, f"{prefix}:{{f:*")}
-    await signals.raise_flags(POOL, [(A, 1, "cancelled by ann")])
+    await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
     seen_ms = await signals.beat(POOL, NOW_MS + 500, seen_ms)
     assert seen_ms == NOW_MS + 500
     for name in await keys(connection, f"{prefix}:{{f:*"):
         await ask(connection, "DEL", name)
     for name, copy in copies.items():
         await ask(connection, "RESTORE", name, 0, copy)
-    assert await signals.look(POOL, [dispatch(A)]) == {}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}
     assert await signals.beat(POOL, NOW_MS + 1_000, seen_ms) is None
-    assert await signals.look(POOL, [dispatch(A)]) is None
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) is None
 
 
 async def test_beats_of_several_keepers_never_go_back(signals: RedisSignals) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
     assert await signals.beat(POOL, NOW_MS + 200, 0) == NOW_MS + 200
     assert await signals.beat(POOL, NOW_MS, 0) == NOW_MS + 200
     assert await signals.beat(POOL, NOW_MS + 300, NOW_MS + 200) == NOW_MS + 300
@@ -115,7 +115,7 @@ async def test_a_claim_that_redis_forgot_can_be_taken_again(signals: RedisSignal
 
 
 async def test_a_look_in_a_pool_without_flags_names_no_execution(signals: RedisSignals, connection: Connection) -> None:
-    await signals.begin_era(POOL)
+    await signals.begin_generation(POOL)
 
     async def received() -> int:
         info = await connection.client.info("stats")
@@ -123,7 +123,7 @@ async def test_a_look_in_a_pool_without_flags_names_no_execution(signals: RedisS
 
     async def cost(count: int) -> int:
         before = await received()
-        assert await signals.look(POOL, [dispatch() for _ in range(count)]) == {}
+        assert await signals.pre_start_check(POOL, [dispatch() for _ in range(count)]) == {}
         return await received() - before
 
     await cost(1)
@@ -137,13 +137,13 @@ Call = Callable[[RedisSignals], Awaitable[object]]
     "call",
     [
         pytest.param(lambda signals: signals.claim(WORKER, [dispatch()], NOW_MS), id="claim"),
-        pytest.param(lambda signals: signals.told([(dispatch().execution_id, 1)]), id="told"),
-        pytest.param(lambda signals: signals.look(POOL, [dispatch(A)]), id="look"),
-        pytest.param(lambda signals: signals.wanted(POOL, [(A, 1)]), id="wanted"),
-        pytest.param(lambda signals: signals.raise_flags(POOL, [(A, 1, "EDITED")]), id="raise_flags"),
-        pytest.param(lambda signals: signals.bar(POOL, JobId("j"), NOW_MS), id="bar"),
-        pytest.param(lambda signals: signals.has_era(POOL), id="has_era"),
-        pytest.param(lambda signals: signals.begin_era(POOL), id="begin_era"),
+        pytest.param(lambda signals: signals.ack([(dispatch().execution_id, 1)]), id="ack"),
+        pytest.param(lambda signals: signals.pre_start_check(POOL, [dispatch(A)]), id="pre_start_check"),
+        pytest.param(lambda signals: signals.revoked(POOL, [(A, 1)]), id="revoked"),
+        pytest.param(lambda signals: signals.revoke(POOL, [(A, 1, "EDITED")]), id="revoke"),
+        pytest.param(lambda signals: signals.fence(POOL, JobId("j"), NOW_MS), id="fence"),
+        pytest.param(lambda signals: signals.has_generation(POOL), id="has_generation"),
+        pytest.param(lambda signals: signals.begin_generation(POOL), id="begin_generation"),
         pytest.param(lambda signals: signals.beat(POOL, NOW_MS, 0), id="beat"),
     ],
 )

@@ -11,7 +11,7 @@ from noonday.drivers.redis.signals import RedisSignals
 from noonday.model.errors import IndexUnavailable, Unavailable
 from noonday.model.ids import PARTITIONS, ExecutionId
 from noonday.model.message import Token
-from noonday.ports.signals import Taken
+from noonday.ports.signals import ClaimRefused
 from servers import Redis as RedisServer
 from servers import free_port
 from tests.support.clock import ManualClock
@@ -55,7 +55,7 @@ async def test_the_index_stays_within_slots(node: Connection, clock: ManualClock
         for pool in (POOL, "mail")
         for n in range(500)
     ]
-    await index.eras(ALL)
+    await index.generations(ALL)
     await index.place(entries)
     assert await index.missing(entries) == []
     claimed = await index.claim(NOW_MS, ALL, {POOL: 10_000, "mail": 10_000}, 100)
@@ -77,12 +77,12 @@ async def test_claims_and_flags_stay_within_slots(node: Connection, prefix: str)
     signals = RedisSignals(node, prefix)
     batch = [dispatch(number=n) for n in range(1, 1_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
-    await signals.told([(each.execution_id, each.number) for each in batch])
-    assert set(await signals.claim(WORKER, batch, NOW_MS)) == {Taken.TOLD}
+    await signals.ack([(each.execution_id, each.number) for each in batch])
+    assert set(await signals.claim(WORKER, batch, NOW_MS)) == {ClaimRefused.ACKED}
     one = ExecutionId("a")
-    assert await signals.look(POOL, [dispatch(one)]) is None
-    await signals.begin_era(POOL)
+    assert await signals.pre_start_check(POOL, [dispatch(one)]) is None
+    await signals.begin_generation(POOL)
     for count in (1, 500):
-        await signals.raise_flags(POOL, [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(count)])
-        assert await signals.look(POOL, [dispatch(one), dispatch("x-0")]) == {"x-0": "EDITED"}
-    assert await signals.has_era(POOL)
+        await signals.revoke(POOL, [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(count)])
+        assert await signals.pre_start_check(POOL, [dispatch(one), dispatch("x-0")]) == {"x-0": "EDITED"}
+    assert await signals.has_generation(POOL)

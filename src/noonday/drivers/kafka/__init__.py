@@ -34,8 +34,8 @@ answer from the broker for five: no credit at all.
 - *A worker dies.* Its partitions go to others after `lost_after_sec`, from what was committed.
 - *A worker is frozen.* The same; when it wakes, it is told that it lost everything, forgets what it had, and begins again.
   What it says to be done with then is ignored.
-- *A topic is deleted and made again.* The log is of another era: reading it raises StaleEpoch until the era is asked for. Of
-  a pool, what was in the topic is gone, and the net under the bus finds it.
+- *A topic is deleted and made again.* The log is of another generation: reading it raises StaleEpoch until the generation is
+  read again. The dispatches in a deleted pool topic are lost, and orphan recovery finds them.
 - *The log is shorter than a reader's place.* It goes on at the earliest that there is, and says so.
 - *A key is taken out of the keyring.* What it signed is refused. Take it out once the topics have forgotten it: after a week.
 

@@ -157,8 +157,8 @@ class KafkaBus(Bus):
     async def partitions(self) -> int:
         return await self._topics.log_partitions()
 
-    async def era(self, partition: int) -> str:
-        return await self._log.era(partition)
+    async def generation(self, partition: int) -> str:
+        return await self._log.generation(partition)
 
     def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Pack[Dispatch]]:
         topic = self._names.topics_of(pool)[lane]

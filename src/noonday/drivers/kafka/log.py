@@ -27,12 +27,12 @@ class Log:
         self._topics = topics
         self._clock = clock
         self._readers: dict[int, LogReader] = {}
-        self._eras: dict[int, str] = {}
-        """What we said the era of a partition is."""
+        self._generations: dict[int, str] = {}
+        """What we said the generation of a partition is."""
         self._asked: Future[str] | None = None
         self._asked_at = 0.0
-        self._era: str | None = None
-        """What the era was when we last looked."""
+        self._generation: str | None = None
+        """What the generation was when we last looked."""
 
     @property
     def readers(self) -> list[LogReader]:
@@ -47,8 +47,8 @@ class Log:
             return random.randrange(self._topics.partitions_of(self._topic))
         return random.choice([partition for partition, count in enumerate(written) if count == min(written)])
 
-    async def era(self, partition: int) -> str:
-        found = self._eras[partition] = self._era = await self._topics.log_id()
+    async def generation(self, partition: int) -> str:
+        found = self._generations[partition] = self._generation = await self._topics.log_id()
         # What was asked before may be answered with what was before.
         self._asked = None
         return found
@@ -66,22 +66,22 @@ class Log:
 
     async def _reader_of(self, partition: int) -> LogReader:
         reader = self._readers.get(partition)
-        if reader is not None and reader.running and reader.era == self._eras.get(partition):
+        if reader is not None and reader.running and reader.generation == self._generations.get(partition):
             return reader
         if reader is not None:
             await reader.stop(self._options.end_within_sec)
         await self._topics.ensure_log()
         reader = self._readers[partition] = LogReader(self._options, self._post, self._topic, partition)
-        reader.era = self._eras.get(partition)
+        reader.generation = self._generations.get(partition)
         reader.start()
         return reader
 
     def _check_era(self, partition: int) -> None:
-        """Offsets of another log say nothing. Whoever asks for the era again, knows."""
+        """Offsets of another log say nothing. Whoever asks for the generation again, knows."""
         self._look_again()
-        said = self._eras.get(partition)
-        if said is not None and self._era is not None and said != self._era:
-            raise StaleEpoch("kafka: the log was made anew, and its offsets begin again", era=self._era)
+        said = self._generations.get(partition)
+        if said is not None and self._generation is not None and said != self._generation:
+            raise StaleEpoch("kafka: the log was made anew, and its offsets begin again", generation=self._generation)
 
     def _look_again(self) -> None:
         now = pace.monotonic()
@@ -89,7 +89,7 @@ class Log:
             return
         if self._asked is not None:
             if self._asked.exception() is None:
-                self._era = self._asked.result()
+                self._generation = self._asked.result()
             else:
                 self._topics.mistrust()
         self._asked_at = now

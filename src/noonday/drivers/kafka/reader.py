@@ -112,7 +112,7 @@ class LogReader(ClientThread):
         self._topic = topic
         self._partition = partition
         self.arrived = asyncio.Event()
-        self.era: str | None = None
+        self.generation: str | None = None
         """Of the log it was opened for."""
         self._lock = threading.Lock()
         self._pages = Pages()

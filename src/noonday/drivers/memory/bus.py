@@ -1,4 +1,4 @@
-"""The bus inside one process. Its memory ends with the process, and its era says so."""
+"""The bus inside one process. Its memory ends with the process, and its generation says so."""
 
 import asyncio
 import threading
@@ -69,7 +69,7 @@ class MemoryBus(Bus):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._era = str(uuid_utils.uuid4())
+        self._generation = str(uuid_utils.uuid4())
         self._topics: dict[str, _Topic] = {}
         self._workers: dict[WorkerId, Mapping[str, int]] = {}
         self._log: deque[LogEntry] = deque()
@@ -170,8 +170,8 @@ class MemoryBus(Bus):
     async def partitions(self) -> int:
         return 1
 
-    async def era(self, partition: int) -> str:
-        return self._era
+    async def generation(self, partition: int) -> str:
+        return self._generation
 
     def depth(self) -> dict[str, int]:
         """How many dispatches wait in each topic."""

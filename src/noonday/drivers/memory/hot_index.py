@@ -16,7 +16,7 @@ class MemoryHotIndex(HotIndex):
         self, lead_ms: int, most_of_a_tenant: int = MOST_OF_A_TENANT, budget: EntryBudget | None = None
     ) -> None:
         self._queue = Turns(lead_ms, most_of_a_tenant, budget or EntryBudget())
-        self._eras: dict[int, str] = {}
+        self._generations: dict[int, str] = {}
 
     async def place(self, entries: Sequence[Entry]) -> None:
         self._queue.place(entries)
@@ -57,15 +57,15 @@ class MemoryHotIndex(HotIndex):
         self._queue.own(partitions)
         return self._queue.next_ready_ms(credit, patience_ms, blocked)
 
-    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
         for partition in partitions:
-            if partition not in self._eras:
-                self._eras[partition] = str(uuid_utils.uuid4())
-        return {partition: self._eras[partition] for partition in partitions}
+            if partition not in self._generations:
+                self._generations[partition] = str(uuid_utils.uuid4())
+        return {partition: self._generations[partition] for partition in partitions}
 
     async def forget(self, partitions: Collection[int]) -> None:
         for partition in partitions:
-            self._eras.pop(partition, None)
+            self._generations.pop(partition, None)
         self._queue.drop(partitions)
 
     def size(self) -> int:

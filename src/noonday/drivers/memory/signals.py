@@ -8,86 +8,86 @@ from typing import Any
 from noonday.model.fence import CLAIMS_KEPT_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
+from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
 
 _MOST = 100_000
-"""So many flags, and so many bars, of a pool are kept."""
+"""So many flags, and so many fences, of a pool are kept."""
 
 
 class MemorySignals(Signals):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._claims: dict[tuple[ExecutionId, int], int] = {}
-        self._flags: dict[str, dict[tuple[ExecutionId, int], str]] = {}
-        self._bars: dict[str, dict[JobId, int]] = {}
-        self._eras: set[str] = set()
+        self._revocations: dict[str, dict[tuple[ExecutionId, int], str]] = {}
+        self._fences: dict[str, dict[JobId, int]] = {}
+        self._generations: set[str] = set()
         self._pruned_ms = 0
 
     @property
     def lapse_sec(self) -> float:
         return math.inf
 
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | ClaimRefused]:
         with self._lock:
             self._prune(now_ms)
             return [self._claim(dispatch, now_ms) for dispatch in dispatches]
 
-    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | ClaimRefused]:
         with self._lock:
             return [self._renew(dispatch, token) for dispatch, token in claims]
 
-    async def told(self, names: Sequence[Named]) -> None:
+    async def ack(self, names: Sequence[DispatchRef]) -> None:
         """A claim is kept long enough for that here."""
 
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         with self._lock:
-            if pool not in self._eras:
+            if pool not in self._generations:
                 return None
             found = {}
-            if bars := self._bars.get(pool):
-                found = {d.execution_id: OVERTAKEN for d in dispatches if d.fired_ms <= bars.get(d.job_id, -1)}
-            if flags := self._flags.get(pool):
+            if fences := self._fences.get(pool):
+                found = {d.execution_id: FENCED for d in dispatches if d.fired_ms <= fences.get(d.job_id, -1)}
+            if flags := self._revocations.get(pool):
                 found |= _found(flags, [(d.execution_id, d.number) for d in dispatches])
             return found
 
-    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+    async def revoke(self, pool: str, flags: Sequence[Revocation]) -> None:
         with self._lock:
-            raised = self._flags.setdefault(pool, {})
+            raised = self._revocations.setdefault(pool, {})
             for execution, dispatch, reason in flags:
                 raised[execution, dispatch] = reason
             _forget_oldest(raised)
 
-    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
+    async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
         with self._lock:
-            bars = self._bars.setdefault(pool, {})
-            bars[job] = max(until_ms, bars.pop(job, 0))
-            _forget_oldest(bars)
+            fences = self._fences.setdefault(pool, {})
+            fences[job] = max(until_ms, fences.pop(job, 0))
+            _forget_oldest(fences)
 
-    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
+    async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
         with self._lock:
-            return _found(self._flags.get(pool, {}), executions)
+            return _found(self._revocations.get(pool, {}), executions)
 
-    async def has_era(self, pool: str) -> bool:
-        return pool in self._eras
+    async def has_generation(self, pool: str) -> bool:
+        return pool in self._generations
 
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
         """There are no copies of a process's memory."""
-        return now_ms if pool in self._eras else None
+        return now_ms if pool in self._generations else None
 
-    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
+    async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
         with self._lock:
-            self._eras.add(pool)
+            self._generations.add(pool)
 
-    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | Taken:
+    def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | ClaimRefused:
         name = (dispatch.execution_id, dispatch.number)
         if name in self._claims:
-            return Taken.TOLD
+            return ClaimRefused.ACKED
         self._claims[name] = now_ms
         return Token(dispatch.number, now_ms)
 
-    def _renew(self, dispatch: Dispatch, token: Token) -> Token | Taken:
+    def _renew(self, dispatch: Dispatch, token: Token) -> Token | ClaimRefused:
         claimed_ms = self._claims.setdefault((dispatch.execution_id, dispatch.number), token.claimed_ms)
-        return token if claimed_ms == token.claimed_ms else Taken.TOLD
+        return token if claimed_ms == token.claimed_ms else ClaimRefused.ACKED
 
     def _prune(self, now_ms: int) -> None:
         if now_ms - self._pruned_ms < CLAIMS_KEPT_MS:
@@ -96,7 +96,7 @@ class MemorySignals(Signals):
         self._claims = {name: at for name, at in self._claims.items() if now_ms - at < CLAIMS_KEPT_MS}
 
 
-def _found(flags: Mapping[Named, str], names: Sequence[Named]) -> dict[ExecutionId, str]:
+def _found(flags: Mapping[DispatchRef, str], names: Sequence[DispatchRef]) -> dict[ExecutionId, str]:
     return {name[0]: flags[name] for name in names if name in flags} if flags else {}
 
 

@@ -74,9 +74,9 @@ class PostgresExecutions(Executions):
             await self._database.value(SQL.part_worker, worker, "LOST", 0)
         return await settle_found(self._database, read, lambda rows: found(rows, Outcome.LOST), now_ms)
 
-    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
         # All partitions of a log lose their memory together: what was on its way comes back once.
-        first = await self._database.value(SQL.note_era, era) is not None
+        first = await self._database.value(SQL.note_era, generation) is not None
 
         async def read() -> Sequence[Versioned]:
             running = versioned(await self._database.value(SQL.running_of_partition, partition))
@@ -100,8 +100,8 @@ class PostgresExecutions(Executions):
     async def incidents(self, limit: int) -> list[Incident]:
         return [Incident(*row) for row in await self._database.fetch(SQL.incidents, limit)]
 
-    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
-        rows = await self._database.fetch(SQL.wishes, pool, ended_since_ms)
+    async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+        rows = await self._database.fetch(SQL.revocations, pool, ended_since_ms)
         return [(ExecutionId(x), n, reason) for x, n, reason in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
@@ -259,9 +259,9 @@ class _Settle:
         told: list[str] | None = await session.fetchval(
             SQL.settle,
             now.partition,
-            was.era if was else None,
+            was.generation if was else None,
             was.offset if was else None,
-            now.era,
+            now.generation,
             now.offset,
             now.tick_ms,
             now.recent,
@@ -299,7 +299,7 @@ def _by_age(policy: Retention) -> dict[int, list[State]]:
 
 
 def _fate(execution: Execution) -> Outcome:
-    return Outcome.LOST if execution.state is State.RUNNING else Outcome.FORGOTTEN
+    return Outcome.LOST if execution.state is State.RUNNING else Outcome.ORPHANED
 
 
 async def _note_signs(session: Session, signs: Sequence[Hello | Beat | Bye], partition: int) -> None:

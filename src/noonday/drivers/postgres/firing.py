@@ -119,7 +119,7 @@ class PostgresFiring(Firing):
         async def read() -> list[tuple[Execution, str]]:
             return versioned(await self._database.value(SQL.adrift, fired_before_ms, limit, stamped_after_ms))
 
-        settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.FORGOTTEN), now_ms)
+        settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.ORPHANED), now_ms)
         return list(settled.entries)
 
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
@@ -359,7 +359,7 @@ class _Fire:
             batches=tuple(self._batches),
             dispatches=tuple(self._dispatches),
             entries=(*present, *self._unavailable, *fire_batch.writes.entries),
-            flags=tuple(fire_batch.writes.flags),
+            revocations=tuple(fire_batch.writes.revocations),
             refused=refused,
             lost=tuple(sorted(lost)),
             held=tuple(fire_batch.held),

@@ -185,7 +185,7 @@ async def _edit(
     created: int = await session.fetchval(SQL.write_rows, as_json(payload_of(edit.writes)), edit.writes.now_ms)
     await _finish(session, change, edit.writes.now_ms)
     after = await _snapshot(session, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.flags), edit.barred_pools, created)
+    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
 
 
 async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:

@@ -41,7 +41,7 @@ def payload_of(writes: WriteSet, limits: dict[SlotKey, int] | None = None) -> di
         "new": writes.new,
         "again": writes.handed_out_again,
         "set": writes.settled,
-        "wish": writes.wished,
+        "wish": writes.revoked,
         "runs": list(writes.runs_returned.items()),
         "drop": writes.dropped,
         "put": writes.put_rows,

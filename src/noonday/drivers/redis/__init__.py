@@ -5,11 +5,11 @@ Redis is never in the path of correctness. It may lose everything, or a part, at
 in the store says what is due, the fire compares and sets, the dispatch number fences. What each loss does:
 
 - *An entry of the hot index.* The sweeper walks what is overdue in the store, asks which of it is missing, and places it.
-- *The whole index.* Its era keys are gone with it, and the hydrator fills it again from the head of the timeline.
+- *The whole index.* Its generation keys are gone with it, and the hydrator fills it again from the head of the timeline.
 - *An owner that dies with entries in hand.* It had taken them out of Redis: lost entries, as above.
 - *A claim.* A delivery of the same dispatch may begin a second time; both runs have tokens, and the later one's is greater.
-- *Flags.* Their era is gone with them, in the same slot, read in the same call. Nothing starts until the flags are raised again
-  from the store, and the era begun after them.
+- *Revocations.* Their generation is lost with them: it is in the same slot, and read in the same call. Nothing starts until
+  the revocations are copied again from the store and a new generation begins.
 - *The server.* Every wait has an end; whoever waited is told so by an error of the port's own.
 
 There are two hot indexes. `RedisHotIndex` keeps entries in Redis: they outlive their owner, and a new one need not fill anything.

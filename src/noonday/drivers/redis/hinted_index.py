@@ -41,14 +41,14 @@ class HintedHotIndex(HotIndex):
         self._connection = connection
         self._channel = f"{prefix}:hints"
         self._queue = Turns(lead_ms, MOST_OF_A_TENANT, budget or EntryBudget())
-        self._eras: dict[int, str] = {}
+        self._generations: dict[int, str] = {}
         """Of the partitions that are ours."""
         self._listener = Listener(connection, self._channel, clock, heard=self._on_hint)
         self.on_placed: Callable[[], None] = lambda: None
         """Called when another process placed something for us."""
 
     async def place(self, entries: Sequence[Entry]) -> None:
-        ours = self._eras
+        ours = self._generations
         self._queue.place(entry for entry in entries if entry.partition in ours)
         hints = [entry for entry in entries if entry.partition not in ours]
         commands: list[Command] = [
@@ -92,13 +92,13 @@ class HintedHotIndex(HotIndex):
         await self._own(partitions)
         return self._queue.next_ready_ms(credit, patience_ms, blocked)
 
-    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
         await self._own(partitions)
-        return {partition: self._eras[partition] for partition in partitions}
+        return {partition: self._generations[partition] for partition in partitions}
 
     async def forget(self, partitions: Collection[int]) -> None:
         for partition in partitions:
-            self._eras.pop(partition, None)
+            self._generations.pop(partition, None)
         self._queue.drop(partitions)
 
     def size(self) -> int:
@@ -110,12 +110,12 @@ class HintedHotIndex(HotIndex):
     async def _own(self, partitions: Collection[int]) -> None:
         self._queue.own(partitions)
         self._listener.begin()
-        new = [partition for partition in partitions if partition not in self._eras]
+        new = [partition for partition in partitions if partition not in self._generations]
         if new:
             # Hear before anybody fills it from the store: what is committed after that reaches us as a hint.
             await self._listener.tried()
             for partition in new:
-                self._eras.setdefault(partition, str(uuid_utils.uuid4()))
+                self._generations.setdefault(partition, str(uuid_utils.uuid4()))
 
     def _on_hint(self, said: bytes) -> None:
         try:
@@ -123,7 +123,7 @@ class HintedHotIndex(HotIndex):
         except msgspec.DecodeError:
             log.warning("unreadable hint", channel=self._channel)
             return
-        ours = [entry for entry in entries if entry.partition in self._eras]
+        ours = [entry for entry in entries if entry.partition in self._generations]
         if ours:
             self._queue.place(ours)
             self.on_placed()

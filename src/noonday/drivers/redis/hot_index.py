@@ -113,12 +113,15 @@ class RedisHotIndex(HotIndex):
         there = self._heads.next_ready_ms(partitions, credit, patience_ms)
         return min((ready_ms for ready_ms in (here, there) if ready_ms is not None), default=None)
 
-    async def eras(self, partitions: Collection[int]) -> Mapping[int, str]:
+    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
         self._listener.begin()
         new = str(uuid_utils.uuid4())
-        commands: list[Command] = [("SET", f"{self._key(each)}:era", new, "NX", "GET") for each in partitions]
+        commands: list[Command] = [("SET", f"{self._key(each)}:generation", new, "NX", "GET") for each in partitions]
         answers = await self._connection.run(commands, IndexUnavailable)
-        return {each: era.decode() if era else new for each, era in zip(partitions, answers, strict=True)}
+        return {
+            each: generation.decode() if generation else new
+            for each, generation in zip(partitions, answers, strict=True)
+        }
 
     async def forget(self, partitions: Collection[int]) -> None:
         """What was taken out of Redis goes back, so that the next owner finds it."""

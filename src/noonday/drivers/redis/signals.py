@@ -8,15 +8,17 @@ from noonday.model.errors import SignalsUnavailable
 from noonday.model.fence import ACKED_FOR_MS, CLAIM_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import OVERTAKEN, Flag, Named, Signals, Taken
+from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
 
-_CLAIM, _RENEW, _TOLD, _FLAG, _LOOK, _BEAT = map(Script, ("claim", "renew", "told", "flag", "look", "beat"))
+_CLAIM, _RENEW, _ACK, _REVOKE, _REVOCATIONS, _BEAT = map(
+    Script, ("claim", "renew", "ack", "revoke", "revocations", "beat")
+)
 _AT_ONCE = 1_000
 """How many names one command inside a script takes."""
 _FEW = 64
 """As many flags are answered whole, without naming what is asked about: mostly there are none."""
 
-_TOLD_ALREADY = -1
+_ACKED = -1
 """The answer of a script for a dispatch whose start or end is on the log."""
 
 _Placed = dict[str, dict[str, list[int]]]
@@ -37,23 +39,23 @@ class RedisSignals(Signals):
     def lapse_sec(self) -> float:
         return self._lapse_ms / 1000
 
-    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | Taken]:
+    async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | ClaimRefused]:
         names = [(dispatch.execution_id, dispatch.number) for dispatch in dispatches]
         slots = _by_slot(names)
         commands = [
             _CLAIM(f"{self._prefix}:{{c:{slot}}}", now_ms, self._lapse_ms, self._keep_ms, *_fields(hashes, names))
             for slot, hashes in slots.items()
         ]
-        tokens: list[Token | Taken] = [Taken.HELD] * len(dispatches)
+        tokens: list[Token | ClaimRefused] = [ClaimRefused.CLAIMED] * len(dispatches)
         for at, claimed_ms in _in_place(slots, await self._run(commands)):
             if claimed_ms > 0:
                 tokens[at] = Token(dispatches[at].number, claimed_ms)
             elif claimed_ms:
-                taken_over = claimed_ms != _TOLD_ALREADY
-                tokens[at] = Token(dispatches[at].number, -claimed_ms, taken_over) if taken_over else Taken.TOLD
+                taken_over = claimed_ms != _ACKED
+                tokens[at] = Token(dispatches[at].number, -claimed_ms, taken_over) if taken_over else ClaimRefused.ACKED
         return tokens
 
-    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | Taken]:
+    async def renew(self, claims: Sequence[tuple[Dispatch, Token]]) -> list[Token | ClaimRefused]:
         names = [(dispatch.execution_id, dispatch.number) for dispatch, _ in claims]
         slots = _by_slot(names)
         commands = [
@@ -62,69 +64,69 @@ class RedisSignals(Signals):
             )
             for slot, hashes in slots.items()
         ]
-        answers: list[Token | Taken] = [Taken.HELD] * len(claims)
+        answers: list[Token | ClaimRefused] = [ClaimRefused.CLAIMED] * len(claims)
         for at, answer in _in_place(slots, await self._run(commands)):
             if answer:
-                answers[at] = claims[at][1] if answer != _TOLD_ALREADY else Taken.TOLD
+                answers[at] = claims[at][1] if answer != _ACKED else ClaimRefused.ACKED
         return answers
 
-    async def told(self, names: Sequence[Named]) -> None:
+    async def ack(self, names: Sequence[DispatchRef]) -> None:
         await self._run(
             [
-                _TOLD(f"{self._prefix}:{{c:{slot}}}", self._keep_ms, *_fields(hashes, names))
+                _ACK(f"{self._prefix}:{{c:{slot}}}", self._keep_ms, *_fields(hashes, names))
                 for slot, hashes in _by_slot(names).items()
             ]
         )
 
-    async def look(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
+    async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         names = [f"{d.execution_id}:{d.number}" for d in dispatches]
-        era, found = await self._flags(pool, [*names, *{d.job_id for d in dispatches}])
-        if era is None:
+        generation, found = await self._revocations(pool, [*names, *{d.job_id for d in dispatches}])
+        if generation is None:
             return None
         reasons = {}
         for dispatch, name in zip(dispatches, names, strict=True):
             if name in found:
                 reasons[dispatch.execution_id] = found[name]
-            elif dispatch.fired_ms <= max(era, int(found.get(dispatch.job_id, 0))):
-                reasons[dispatch.execution_id] = OVERTAKEN
+            elif dispatch.fired_ms <= max(generation, int(found.get(dispatch.job_id, 0))):
+                reasons[dispatch.execution_id] = FENCED
         return reasons
 
-    async def raise_flags(self, pool: str, flags: Sequence[Flag]) -> None:
+    async def revoke(self, pool: str, flags: Sequence[Revocation]) -> None:
         pieces = [flags[start : start + _AT_ONCE] for start in range(0, len(flags), _AT_ONCE)]
-        await self._run([_FLAG(self._of(pool), *_words(piece)) for piece in pieces])
+        await self._run([_REVOKE(self._of(pool), *_words(piece)) for piece in pieces])
 
-    async def bar(self, pool: str, job: JobId, until_ms: int) -> None:
-        await self._run([_FLAG(self._of(pool), job, until_ms)])
+    async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
+        await self._run([_REVOKE(self._of(pool), job, until_ms)])
 
-    async def wanted(self, pool: str, executions: Sequence[Named]) -> Mapping[ExecutionId, str]:
+    async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
         if not executions:
             return {}
         names = {f"{execution}:{number}": execution for execution, number in executions}
-        _, found = await self._flags(pool, list(names))
+        _, found = await self._revocations(pool, list(names))
         return {names[name]: reason for name, reason in found.items() if name in names}
 
-    async def has_era(self, pool: str) -> bool:
-        return bool(await self._ask("EXISTS", f"{self._of(pool)}:era"))
+    async def has_generation(self, pool: str) -> bool:
+        return bool(await self._ask("EXISTS", f"{self._of(pool)}:generation"))
 
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
         (latest,) = await self._run([_BEAT(self._of(pool), now_ms, seen_ms)])
         return None if latest is None else int(latest)
 
-    async def begin_era(self, pool: str, barred_until_ms: int = 0) -> None:
-        await self._ask("SET", f"{self._of(pool)}:era", barred_until_ms)
+    async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
+        await self._ask("SET", f"{self._of(pool)}:generation", fenced_before_ms)
 
     def _of(self, pool: str) -> str:
         return f"{self._prefix}:{{f:{pool}}}"
 
-    async def _flags(self, pool: str, names: Sequence[str]) -> tuple[int | None, Mapping[str, str]]:
-        """Until when everything is barred in the present era, if there is one, and the flags and bars of these names, all as of
-        one moment. Perhaps others too."""
+    async def _revocations(self, pool: str, names: Sequence[str]) -> tuple[int | None, Mapping[str, str]]:
+        """Return the instant up to which the present generation fences everything (None without one), and the revocations and
+        fences of these names, all as of one moment. The answer may have other names too."""
         unasked = max(_FEW, len(names))
-        (era, complete, *pairs), = await self._run([_LOOK(self._of(pool), unasked)])  # fmt: skip
+        (generation, complete, *pairs), = await self._run([_REVOCATIONS(self._of(pool), unasked)])  # fmt: skip
         if not complete:
-            (era, _, *pairs), = await self._run([_LOOK(self._of(pool), 0, *names)])  # fmt: skip
+            (generation, _, *pairs), = await self._run([_REVOCATIONS(self._of(pool), 0, *names)])  # fmt: skip
         found = {name.decode(): reason.decode() for name, reason in zip(pairs[::2], pairs[1::2], strict=True)}
-        return None if era is None else int(era), found
+        return None if generation is None else int(generation), found
 
     async def _run(self, commands: Sequence[Any]) -> list[Any]:
         return await self._connection.run(commands, SignalsUnavailable)
@@ -133,7 +135,7 @@ class RedisSignals(Signals):
         return await self._connection.ask(*command, failing=SignalsUnavailable)
 
 
-def _by_slot(names: Sequence[Named]) -> _Placed:
+def _by_slot(names: Sequence[DispatchRef]) -> _Placed:
     """An execution's id begins with its time and ends with random digits: the last one chooses the slot, the first ten, which
     change every 4 s, the hash in it. So hashes are neither many nor large, and die whole."""
     slots: _Placed = {}
@@ -155,7 +157,7 @@ def _in_place(slots: _Placed, answers: Sequence[Sequence[int]]) -> Iterator[tupl
         yield from zip((at for places in hashes.values() for at in places), answered, strict=True)
 
 
-def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[Named]) -> Iterator[str | int]:
+def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[DispatchRef]) -> Iterator[str | int]:
     for time, piece in _pieces(hashes):
         yield time
         yield len(piece)
@@ -164,7 +166,7 @@ def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[Named]) -> Iter
 
 
 def _claimed_fields(
-    hashes: Mapping[str, Sequence[int]], names: Sequence[Named], claims: Sequence[tuple[Dispatch, Token]]
+    hashes: Mapping[str, Sequence[int]], names: Sequence[DispatchRef], claims: Sequence[tuple[Dispatch, Token]]
 ) -> Iterator[str | int]:
     """The same, with the time of each claim."""
     for time, piece in _pieces(hashes):
@@ -179,7 +181,7 @@ def _pieces(hashes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sequence
             yield time, places[start : start + _AT_ONCE]
 
 
-def _words(flags: Sequence[Flag]) -> Iterator[str]:
+def _words(flags: Sequence[Revocation]) -> Iterator[str]:
     for execution, dispatch, reason in flags:
         yield f"{execution}:{dispatch}"
         yield reason

@@ -73,7 +73,7 @@ class SqliteExecutions(Executions):
 
         return await self._database.write(work)
 
-    async def recover_log(self, partition: int, era: str, now_ms: int) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
         def work(conn: sqlite3.Connection) -> Settled:
             conn.execute(SQL.part_all_workers, (partition,))
             conn.execute(SQL.forget_batches)
@@ -94,8 +94,8 @@ class SqliteExecutions(Executions):
         rows = await self._database.read(lambda conn: conn.execute(SQL.incidents, (limit,)).fetchall())
         return [Incident(*row) for row in rows]
 
-    async def wishes(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.wishes, pool, ended_since_ms))
+    async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.revocations, pool, ended_since_ms))
         return [(ExecutionId(execution), dispatch, reason) for execution, dispatch, reason in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
@@ -172,15 +172,17 @@ class SqliteExecutions(Executions):
 
 
 def _fate(execution: Execution) -> Outcome:
-    return Outcome.LOST if execution.state is State.RUNNING else Outcome.FORGOTTEN
+    return Outcome.LOST if execution.state is State.RUNNING else Outcome.ORPHANED
 
 
 def _move_place(conn: sqlite3.Connection, was: Place | None, now: Place) -> None:
     if was is None:
-        moved = conn.execute(SQL.add_place, (now.partition, now.era, now.offset, now.tick_ms, now.recent)).rowcount
+        moved = conn.execute(
+            SQL.add_place, (now.partition, now.generation, now.offset, now.tick_ms, now.recent)
+        ).rowcount
     else:
-        target = (now.era, now.offset, now.tick_ms, now.recent)
-        moved = conn.execute(SQL.move_place, (was.partition, was.era, was.offset, *target)).rowcount
+        target = (now.generation, now.offset, now.tick_ms, now.recent)
+        moved = conn.execute(SQL.move_place, (was.partition, was.generation, was.offset, *target)).rowcount
     if moved != 1:
         raise StaleEpoch(f"partition {now.partition} of the log is recorded by somebody else")
 

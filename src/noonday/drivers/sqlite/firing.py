@@ -103,7 +103,7 @@ class SqliteFiring(Firing):
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
             adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit, stamped_after_ms)
-            return list(settle(conn, found(adrift, Outcome.FORGOTTEN), now_ms).entries)
+            return list(settle(conn, found(adrift, Outcome.ORPHANED), now_ms).entries)
 
         return await self._database.write(work)
 
@@ -276,7 +276,7 @@ class _Fire:
             batches=batches,
             dispatches=tuple(_with_pool_timeouts(self.conn, self.dispatches)),
             entries=(*self.present, *fire_batch.writes.entries),
-            flags=tuple(fire_batch.writes.flags),
+            revocations=tuple(fire_batch.writes.revocations),
             refused=self.refused,
             lost=lost,
             held=tuple(fire_batch.held),

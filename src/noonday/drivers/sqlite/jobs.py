@@ -139,7 +139,7 @@ def _edit(
     if change.audit:
         add_audit(conn, change.audit)
     after = _snapshot(conn, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.flags), edit.barred_pools, created)
+    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
 
 
 def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:

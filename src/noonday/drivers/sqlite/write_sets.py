@@ -129,8 +129,8 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
         _run(conn, SQL.hand_out, writes.handed_out_again, now_ms)
     if writes.settled:
         _run(conn, SQL.set_executions, writes.settled)
-    if writes.wished:
-        _run(conn, SQL.wish, writes.wished)
+    if writes.revoked:
+        _run(conn, SQL.revoke, writes.revoked)
     if writes.runs_returned:
         _run(conn, SQL.return_runs, list(writes.runs_returned.items()))
     if writes.dropped:

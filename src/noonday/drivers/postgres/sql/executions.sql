@@ -99,7 +99,7 @@ ORDER BY dispatch, started_ms;
 -- What nobody has acted upon yet.
 SELECT id, kind, tenant, execution_id::text, job_id::text, message, at_ms FROM incidents ORDER BY id LIMIT $1;
 
--- name: wishes
+-- name: revocations
 -- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT id::text, dispatch, cancel FROM executions
 WHERE cancel IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;

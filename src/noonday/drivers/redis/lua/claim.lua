@@ -1,12 +1,12 @@
 #!lua
 -- Claims dispatches for a worker.
 -- KEYS[1]  names the slot. In it, for each 4 s of the time in an execution's id, TIME:
---          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'told', or 'CLAIMED LAPSES': when it was claimed by the workers' clock, and
+--          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'acked', or 'CLAIMED LAPSES': when it was claimed by the workers' clock, and
 --                          when that lapses by ours; in ms
 -- ARGV     now by the workers' clock, ms until a claim lapses, ms until all is forgotten,
 --          then for each hash: TIME, how many dispatches, then EXECUTION:NUMBER of each
 -- Answers  for each dispatch when it was claimed; the same with a minus sign if an earlier claim of it had lapsed;
---          0: somebody else has it; -1: told
+--          0: somebody else has it; -1: acked
 
 local clock = redis.call('TIME')
 local ours = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -16,7 +16,7 @@ local claimed_now, answers = ARGV[1] .. till, {}
 
 -- The token grows also where the clock of the next worker is behind.
 local function decide(was)
-  if was == 'told' then
+  if was == 'acked' then
     return -1
   end
   local claimed, until_ms = string.match(was, '^(%d+) (%d+)$')

@@ -1,10 +1,10 @@
 #!lua
 -- Extends claims of dispatches.
 -- KEYS[1]  names the slot. In it, as in claim.lua:
---          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'told', or 'CLAIMED LAPSES'
+--          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'acked', or 'CLAIMED LAPSES'
 -- ARGV     ms until a claim lapses, ms until all is forgotten,
 --          then for each hash: TIME, how many dispatches, then EXECUTION:NUMBER of each, then CLAIMED of each as it was answered
--- Answers  for each dispatch 1 if the claim is extended; 0: another delivery was claimed since; -1: told
+-- Answers  for each dispatch 1 if the claim is extended; 0: another delivery was claimed since; -1: acked
 
 local clock = redis.call('TIME')
 local ours = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -16,7 +16,7 @@ local function renew(key, first, count)
   local new = {}
   for at = first, first + count - 1 do
     local was, claimed = known[at - first + 1], ARGV[at + count]
-    if was == 'told' then
+    if was == 'acked' then
       answers[#answers + 1] = -1
     elseif not was or string.match(was, '^(%d+) ') == claimed then
       new[#new + 1] = ARGV[at]

@@ -130,7 +130,7 @@ DELETE FROM accounts WHERE execution_id IN (SELECT value FROM json_each(?1));
 -- What nobody has acted upon yet.
 SELECT id, kind, tenant, execution_id, job_id, message, at_ms FROM incidents ORDER BY id LIMIT ?1;
 
--- name: wishes
+-- name: revocations
 -- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
 SELECT json_group_array(json_array(id, dispatch, cancel))
 FROM executions

@@ -139,7 +139,7 @@ UPDATE executions SET fired_ms = ?2, slots = e.value ->> 1
 FROM json_each(?1) e
 WHERE executions.id = e.value ->> 0 AND state = 0;
 
--- name: wish
+-- name: revoke
 -- Ask executions to end.
 UPDATE executions SET cancel = e.value ->> 1 FROM json_each(?1) e WHERE executions.id = e.value ->> 0;
 

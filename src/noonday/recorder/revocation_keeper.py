@@ -1,4 +1,4 @@
-"""Keeps the copy of the users' wishes that workers look at in step with the store."""
+"""Keeps the copy of revocations that workers read in step with the store."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,19 +10,20 @@ from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
 from noonday.ports.signals import Signals
 
-log = structlog.get_logger("noonday.flags")
+log = structlog.get_logger("noonday.revocations")
 BEATS_WITHIN_MS = 60_000
-"""Keepers beat twice a second. Whoever has just begun takes an era without a beat for so long for an old copy."""
+"""Keepers beat twice a second. Whoever has just begun takes a generation without a beat for so long for an old copy."""
 AGAIN_SEC = 10.0
-"""How soon a flag that could not be set when it was wished is set after all."""
+"""How soon a revocation is copied again that could not be copied when it was stored."""
 
 
-class FlagKeeper:
-    """Sets the flags of a pool again from the store when they were lost, and allows starts afterwards: of what was fired since,
-    because whether the rest has run is forgotten too.
+class RevocationKeeper:
+    """Copies a pool's revocations from the store after the signals lost them, then begins a generation.
 
-    A Redis that was restored from an older copy, or that failed over to a replica that lagged, has an era and lacks what came
-    later. It is told by its beat, which must not go back."""
+    The new generation fences everything fired before it, because the signals no longer know what has run. A Redis that was
+    restored from an old copy, or failed over to a lagging replica, still has a generation but lacks later revocations. Its
+    beat gives it away: the beat must never go back.
+    """
 
     def __init__(
         self, executions: Executions, signals: Signals, pools: Callable[[], Awaitable[Sequence[str]]], clock: Clock
@@ -33,7 +34,7 @@ class FlagKeeper:
         self._clock = clock
         self._set_at: dict[str, float] = {}
         self._not_new: set[str] | None = None
-        """Pools that may have had an era before."""
+        """Pools that may have had a generation before."""
         self._beats: dict[str, int] = {}
         """For each pool the latest beat that was seen."""
 
@@ -47,11 +48,11 @@ class FlagKeeper:
             beat_ms = await self._signals.beat(pool, now_ms, seen_ms)
             lost = beat_ms is None
             if lost or self._clock.monotonic() - self._set_at.get(pool, -math.inf) >= AGAIN_SEC:
-                if wishes := await self._executions.wishes(pool, now_ms - REVOKED_FOR_MS):
-                    await self._signals.raise_flags(pool, wishes)
+                if revocations := await self._executions.revocations(pool, now_ms - REVOKED_FOR_MS):
+                    await self._signals.revoke(pool, revocations)
                 self._set_at[pool] = self._clock.monotonic()
             if lost:
-                await self._signals.begin_era(pool, self._clock.now_ms() if pool in self._not_new else 0)
+                await self._signals.begin_generation(pool, self._clock.now_ms() if pool in self._not_new else 0)
                 if pool in self._beats:
                     log.warning("signals were lost, and restored from the store", pool=pool)
                 beat_ms = await self._signals.beat(pool, now_ms, 0)

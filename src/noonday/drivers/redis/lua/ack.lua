@@ -1,17 +1,17 @@
 #!lua
 -- The start or end of dispatches is on the log.
 -- KEYS[1]  names the slot. In it, as in claim.lua:
---          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'told', or 'CLAIMED LAPSES'
+--          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'acked', or 'CLAIMED LAPSES'
 -- ARGV     ms until all is forgotten, then for each hash: TIME, how many dispatches, then EXECUTION:NUMBER of each
 
 local at = 2
 while ARGV[at] do
-  local key, count, told = KEYS[1] .. ':' .. ARGV[at], tonumber(ARGV[at + 1]), {}
+  local key, count, acked = KEYS[1] .. ':' .. ARGV[at], tonumber(ARGV[at + 1]), {}
   for each = at + 2, at + 1 + count do
-    told[#told + 1] = ARGV[each]
-    told[#told + 1] = 'told'
+    acked[#acked + 1] = ARGV[each]
+    acked[#acked + 1] = 'acked'
   end
-  redis.call('HSET', key, unpack(told))
+  redis.call('HSET', key, unpack(acked))
   redis.call('PEXPIRE', key, ARGV[1])
   at = at + 2 + count
 end
