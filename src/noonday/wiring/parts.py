@@ -349,7 +349,7 @@ def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recor
     )
 
 
-STOP_SLACK_SEC, ORDERLY_SEC = 2.0, 1.5
+STOP_SLACK_SEC, ORDERLY_SEC = 2.0, 1.25
 """How long after the drain time and the grace of its handlers a process has ended at the latest, and what it has of that for a
 stop in order."""
 

@@ -15,6 +15,7 @@ from tests.scenarios.cluster.chaos.attempts import (
     read_dispatches,
     stopped_unheard,
     under_way_at_deploys,
+    was_hindered,
 )
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Fault
 from tests.scenarios.cluster.store import new_copy
@@ -130,6 +131,21 @@ def test_broker_away_at_the_end_of_a_deploy_leaves_reports_unacknowledged(
     away = Fault("kafka: kill", BROKER, at_ms, until_ms)
 
     assert [fault.victim for fault in stopped_unheard([DEPLOY], [away])] == ([DEPLOY.process] if explains else [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "explains"),
+    [
+        (Fault("kafka: kill", BROKER, TOLD_MS - 5_000, TOLD_MS + 1), True),
+        (Fault(FROZEN, "71", TOLD_MS + 1, TOLD_MS + 2), True),
+        (Fault(FROZEN, "72", TOLD_MS + 1, TOLD_MS + 2), False),
+        (Fault("kafka: kill", BROKER, ENDED_MS + 1, ENDED_MS + 9), False),
+        (Fault("kafka: kill", BROKER, 1, TOLD_MS - 5_000), False),
+    ],
+    ids=str,
+)
+def test_fault_during_a_stop_explains_a_stop_deadline(fault: Fault, explains: bool) -> None:
+    assert was_hindered(DEPLOY, ENDED_MS, [fault], {"71", "72"}) is explains
 
 
 def test_a_broker_that_is_away_explains_no_loss_of_a_worker_that_goes_on() -> None:

@@ -5,7 +5,7 @@ A deploy is no such reason. A worker that is told to end finishes or returns wha
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,16 @@ def stopped_unheard(deploys: Sequence[Deploy], faults: Sequence[Fault]) -> Itera
             until_ms = (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS
             if fault.victim == BROKER and deploy.ended_ms and fault.at_ms <= deploy.ended_ms <= until_ms:
                 yield Fault("stopped while kafka was away", deploy.process, deploy.told_ms, deploy.ended_ms)
+
+
+def was_hindered(deploy: Deploy, ended_ms: int, faults: Sequence[Fault], processes: Container[str]) -> bool:
+    """Whether a fault met a process, or a server, between the order to end and the end."""
+    return any(
+        (fault.victim == deploy.process or fault.victim not in processes)
+        and fault.at_ms <= ended_ms
+        and (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS >= deploy.told_ms
+        for fault in faults
+    )
 
 
 @dataclass(frozen=True)

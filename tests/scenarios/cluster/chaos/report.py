@@ -15,6 +15,7 @@ from tests.scenarios.cluster.chaos.attempts import (
     losses_in,
     settled_by,
     under_way_at_deploys,
+    was_hindered,
 )
 from tests.scenarios.cluster.chaos.faults import Done
 from tests.scenarios.cluster.chaos.seats import Ended
@@ -139,12 +140,19 @@ class Report:
         yield from (f"  {problem}" for problem in self.broken)
 
     def _deaths(self) -> list[str]:
-        """A process may find no servers when it starts. Once at work, it stays."""
+        """A process may find no servers when it starts. Once at work, it stays until it is told to end.
+
+        A process that is told to end may reach its stop deadline if a fault kept it from a server, or from running, meanwhile.
+        """
         return [
             f"{ended.name} ended by itself at {self._at(ended.at_ms)}, exit code {ended.code}: {ended.last_words}"
             for ended in self._life.ended
-            if ended.begun
+            if ended.begun and not (ended.at_deadline and self._was_hindered(ended))
         ]
+
+    def _was_hindered(self, ended: Ended) -> bool:
+        deploys = [deploy for deploy in self._life.deploys if deploy.process == ended.process]
+        return any(was_hindered(deploy, ended.at_ms, self._life.harm, self._life.names) for deploy in deploys)
 
     @cached_property
     def _effects(self) -> list[Effect]:

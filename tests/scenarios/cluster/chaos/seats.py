@@ -18,6 +18,8 @@ AGAIN_SEC = 1.0
 """How long a seat is empty after its process ended by itself."""
 END_SEC = 90.0
 """How long a process may take to end in good order, whatever it cannot reach."""
+OUT_OF_TIME = "Timeout ("
+"""How the output of a process begins that reaches its stop deadline and ends with exit code 1."""
 CONCURRENCY = 50
 
 
@@ -26,11 +28,14 @@ class Ended:
     """A process that ended without being killed, and what it said last."""
 
     name: str
+    process: str
     at_ms: int
     code: int
     begun: bool
     """Whether it had begun its work."""
     last_words: str
+    at_deadline: bool = False
+    """Whether it was told to end, and reached its stop deadline."""
 
 
 class Seat:
@@ -80,8 +85,9 @@ class Seat:
         begun = process.url is not None
         if process is self._told_to_end and (code == 0 or not begun):
             return
-        said = process.said.strip().splitlines()[-1:]
-        self.ended.append(Ended(process.name, now_ms(), code, begun, "".join(said)))
+        said = process.said.strip().splitlines()
+        at_deadline = process is self._told_to_end and any(line.startswith(OUT_OF_TIME) for line in said)
+        self.ended.append(Ended(process.name, str(process.pid), now_ms(), code, begun, "".join(said[-1:]), at_deadline))
 
     # -- what is done to it --------------------------------------------------------------------------------------------
 
@@ -123,7 +129,14 @@ class Seat:
         deploy.ended_ms = now_ms()
         if process.is_alive:
             self.ended.append(
-                Ended(process.name, now_ms(), -1, True, f"told to end, and still there after {END_SEC:g} s")
+                Ended(
+                    process.name,
+                    str(process.pid),
+                    now_ms(),
+                    -1,
+                    True,
+                    f"told to end, and still there after {END_SEC:g} s",
+                )
             )
             self.kill(0.0)
         return True
