@@ -126,17 +126,17 @@ async def test_paused_entry_is_not_missed(
     watcher: DeadMansSwitch, crank: Crank, store: Store, kind: str, name: str
 ) -> None:
     await crank.add(job())
-    await store.archive.hold(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
+    await store.archive.add_pause(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
-    await store.archive.let_go(kind, name, audit("resume"))
+    await store.archive.remove_pause(kind, name, audit("resume"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
 async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
     await crank.add(job())
-    await store.archive.hold(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
+    await store.archive.add_pause(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 

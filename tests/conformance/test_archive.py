@@ -349,12 +349,12 @@ async def test_settings_put_while_the_clock_was_ahead_hide_no_later_ones(archive
 async def test_what_is_held_is_held_once_since_it_was_first_and_until_it_is_let_go(archive: Archive) -> None:
     assert await archive.pauses() == []
     first = Pause("POOL", "mail", NOW_MS, "ann")
-    await archive.hold(first, audit("pool.pause"))
-    await archive.hold(Pause("POOL", "mail", NOW_MS + 9, "bob"), audit("pool.pause"))
-    await archive.hold(Pause("ALL", "", NOW_MS + 1, "bob"), audit("all.pause"))
+    await archive.add_pause(first, audit("pool.pause"))
+    await archive.add_pause(Pause("POOL", "mail", NOW_MS + 9, "bob"), audit("pool.pause"))
+    await archive.add_pause(Pause("ALL", "", NOW_MS + 1, "bob"), audit("all.pause"))
     assert sorted(await archive.pauses()) == [("ALL", "", NOW_MS + 1, "bob"), first]
-    await archive.let_go("POOL", "mail", audit("pool.resume"))
-    await archive.let_go("TENANT", "mail", audit("tenant.resume"))
+    await archive.remove_pause("POOL", "mail", audit("pool.resume"))
+    await archive.remove_pause("TENANT", "mail", audit("tenant.resume"))
     assert await archive.pauses() == [("ALL", "", NOW_MS + 1, "bob")]
     actions = [
         entry.action for _, entry in await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=9)
@@ -389,8 +389,8 @@ async def test_the_audit_is_listed_newest_first_filtered_and_in_pages(archive: A
 async def test_an_entry_that_concerns_every_tenant_is_in_the_audit_of_each(archive: Archive) -> None:
     for_all = msgspec.structs.replace(audit("all.pause"), tenant=EVERY_TENANT)
     own = audit("tenant.pause", NOW_MS + 1)
-    await archive.hold(Pause("ALL", "", NOW_MS, "ops"), for_all)
-    await archive.hold(Pause("TENANT", TENANT, NOW_MS, "ops"), own)
+    await archive.add_pause(Pause("ALL", "", NOW_MS, "ops"), for_all)
+    await archive.add_pause(Pause("TENANT", TENANT, NOW_MS, "ops"), own)
     found = [entry for _, entry in await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)]
     assert found == [own, for_all]
     (other,) = await archive.list_audit(OTHER, target=None, subject=None, after=None, limit=10)

@@ -60,7 +60,7 @@ async def test_no_more_is_fired_than_the_cap_allows_and_the_rest_waits(crank: Cr
     fired = await crank.fire()
     assert len(fired.dispatches) == 3
     assert len(fired.entries) == len(await crank.due()) == 2
-    assert (fired.refused, fired.held) == (0, ())
+    assert (fired.refused, fired.blocked) == (0, ())
     assert (await crank.fire()).dispatches == ()
     assert await slots(crank) == Slots(3, 3)
 
@@ -154,7 +154,7 @@ async def test_a_key_and_a_cap_hold_together(crank: Crank) -> None:
     await one_shots(crank, 4, of=spec(concurrency=Concurrency("k", 2)))
     fired = await crank.fire()
     assert len(fired.dispatches) == 2
-    assert len(fired.held) == 2
+    assert len(fired.blocked) == 2
     assert (await crank.look(fired.dispatches[0])).slots == (of_key("k"), OF_TENANT)
     await one_shots(crank, 4)
     assert len((await crank.fire()).dispatches) == 1
@@ -257,7 +257,7 @@ class Lives:
         self.handed_out |= {d.execution_id: d for d in (await crank.fire()).dispatches}
         await self.check()
         if random.random() < 0.1:
-            await crank.store.firing.cast_net(crank.now_ms, 3, crank.now_ms)
+            await crank.store.firing.requeue_orphans(crank.now_ms, 3, crank.now_ms)
             await self.check()
         chosen = [d for d in self.handed_out.values() if random.random() < 0.3]
         await crank.settle(*[self.anything(d, random.choice(list(Outcome))) for d in chosen])

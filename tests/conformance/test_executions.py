@@ -588,7 +588,7 @@ async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: 
     assert [entry for entry in await crank.timeline() if entry.key == dispatch.execution_id] == []
     held = (await crank.change(one, Change())).after.executions[0]
     assert (held.state, held.cancel, held.attempt, held.waits_until_ms) == (State.PENDING, None, 2, None)
-    assert NOW_MS <= (held.held_until_ms or 0) <= NOW_MS + SECOND + HOUR
+    assert NOW_MS <= (held.suspended_until_ms or 0) <= NOW_MS + SECOND + HOUR
 
 
 async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank) -> None:
@@ -597,10 +597,10 @@ async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=MINUTE))
     (waiting,) = await crank.timeline()
-    await crank.change(one, Change(hold=(dispatch.execution_id,)))
+    await crank.change(one, Change(suspend=(dispatch.execution_id,)))
     assert await crank.timeline() == []
     held = (await crank.change(one, Change())).after.executions[0]
-    assert (held.waits_until_ms, held.held_until_ms) == (None, waiting.due_ms)
+    assert (held.waits_until_ms, held.suspended_until_ms) == (None, waiting.due_ms)
     await crank.change(one, Change(release=((held.id, waiting.due_ms),)))
     assert await crank.timeline() == [waiting]
     assert (await crank.fire_one(at_ms=waiting.due_ms)).number == 2

@@ -118,7 +118,7 @@ async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank
     assert (made.state, made.attempt, made.dispatch, made.fired_ms) == (State.PENDING, 1, 1, NOW_MS + 5)
     assert await crank.timeline() == []
     assert await crank.fire_row(one) is None
-    assert (fired.entries, fired.refused, fired.lost, fired.held) == ((), 0, (), ())
+    assert (fired.entries, fired.refused, fired.lost, fired.blocked) == ((), 0, (), ())
 
 
 async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank, archive: Archive) -> None:
@@ -633,11 +633,11 @@ async def test_a_key_lets_no_more_run_than_its_limit(crank: Crank) -> None:
     await crank.add(*jobs)
     fired = await crank.fire()
     assert len(fired.dispatches) == 2
-    assert len(fired.held) == 3
-    assert all("db" in held.reason and "2" in held.reason for held in fired.held)
-    assert {held.entry.key for held in fired.held} == {e.key for e in await crank.due()}
+    assert len(fired.blocked) == 3
+    assert all("db" in held.reason and "2" in held.reason for held in fired.blocked)
+    assert {held.entry.key for held in fired.blocked} == {e.key for e in await crank.due()}
     again = await crank.fire()
-    assert (again.dispatches, len(again.held)) == ((), 3)
+    assert (again.dispatches, len(again.blocked)) == ((), 3)
 
 
 async def test_the_same_key_of_another_tenant_is_another_key(crank: Crank) -> None:
@@ -655,7 +655,7 @@ async def test_a_slot_is_free_again_when_its_execution_ends_or_waits_again(crank
     settled = await crank.settle(report(fired.dispatches[0], outcome, failure=failure(), snooze_ms=HOUR))
     assert settled.freed == ("key/db",)
     after = await crank.fire(await crank.due())
-    assert {d.job_id for d in after.dispatches} == {held.entry.key for held in fired.held}
+    assert {d.job_id for d in after.dispatches} == {held.entry.key for held in fired.blocked}
 
 
 async def test_a_running_execution_keeps_its_slot(crank: Crank) -> None:
@@ -675,7 +675,7 @@ async def test_a_retry_waits_for_a_slot_like_any_other(crank: Crank) -> None:
     running = await crank.fire_one()
     assert running.job_id == rival.id
     held = await crank.fire(at_ms=NOW_MS + HOUR)
-    assert [h.entry.key for h in held.held] == [first.execution_id]
+    assert [h.entry.key for h in held.blocked] == [first.execution_id]
     await crank.settle(report(running))
     assert (await crank.fire_one()).execution_id == first.execution_id
 
@@ -709,7 +709,7 @@ async def test_orphan_stamped_by_a_clock_that_was_ahead_is_put_back(crank: Crank
     crank.now_ms = NOW_MS
     await crank.add(late)
     await crank.fire(at_ms=NOW_MS + MINUTE)
-    (entry,) = await firing.cast_net(NOW_MS - HOUR, 10, NOW_MS)
+    (entry,) = await firing.requeue_orphans(NOW_MS - HOUR, 10, NOW_MS)
     assert (entry.key, entry.number) == (lost.execution_id, 2)
 
 
@@ -717,8 +717,8 @@ async def test_the_net_puts_back_what_the_bus_lost(crank: Crank, firing: Firing)
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    assert await firing.cast_net(NOW_MS, 10, NOW_MS + HOUR) == []
-    (entry,) = await firing.cast_net(NOW_MS + 1, 10, NOW_MS + HOUR)
+    assert await firing.requeue_orphans(NOW_MS, 10, NOW_MS + HOUR) == []
+    (entry,) = await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + HOUR)
     assert (entry.key, entry.kind, entry.number, entry.due_ms) == (
         dispatch.execution_id,
         Kind.DISPATCH,
@@ -736,7 +736,7 @@ async def test_the_net_leaves_what_a_worker_has_or_what_waits(crank: Crank, firi
     await crank.settle(
         report(running, Outcome.STARTED), report(ended), report(waiting, Outcome.FAILED, failure=failure())
     )
-    assert await firing.cast_net(NOW_MS + HOUR, 10, NOW_MS + HOUR) == []
+    assert await firing.requeue_orphans(NOW_MS + HOUR, 10, NOW_MS + HOUR) == []
 
 
 async def test_the_net_ends_what_was_asked_to_be_cancelled(crank: Crank, firing: Firing) -> None:
@@ -744,7 +744,7 @@ async def test_the_net_ends_what_was_asked_to_be_cancelled(crank: Crank, firing:
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.change(one, Change(cancel=((dispatch.execution_id, "cancelled by ann"),)))
-    assert await firing.cast_net(NOW_MS + 1, 10, NOW_MS + HOUR) == []
+    assert await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + HOUR) == []
     ended = await crank.look(dispatch)
     assert (ended.state, ended.cancel) == (State.CANCELLED, "cancelled by ann")
 
@@ -755,7 +755,7 @@ async def test_the_net_puts_back_what_an_edit_asked_for_under_the_new_definition
     dispatch = await crank.fire_one()
     edited = msgspec.structs.replace(one, revision=2, payload=b"new")
     await crank.change(one, Change(job=edited, cancel=((dispatch.execution_id, "EDITED"),)))
-    await firing.cast_net(NOW_MS + 1, 10, NOW_MS + SECOND)
+    await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + SECOND)
     again = await crank.fire_one(at_ms=NOW_MS + SECOND)
     assert (again.execution_id, again.number, again.payload) == (dispatch.execution_id, 2, b"new")
 
@@ -763,7 +763,7 @@ async def test_the_net_puts_back_what_an_edit_asked_for_under_the_new_definition
 async def test_the_net_takes_no_more_than_it_is_told(crank: Crank, firing: Firing) -> None:
     await crank.add(*[job() for _ in range(5)])
     await crank.fire()
-    sizes = [len(await firing.cast_net(NOW_MS + 1, 2, NOW_MS + HOUR)) for _ in range(4)]
+    sizes = [len(await firing.requeue_orphans(NOW_MS + 1, 2, NOW_MS + HOUR)) for _ in range(4)]
     assert sizes == [2, 2, 1, 0]
 
 
@@ -771,7 +771,7 @@ async def test_what_the_net_puts_back_holds_no_slot(crank: Crank, firing: Firing
     one, rival = [job(spec(concurrency=Concurrency("db", 1))) for _ in range(2)]
     await crank.add(one, rival)
     assert (await crank.fire_one()).job_id == one.id
-    await firing.cast_net(NOW_MS + 1, 10, NOW_MS + HOUR)
+    await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + HOUR)
     assert (await crank.fire_one()).job_id == rival.id
 
 
@@ -781,7 +781,7 @@ async def test_what_the_net_ends_lets_the_buffered_one_start(crank: Crank, firin
     dispatch = await crank.fire_one()
     await crank.fire(at_ms=NOW_MS + MINUTE)
     await crank.change(one, Change(cancel=((dispatch.execution_id, "cancelled by ann"),)))
-    (entry,) = await firing.cast_net(NOW_MS + 1, 10, NOW_MS + HOUR)
+    (entry,) = await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + HOUR)
     assert entry.key == execution_id(one.id, NOW_MS + MINUTE)
 
 
@@ -956,7 +956,7 @@ class Lives:
         if chance < 0.05:
             await self.crank.store.executions.lose_workers([WORKER], self.crank.now_ms)
         elif chance < 0.1:
-            await self.crank.store.firing.cast_net(self.crank.now_ms - SECOND, 100, self.crank.now_ms)
+            await self.crank.store.firing.requeue_orphans(self.crank.now_ms - SECOND, 100, self.crank.now_ms)
         else:
             await self.report_some(list(Outcome))
 

@@ -499,7 +499,7 @@ async def test_what_was_fired_before_a_change_of_its_job_is_barred_where_it_may_
     moved = msgspec.structs.replace(one, revision=2, spec=every(target=Target("mail", "act")))
     applied = await crank.change(one, Change(job=moved))
     assert applied.fenced == (POOL,)
-    applied = await crank.change(one, Change(hold=(dispatch.execution_id,)))
+    applied = await crank.change(one, Change(suspend=(dispatch.execution_id,)))
     assert applied.fenced == (POOL, "mail")
     applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
     assert applied.fenced == (POOL, "mail")

@@ -83,7 +83,7 @@ async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Cra
     (late,) = [entry for entry in await crank.due() if entry.key == second.id]
     fired = await crank.fire([late])
     assert fired.dispatches == ()
-    (held,) = fired.held
+    (held,) = fired.blocked
     assert (held.entry, held.slot, held.limit) == (late, (TENANT, SLOT), 1)
     assert "turn" in held.reason
     assert LINE.key in held.reason
@@ -299,7 +299,7 @@ async def test_one_that_would_wait_for_its_own_job_keeps_its_place(crank: Crank)
     await crank.add(recurring, other)
     triggered = await crank.change(recurring, lambda before: edits.trigger(before, "k", NOW_MS, audit()))
     fires = [entry for entry in await crank.due() if entry.kind == Kind.FIRE]
-    assert len((await crank.fire(fires)).held) == 1
+    assert len((await crank.fire(fires)).blocked) == 1
     crank.now_ms = NOW_MS + SECOND
     by_hand = await crank.fire_one()
     assert by_hand.execution_id == triggered.entries[0].key

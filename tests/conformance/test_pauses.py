@@ -18,11 +18,11 @@ PAUSES = [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")]
 
 
 async def pause(crank: Crank, kind: str, name: str) -> None:
-    await crank.store.archive.hold(Pause(kind, name, crank.now_ms, "ann"), audit())
+    await crank.store.archive.add_pause(Pause(kind, name, crank.now_ms, "ann"), audit())
 
 
 async def resume(crank: Crank, kind: str, name: str) -> None:
-    await crank.store.archive.let_go(kind, name, audit())
+    await crank.store.archive.remove_pause(kind, name, audit())
 
 
 @pytest.mark.parametrize(("kind", "name"), PAUSES)

@@ -50,7 +50,7 @@ def test_the_advice_on_occurrences_knows_each_outcome() -> None:
 
 
 def test_the_advice_on_what_holds_knows_each_hold() -> None:
-    assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`heldBy`")] == list(By)
+    assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`blockedBy`")] == list(By)
 
 
 def _listed(states: frozenset[State]) -> str:

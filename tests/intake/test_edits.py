@@ -285,7 +285,7 @@ def test_a_pause_takes_the_time_and_asks_back_what_is_staged() -> None:
     assert change.job == msgspec.structs.replace(one, state=JobState.PAUSED, updated_ms=NOW_MS + 1)
     assert change.fire == Fire(NOW_MS + MINUTE, None, 4)
     assert change.cancel == ((running.id, "PAUSED"), (early.id, "PAUSED"))
-    assert change.hold == (retry.id,)
+    assert change.suspend == (retry.id,)
     assert change.decisions == ()
 
 
@@ -403,7 +403,7 @@ def test_what_was_held_is_released_but_never_before_its_instant() -> None:
     early = execution(one, NOW_MS + 200, **held)
     waits = execution(one, NOW_MS - MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR)
     behind = execution(one, NOW_MS - SECOND, buffered=1, **held)
-    retry = execution(one, NOW_MS - 2 * MINUTE, held_until_ms=NOW_MS + 300, dispatch=2, **held)
+    retry = execution(one, NOW_MS - 2 * MINUTE, suspended_until_ms=NOW_MS + 300, dispatch=2, **held)
     change = edits.resume(seen(one, None, late, retry, waits, behind, early), NOW_MS + 1, BY)
     assert change.release == ((late.id, NOW_MS + 1), (retry.id, NOW_MS + 300), (early.id, NOW_MS + 200))
 

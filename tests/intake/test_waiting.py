@@ -9,7 +9,7 @@ import pytest
 
 from noonday import Context, Noonday
 from noonday.drivers.redis.tokens import RedisTokens
-from noonday.intake.waiting import By, Hold, Waiter, Waiting
+from noonday.intake.waiting import By, Blocker, Waiter, Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome
@@ -100,24 +100,24 @@ async def shop() -> AsyncIterator[Shop]:
     [("TENANT", "acme", "tenant 'acme'"), ("POOL", "web", "pool 'web'"), ("ALL", "", "everything")],
 )
 async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, kind: str, name: str, told: str) -> None:
-    await shop.engine.job_service.hold(ANN, kind, name)
+    await shop.engine.job_service.add_pause(ANN, kind, name)
     (one,) = await shop.create(1)
     view = await shop.ask(one)
-    assert (view.outcome, view.held_by, view.position, view.expected_at) == ("DUE", By.PAUSE, None, None)
+    assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", By.PAUSE, None, None)
     assert view.reason == f"{told} is paused since 2030-01-01T00:00:00Z by ann"
 
 
 async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
-    await shop.engine.job_service.hold(BOB, "TENANT", "globex")
+    await shop.engine.job_service.add_pause(BOB, "TENANT", "globex")
     (one,) = await shop.create(1)
-    assert (await shop.ask(one)).held_by == By.TURN
+    assert (await shop.ask(one)).blocked_by == By.TURN
 
 
 async def test_a_pool_without_workers_is_named(shop: Shop) -> None:
     await shop.engine.job_service.put_pool(ANN, "mail", PoolSettings())
     (one,) = await shop.create(1, target=Target("mail", "send"))
     view = await shop.ask(one)
-    assert (view.held_by, view.reason, view.position) == (By.NO_WORKERS, "pool 'mail' has no workers", None)
+    assert (view.blocked_by, view.reason, view.position) == (By.NO_WORKERS, "pool 'mail' has no workers", None)
 
 
 async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> None:
@@ -128,7 +128,7 @@ async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> Non
     await shop.hand_out()
     last = (await shop.create(1, concurrency=shared))[0]
     view = await shop.ask(last)
-    assert (view.held_by, view.position) == (By.KEY, 2)
+    assert (view.blocked_by, view.position) == (By.KEY, 2)
     assert view.reason == "concurrency key 'partner' has 1 of at most 1 executions handed out"
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
@@ -137,11 +137,11 @@ async def test_an_order_is_named_with_what_is_before_in_it(shop: Shop) -> None:
     shared = Concurrency("partner", 1, ordered=True)
     jobs = await shop.create(3, concurrency=shared)
     view = await shop.ask(jobs[2])
-    assert (view.held_by, view.position) == (By.KEY, 2)
+    assert (view.blocked_by, view.position) == (By.KEY, 2)
     assert view.reason == "it waits for its turn in the order of key 'partner'"
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.held_by, view.position) == (By.KEY, 0)
+    assert (view.blocked_by, view.position) == (By.KEY, 0)
     assert view.reason == "it waits for its turn in the order of key 'partner': one runs, or waits for a retry"
 
 
@@ -151,16 +151,16 @@ async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop:
     jobs = await shop.create(4)
     await shop.hand_out()
     view = await shop.ask(jobs[3])
-    assert (view.held_by, view.position, view.position_is_least) == (By.TENANT_CAP, 2, False)
+    assert (view.blocked_by, view.position, view.position_is_least) == (By.TENANT_CAP, 2, False)
     assert view.reason == "tenant 'acme' has 1 of at most 1 executions handed out"
 
 
 async def test_a_cap_that_those_before_it_will_use_up_holds_it_too(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=2))
     jobs = await shop.create(3)
-    assert (await shop.ask(jobs[1])).held_by == By.TURN
+    assert (await shop.ask(jobs[1])).blocked_by == By.TURN
     view = await shop.ask(jobs[2])
-    assert (view.held_by, view.position) == (By.TENANT_CAP, 2)
+    assert (view.blocked_by, view.position) == (By.TENANT_CAP, 2)
     assert "has 0 of at most 2" in view.reason
 
 
@@ -170,7 +170,7 @@ async def test_of_a_cap_that_is_reached_and_one_that_will_be_the_former_is_named
     jobs = await shop.create(5)
     await shop.hand_out()
     view = await shop.ask(jobs[4])
-    assert (view.held_by, view.reason) == (By.POOL_CAP, "pool 'web' has 1 of at most 1 executions handed out")
+    assert (view.blocked_by, view.reason) == (By.POOL_CAP, "pool 'web' has 1 of at most 1 executions handed out")
 
 
 async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
@@ -178,7 +178,7 @@ async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
     jobs = await shop.create(2)
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.held_by, view.position) == (By.TENANT_POOL_CAP, 0)
+    assert (view.blocked_by, view.position) == (By.TENANT_POOL_CAP, 0)
     assert view.reason == "tenant 'acme' in pool 'web' has 1 of at most 1 executions handed out"
 
 
@@ -188,7 +188,7 @@ async def test_a_pools_cap_is_named_with_how_many_share_it(shop: Shop) -> None:
     jobs = await shop.create(2)
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.held_by, view.position) == (By.POOL_CAP, 1)
+    assert (view.blocked_by, view.position) == (By.POOL_CAP, 1)
     assert view.reason == ("pool 'web' has 1 of at most 1 executions handed out; 2 tenants take turns there")
 
 
@@ -232,7 +232,7 @@ async def test_a_tenants_rate_is_named_and_says_when(shop: Shop) -> None:
     began_ms = shop.clock.now_ms()
     await shop.hand_out()
     view = await shop.ask(jobs[3])
-    assert (view.held_by, view.position) == (By.TENANT_RATE, 2)
+    assert (view.blocked_by, view.position) == (By.TENANT_RATE, 2)
     assert view.reason == "tenant 'acme' has used up its rate of 0.5 a second"
     assert view.expected_at is not None
     assert abs(ms_of(view.expected_at) - (began_ms + 3 * 2_000)) <= 1
@@ -242,7 +242,7 @@ async def test_asking_takes_no_token(shop: Shop) -> None:
     await shop.settle(TenantSettings(rate_per_sec=0.001, burst=1))
     jobs = await shop.create(2)
     for _ in range(5):
-        assert (await shop.ask(jobs[1])).held_by == By.TENANT_RATE
+        assert (await shop.ask(jobs[1])).blocked_by == By.TENANT_RATE
     await shop.hand_out()
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
@@ -252,7 +252,7 @@ async def test_a_full_pool_is_named_with_what_is_in_it(shop: Shop) -> None:
     jobs = await shop.create(deep + 2)
     await shop.hand_out()
     view = await shop.ask(jobs[-1])
-    assert (view.held_by, view.position, view.expected_at) == (By.POOL_FULL, 1, None)
+    assert (view.blocked_by, view.position, view.expected_at) == (By.POOL_FULL, 1, None)
     assert view.reason == f"pool 'web' is full, with 0 of {CAPACITY} running and {deep} handed out before it"
 
 
@@ -270,7 +270,7 @@ async def test_what_nothing_else_holds_waits_for_its_turn(shop: Shop) -> None:
     await shop.create(1, BOB)
     jobs = await shop.create(3)
     view = await shop.ask(jobs[2])
-    assert (view.held_by, view.position, view.expected_at) == (By.TURN, 2, None)
+    assert (view.blocked_by, view.position, view.expected_at) == (By.TURN, 2, None)
     assert view.reason == "it has to wait for its turn in pool 'web'; 2 tenants take turns there"
 
 
@@ -278,7 +278,7 @@ async def test_overdue_entry_that_nothing_blocks_points_at_the_scheduler(shop: S
     (one,) = await shop.create(1)
     shop.clock.move_to(shop.clock.now_ms() + 42_000)
     view = await shop.ask(one)
-    assert (view.held_by, view.position) == (By.TURN, 0)
+    assert (view.blocked_by, view.position) == (By.TURN, 0)
     assert view.reason == "no limit blocks it and it is 42 s late: check /readyz of the schedulers"
 
 
@@ -288,7 +288,7 @@ async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop
     await shop.create(30, BOB)
     (ours,) = await shop.create(1)
     view = await shop.ask(ours)
-    assert (view.held_by, view.position) == (By.TURN, 0)
+    assert (view.blocked_by, view.position) == (By.TURN, 0)
     assert 0 < (shop.in_sec(view) or 0) < 10
 
 
@@ -299,7 +299,7 @@ async def test_what_is_planned_or_fired_is_held_by_nothing(shop: Shop) -> None:
     (fired,) = await shop.create(1)
     await shop.hand_out()
     for view in (*page.occurrences, await shop.ask(fired)):
-        assert (view.held_by, view.position, view.position_is_least, view.expected_at) == (None, None, False, None)
+        assert (view.blocked_by, view.position, view.position_is_least, view.expected_at) == (None, None, False, None)
 
 
 async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop: Shop) -> None:
@@ -321,7 +321,7 @@ async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -
     waiting = Waiting(shop.engine.drivers.archive, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
     hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
-    assert hold == Hold(By.TENANT_RATE, "the rate of tenant 'acme' cannot be counted at present", 0)
+    assert hold == Blocker(By.TENANT_RATE, "the rate of tenant 'acme' cannot be counted at present", 0)
 
 
 # Another process than the one that hands out
@@ -339,7 +339,7 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         jobs = [job(spec(concurrency=Concurrency("k", 2))) for _ in range(4)]
         await crank.add(*jobs)
 
-        async def ask(number: int, concurrency: Concurrency | None = None) -> Hold:
+        async def ask(number: int, concurrency: Concurrency | None = None) -> Blocker:
             return await waiting.of(Waiter(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
 
         assert (await ask(3)).by is By.TURN

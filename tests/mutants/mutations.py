@@ -178,7 +178,7 @@ MUTANTS = (
         returning("model/slots.py", "caps_of_tenant", "{}"),
     ),
     _mutant("key-ignored", "I13", returning(FIRE_BATCH, "FireBatch._has_room", "True")),
-    _mutant("slot-not-freed", "I13", returning(WRITE_SET, "WriteSet.let_go", "None")),
+    _mutant("slot-not-freed", "I13", returning(WRITE_SET, "WriteSet.free_slots", "None")),
     _mutant("overlap-ignored", "I12", returning(FIRING, "decide_overlap", "(Start.NOW, False)"), quick=True),
     _mutant("buffered-never-starts", "I12", returning(WRITE_SET, "WriteSet.finish", "None")),
     _mutant("retry-without-delay", "retry delay", wrapped("model/retry.py", "wait_ms", after="result = 0"), quick=True),

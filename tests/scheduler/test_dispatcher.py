@@ -261,12 +261,12 @@ async def test_one_shot_whose_overlap_is_unknown_gets_an_error_decision_alone(sc
 async def test_pause_is_in_effect_before_the_next_look_at_the_settings(scheduler: Scheduler) -> None:
     await scheduler.turn("tenants")
     scheduler.firing.open()
-    await scheduler.store.archive.hold(Pause("POOL", POOL, scheduler.clock.now_ms(), "ann"), audit())
+    await scheduler.store.archive.add_pause(Pause("POOL", POOL, scheduler.clock.now_ms(), "ann"), audit())
     await scheduler.add_jobs(3)
     await scheduler.place_again()
     assert await scheduler.claim() == 3
     await scheduler.dispatcher.land()
     assert await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0) == []
     assert await scheduler.claim() == 0, "the refused entries are claimed over and over"
-    await scheduler.store.archive.let_go("POOL", POOL, audit())
+    await scheduler.store.archive.remove_pause("POOL", POOL, audit())
     assert await scheduler.run_all() == 3

@@ -119,7 +119,7 @@ async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: Store) -> N
     async def tick() -> int:
         return NOW_MS + HOUR
 
-    store.firing.cast_net = requeue  # type: ignore[assignment,method-assign]
+    store.firing.requeue_orphans = requeue  # type: ignore[assignment,method-assign]
     store.executions.oldest_tick_ms = tick  # type: ignore[method-assign]
     with pytest.raises(BusUnavailable):
         await sweeper.run_once(NOW_MS + HOUR)
@@ -142,7 +142,9 @@ class Casting:
     async def oldest_tick_ms(self) -> int:
         return self.tick_ms
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+    async def requeue_orphans(
+        self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
+    ) -> list[Entry]:
         self.casts.append(self.tick_ms)
         return []
 

@@ -100,14 +100,14 @@ def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None
         job_service = simulation.engine.job_service
-        await job_service.hold(USER, kind, name)
+        await job_service.add_pause(USER, kind, name)
         await asyncio.sleep(1.5)
         await create_due_together(simulation, 0, held=50, free=50)
         await asyncio.sleep(30)
         tenants = tenant_of(simulation)
         before = Counter(tenants[effect.execution] for effect in simulation.history.effects)
         assert before == ({"free": 50} if kind == "TENANT" else {})
-        assert (await job_service.let_go(USER, kind, name)).pauses == ()
+        assert (await job_service.remove_pause(USER, kind, name)).pauses == ()
         await asyncio.sleep(5)
         assert len(simulation.history.effects) == 100
 
@@ -120,11 +120,11 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
         assert simulation.engine is not None
         job_service = simulation.engine.job_service
         await asyncio.sleep(5)
-        await job_service.hold(USER, kind, name)
+        await job_service.add_pause(USER, kind, name)
         await create_due_together(simulation, 0, held=20)
         await asyncio.sleep(30)
         assert simulation.history.effects == []
-        await job_service.let_go(USER, kind, name)
+        await job_service.remove_pause(USER, kind, name)
 
     assert len(play(story).history.effects) == 20
 
@@ -132,13 +132,13 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
 def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None
-        await simulation.engine.job_service.hold(USER, "TENANT", "held")
+        await simulation.engine.job_service.add_pause(USER, "TENANT", "held")
         await create_due_together(simulation, 3, held=20)
         await kill(simulation)
         await asyncio.sleep(40)
         assert simulation.history.effects == []
         assert simulation.engine is not None
-        await simulation.engine.job_service.let_go(USER, "TENANT", "held")
+        await simulation.engine.job_service.remove_pause(USER, "TENANT", "held")
 
     assert len(play(story).history.effects) == 20
 
@@ -241,13 +241,13 @@ def test_what_is_held_of_one_tenant_takes_little_room() -> None:
         await kill(simulation)
         await asyncio.sleep(25)
         assert simulation.engine is not None
-        await simulation.engine.job_service.hold(USER, "TENANT", "big")
+        await simulation.engine.job_service.add_pause(USER, "TENANT", "big")
         await create_due_together(simulation, 2, big=400)
         await asyncio.sleep(90)
         index = simulation.engine.drivers.index
         assert isinstance(index, MemoryHotIndex)
         assert index.size() == 10
-        await simulation.engine.job_service.let_go(USER, "TENANT", "big")
+        await simulation.engine.job_service.remove_pause(USER, "TENANT", "big")
 
     assert len(play(story).history.effects) == 400
 

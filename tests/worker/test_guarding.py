@@ -3,7 +3,7 @@ from noonday.model.breaker import MIN_CALLS, MIN_RUNS, OPEN_MS
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
 from noonday.ports.breakers import Breakers
-from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_held, name_of
+from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_delayed, name_of
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
@@ -32,7 +32,7 @@ class Story:
         await guard.tell()
 
     async def wait_of(self, one: Run, at: Guard | None = None) -> float:
-        return (await (at or self.here).hold([one])).get(one, 0.0)
+        return (await (at or self.here).delay([one])).get(one, 0.0)
 
 
 def run(attempt: int = 2, **said: object) -> Run:
@@ -77,7 +77,7 @@ async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
     await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
     story.clock.advance(OPEN_SEC)
     probe, other = run(endpoint=THERE), run(endpoint=THERE)
-    assert list(await story.here.hold([probe, other])) == [other]
+    assert list(await story.here.delay([probe, other])) == [other]
     assert await story.wait_of(other) <= PROBE_SEC + SPREAD_SEC
     probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
     story.here.note(probe)
@@ -124,7 +124,7 @@ async def test_after_a_pause_the_retries_of_a_handler_go_on_and_are_counted_anew
     story = Story()
     await story.ended(Outcome.FAILED, MIN_RUNS)
     story.clock.advance(OPEN_SEC)
-    assert await story.here.hold([run(), run()]) == {}
+    assert await story.here.delay([run(), run()]) == {}
     await story.ended(Outcome.FAILED, MIN_RUNS - 1)
     assert await story.wait_of(run()) == 0
     await story.ended(Outcome.FAILED)
@@ -132,12 +132,12 @@ async def test_after_a_pause_the_retries_of_a_handler_go_on_and_are_counted_anew
 
 
 def test_whoever_waits_says_for_whom() -> None:
-    of_endpoint = failure_of_held(dispatch(endpoint=THERE), 31.4)
+    of_endpoint = failure_of_delayed(dispatch(endpoint=THERE), 31.4)
     assert of_endpoint.type == "BreakerOpen"
     assert of_endpoint.message == (
         "more than half of the calls to https://a.example:443 failed within a minute: calls wait, this one for 31 s"
     )
-    assert "runs of handler load in pool etl" in failure_of_held(dispatch(), 1).message
+    assert "runs of handler load in pool etl" in failure_of_delayed(dispatch(), 1).message
 
 
 async def test_failures_of_one_tenant_do_not_hold_up_retries_of_another() -> None:

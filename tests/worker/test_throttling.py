@@ -55,13 +55,13 @@ def run(execution: str, limits: EndpointLimits | None = ONE_AT_ONCE) -> Run:
 
 async def test_whoever_has_no_limits_is_not_asked_for() -> None:
     story = Story()
-    assert await story.here.hold([run("a", None), run("b", None)]) == {}
+    assert await story.here.delay([run("a", None), run("b", None)]) == {}
     assert story.shared.asked == 0
 
 
 async def test_whoever_is_over_the_limit_waits_and_says_for_what() -> None:
     story, first, second = Story(), run("a"), run("b")
-    held = await story.here.hold([first, second])
+    held = await story.here.delay([first, second])
     assert list(held) == [second]
     assert (second.outcome, second.snooze_ms, second.failure) == (Outcome.SNOOZED, 250, held[second])
     assert held[second].type == "EndpointBusy"
@@ -76,16 +76,16 @@ def test_a_rate_is_said_as_such() -> None:
 
 async def test_workers_share_what_they_know() -> None:
     story, first, second = Story(), run("a"), run("b")
-    await story.here.hold([first])
-    assert await story.there.hold([second])
+    await story.here.delay([first])
+    assert await story.there.delay([second])
     await story.ended(first)
-    assert await story.there.hold([second]) == {}
+    assert await story.there.delay([second]) == {}
 
 
 async def test_who_was_let_in_and_could_not_start_does_not_pay_again() -> None:
     story, one = Story(), run("a", ONE_A_SECOND)
-    await story.here.hold([one])
-    assert await story.here.hold([one]) == {}
+    await story.here.delay([one])
+    assert await story.here.delay([one]) == {}
     assert story.shared.asked == 1
 
 
@@ -93,31 +93,31 @@ async def test_when_the_shared_memory_is_away_nothing_with_limits_may_start() ->
     story = Story()
     story.shared.away = True
     with pytest.raises(SignalsUnavailable):
-        await story.here.hold([run("a")])
+        await story.here.delay([run("a")])
 
 
 async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> None:
     story, first = Story(), run("a")
-    await story.here.hold([first])
+    await story.here.delay([first])
     story.shared.away = True
     await story.ended(first)
     story.shared.away = False
     await story.here.tell()
-    assert await story.there.hold([run("b")]) == {}
+    assert await story.there.delay([run("b")]) == {}
 
 
 async def test_the_place_of_a_worker_that_died_is_free_when_its_call_must_be_over() -> None:
     story = Story()
-    await story.here.hold([run("a")])
+    await story.here.delay([run("a")])
     story.clock.advance(TIMEOUT_SEC + SLACK_SEC)
-    assert await story.there.hold([run("b")]) == {}
+    assert await story.there.delay([run("b")]) == {}
 
 
 async def test_another_delivery_of_a_call_that_could_not_start_takes_over_its_place() -> None:
     story, parked, again = Story(), run("a"), run("a")
-    await story.here.hold([parked])
-    assert await story.here.hold([again]) == {}
+    await story.here.delay([parked])
+    assert await story.here.delay([again]) == {}
     await story.ended(parked)
-    assert await story.there.hold([run("b")])
+    assert await story.there.delay([run("b")])
     await story.ended(again)
-    assert await story.there.hold([run("b")]) == {}
+    assert await story.there.delay([run("b")]) == {}

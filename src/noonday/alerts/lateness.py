@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from noonday.intake.waiting import By, Hold, Waiter, Waiting, still_awaited
+from noonday.intake.waiting import Blocker, By, Waiter, Waiting, still_awaited
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
@@ -70,14 +70,14 @@ class Lateness:
         slots = await self.archive.slots(keys)
         return {key for key, each in slots.items() if each.cap is not None and each.used >= each.cap}
 
-    async def _reasons(self, rows: list[Late]) -> dict[Group, Hold]:
+    async def _reasons(self, rows: list[Late]) -> dict[Group, Blocker]:
         first: dict[Group, Late] = {}
         for row in rows:
             if not row.handed_out:
                 first.setdefault(_group_of(row), row)
         return {group: await self._reason(row) for group, row in list(first.items())[:EXPLAINED]}
 
-    async def _reason(self, row: Late) -> Hold:
+    async def _reason(self, row: Late) -> Blocker:
         job = await self.archive.find_job(row.tenant, JobId(row.job_id))
         concurrency = job.job.spec.concurrency if job else None
         if row.execution_id and (
@@ -109,7 +109,7 @@ def _group_of(row: Late) -> Group:
     return row.tenant, row.pool, "" if row.early else row.job_id
 
 
-def _missed(row: Late, reason: Hold | None, now_ms: int) -> Observation:
+def _missed(row: Late, reason: Blocker | None, now_ms: int) -> Observation:
     return Observation(
         kind=AlertKind.MISSED,
         tenant=row.tenant,
@@ -122,7 +122,7 @@ def _missed(row: Late, reason: Hold | None, now_ms: int) -> Observation:
     )
 
 
-def _explanation(row: Late, reason: Hold | None) -> str:
+def _explanation(row: Late, reason: Blocker | None) -> str:
     if row.handed_out:
         return f": no worker of pool {row.pool!r} has started it"
     return "" if reason is None else f": {reason.reason}"

@@ -41,8 +41,10 @@ def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: 
     """Pause a tenant, a pool, or everything. Without arguments, lists what is paused."""
     if tenant is None and pool is None and not everything:
         return _show(client.pauses(), as_json)
-    kind, name = _one(tenant, pool, everything)
-    return _show(client.hold(kind, name), as_json)
+    _require_one(tenant, pool, everything)
+    if tenant is not None:
+        return _show(client.pause_tenant(tenant), as_json)
+    return _show(client.pause_all() if pool is None else client.pause_pool(pool), as_json)
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -51,16 +53,15 @@ def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: 
 @asks("operator")
 def resume(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Resume a tenant, a pool, or everything. Waiting executions start as pools have capacity."""
-    kind, name = _one(tenant, pool, everything)
-    return _show(client.let_go(kind, name), as_json)
+    _require_one(tenant, pool, everything)
+    if tenant is not None:
+        return _show(client.resume_tenant(tenant), as_json)
+    return _show(client.resume_all() if pool is None else client.resume_pool(pool), as_json)
 
 
-def _one(tenant: str | None, pool: str | None, everything: bool) -> tuple[str, str]:
-    named = {"TENANT": tenant, "POOL": pool, "ALL": "" if everything else None}
-    chosen = [(kind, name) for kind, name in named.items() if name is not None]
-    if len(chosen) != 1:
+def _require_one(tenant: str | None, pool: str | None, everything: bool) -> None:
+    if [tenant is not None, pool is not None, everything].count(True) != 1:
         raise click.UsageError("pass exactly one of --tenant, --pool and --all")
-    return chosen[0]
 
 
 def _show(pauses: Sequence[PauseView], as_json: bool) -> None:

@@ -180,7 +180,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     open_ = before.open_in(Scope.UNBUFFERED)
     handed_out = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.cancel is None)
     waiting = tuple(e.id for e in open_ if e.waits_until_ms is not None)
-    return Change(job=job, fire=fire, cancel=handed_out, hold=waiting, audit=audit)
+    return Change(job=job, fire=fire, cancel=handed_out, suspend=waiting, audit=audit)
 
 
 def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Change:
@@ -207,8 +207,8 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         return Change()
     now_ms = _moment(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
-    held = [e for e in before.open_in(Scope.UNBUFFERED) if _is_held(e)]
-    release = tuple((e.id, max(now_ms, e.due_ms, e.held_until_ms or 0)) for e in held)
+    held = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
+    release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in held)
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 
@@ -230,7 +230,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
     return Fire(following, following + spread, fire.runs_left), decisions
 
 
-def _is_held(execution: Execution) -> bool:
+def _is_suspended(execution: Execution) -> bool:
     """It waits on the timeline without a time."""
     return (
         execution.state is State.PENDING

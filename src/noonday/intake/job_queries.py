@@ -8,7 +8,7 @@ import msgspec
 from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.presenters import Presenter, usage_view
 from noonday.intake.visits import Visits
-from noonday.intake.waiting import UNCOUNTED_MS, Hold, Waiter, Waiting, in_words, still_awaited, why_paused
+from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, in_words, still_awaited, why_paused
 from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NotFound
@@ -170,13 +170,13 @@ class JobQueries:
             return [], False
         times, is_least = await self._aside.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
         is_due = job.state is not JobState.PAUSED and any(time + spread <= now_ms for time in times)
-        hold = await self._waiting.of(_waiter(job, fire)) if is_due else None
+        blocker = await self._waiting.of(_waiter(job, fire)) if is_due else None
         views = []
         for time in times:
             if job.state is JobState.PAUSED:
                 views.append(_view(job, "PAUSED" if time <= now_ms else "PLANNED", time, "the job is paused"))
-            elif hold and time + spread <= now_ms:
-                views.append(_due(job, time, hold))
+            elif blocker and time + spread <= now_ms:
+                views.append(_due(job, time, blocker))
             else:
                 reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
                 views.append(_view(job, "PLANNED", time, reason))
@@ -368,20 +368,24 @@ def _view(job: Job, outcome: str, ms: int, reason: str) -> OccurrenceView:
     return OccurrenceView(outcome=outcome, scheduled_at=at, until=at, count=1, reason=reason, local=_local(job, ms))
 
 
-def _due(job: Job, ms: int, hold: Hold) -> OccurrenceView:
+def _due(job: Job, ms: int, blocker: Blocker) -> OccurrenceView:
     return msgspec.structs.replace(
-        _view(job, "DUE", ms, hold.reason),
-        held_by=hold.by,
-        position=hold.position,
-        position_is_least=hold.position_is_least,
-        expected_at=instant_of(hold.expected_ms),
+        _view(job, "DUE", ms, blocker.reason),
+        blocked_by=blocker.by,
+        position=blocker.position,
+        position_is_least=blocker.position_is_least,
+        expected_at=instant_of(blocker.expected_ms),
     )
 
 
-def _held(hold: Hold) -> str:
-    least = "at least " if hold.position_is_least else ""
-    before = f"; {least}{hold.position} before it" if hold.position else ""
-    return hold.reason + before + (f"; expected to start at {in_words(hold.expected_ms)}" if hold.expected_ms else "")
+def _held(blocker: Blocker) -> str:
+    least = "at least " if blocker.position_is_least else ""
+    before = f"; {least}{blocker.position} before it" if blocker.position else ""
+    return (
+        blocker.reason
+        + before
+        + (f"; expected to start at {in_words(blocker.expected_ms)}" if blocker.expected_ms else "")
+    )
 
 
 def _waiter(job: Job, fire: Fire) -> Waiter:

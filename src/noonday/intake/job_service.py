@@ -647,20 +647,22 @@ class JobService:
             guess = nearest(name, known)
             raise NotFound(f"no pool {name!r}" + (f"; did you mean {guess}?" if guess else ""), pool=name)
 
-    async def hold(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
+    async def add_pause(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
         """Hand out nothing of a TENANT, for a POOL, or at all (ALL). Raises Forbidden."""
         concerned = _require_pausing(caller, kind, name)
         if kind == "POOL":
             await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self.receipts.once(caller, idem):
-            await self._archive.hold(pause, self._audit_in(concerned, caller, f"{kind.lower()}.pause", name))
+            await self._archive.add_pause(pause, self._audit_in(concerned, caller, f"{kind.lower()}.pause", name))
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
-    async def let_go(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
+    async def remove_pause(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
         concerned = _require_pausing(caller, kind, name)
         async with self.receipts.once(caller, idem):
-            await self._archive.let_go(kind, name, self._audit_in(concerned, caller, f"{kind.lower()}.resume", name))
+            await self._archive.remove_pause(
+                kind, name, self._audit_in(concerned, caller, f"{kind.lower()}.resume", name)
+            )
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def put_tenant(

@@ -46,7 +46,7 @@ class By(StrEnum):
     TURN = "TURN"
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Blocker(msgspec.Struct, frozen=True):
     by: By
     reason: str
     """In words, with figures."""
@@ -76,18 +76,18 @@ class Waiting:
         self._tokens = tokens
         self._clock = clock
 
-    async def of(self, waiter: Waiter) -> Hold:
+    async def of(self, waiter: Waiter) -> Blocker:
         paused = await self.find_pause(waiter.tenant, waiter.pool)
         if paused:
-            return Hold(By.PAUSE, paused)
+            return Blocker(By.PAUSE, paused)
         pool = next(iter(await self._archive.list_pools(UNCOUNTED_MS, waiter.pool)), None)
         if pool is None or not pool.workers:
-            return Hold(By.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
+            return Blocker(By.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
         limits = [limit for limit in await self._limits(waiter) if limit.holds]
         # What is reached now holds it for certain; what those before it will use up only if nothing else does.
         for limit in sorted(limits, key=lambda limit: not limit.is_reached):
             if limit.is_reached or not _is_full(pool):
-                return self._hold(limit.by, limit.reason, limit.ahead, limit.wait_ms)
+                return self._blocker(limit.by, limit.reason, limit.ahead, limit.wait_ms)
         return await self._its_turn(waiter, pool)
 
     async def find_pause(self, tenant: str, pool: str) -> str | None:
@@ -160,7 +160,7 @@ class Waiting:
             holds=is_spent or ahead.entries >= rate.burst,
         )
 
-    async def _its_turn(self, waiter: Waiter, pool: PoolRow) -> Hold:
+    async def _its_turn(self, waiter: Waiter, pool: PoolRow) -> Blocker:
         """Nothing but others is in its way."""
         ahead = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=waiter.pool)
         turns = await self._turns(waiter, ahead)
@@ -169,15 +169,15 @@ class Waiting:
             late_ms = self._clock.now_ms() - waiter.mark[0]
             if not turns.before and late_ms > OVERDUE_MS:
                 reason = f"no limit blocks it and it is {late_ms // 1000} s late: check /readyz of the schedulers"
-                return self._hold(By.TURN, reason, ahead, None)
+                return self._blocker(By.TURN, reason, ahead, None)
             reason = f"it has to wait for its turn in pool {waiter.pool!r}{turns.told}"
-            return self._hold(By.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
+            return self._blocker(By.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
         full = f"{pool.running} of {pool.capacity} running and {pool.queued} handed out before it"
         before = pool.queued + turns.before + 1
         run_ms = await self._mean_run_ms(waiter)
         by_runs = None if run_ms is None else before * run_ms / pool.capacity
         wait_ms = before / rate * 1000 if rate else by_runs
-        return self._hold(By.POOL_FULL, f"pool {waiter.pool!r} is full, with {full}{turns.told}", ahead, wait_ms)
+        return self._blocker(By.POOL_FULL, f"pool {waiter.pool!r} is full, with {full}{turns.told}", ahead, wait_ms)
 
     async def _turns(self, waiter: Waiter, ahead: Ahead) -> "_Turns":
         everyone = await self._archive.due_before(waiter.mark, MOST, pool=waiter.pool)
@@ -196,9 +196,9 @@ class Waiting:
         count = sum(each.runs for each in used)
         return sum(each.run_ms for each in used) / count if count else None
 
-    def _hold(self, by: By, reason: str, ahead: Ahead, wait_ms: float | None) -> Hold:
+    def _blocker(self, by: By, reason: str, ahead: Ahead, wait_ms: float | None) -> Blocker:
         expected_ms = None if wait_ms is None else self._clock.now_ms() + max(0, round(wait_ms))
-        return Hold(by, reason, ahead.entries, ahead.is_least, expected_ms)
+        return Blocker(by, reason, ahead.entries, ahead.is_least, expected_ms)
 
 
 @dataclass(frozen=True)

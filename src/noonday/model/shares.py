@@ -8,18 +8,18 @@ Within = str | tuple[str, str]
 
 
 class Shares:
-    """Of one claim. Whoever is `limited` and has no room named may take nothing, nor may those that are held."""
+    """Of one claim. Whoever is `limited` and has no room named may take nothing, nor may those that are paused."""
 
     def __init__(
         self,
         weights: Mapping[str, int] | None = None,
         limited: Container[Within] = (),
         rooms: Mapping[Within, int] | None = None,
-        held: Container[str] = (),
+        paused: Container[str] = (),
     ) -> None:
         self._weights = weights or {}
         self._limited = limited
-        self._held = held
+        self._paused = paused
         self.rooms = dict(rooms or {})
         """What is left of them."""
 
@@ -27,7 +27,7 @@ class Shares:
         return self._weights.get(tenant, 1)
 
     def room(self, pool: str, tenant: str) -> int:
-        return 0 if tenant in self._held else min(self._room(tenant), self._room((pool, tenant)))
+        return 0 if tenant in self._paused else min(self._room(tenant), self._room((pool, tenant)))
 
     def took(self, pool: str, tenant: str, count: int) -> None:
         for within in (tenant, (pool, tenant)):

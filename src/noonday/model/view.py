@@ -113,7 +113,7 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
     execution_id: str | None = None
     state: str | None = None
     local: str | None = None
-    held_by: str | None = None
+    blocked_by: str | None = None
     """What a DUE one waits for: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
     TURN."""
     position: int | None = None

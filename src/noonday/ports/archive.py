@@ -268,11 +268,11 @@ class Archive(ABC):
         """What is held at present."""
 
     @abstractmethod
-    async def hold(self, pause: Pause, audit: AuditEntry) -> None:
+    async def add_pause(self, pause: Pause, audit: AuditEntry) -> None:
         """From now on. What is held already stays so, since the time it was."""
 
     @abstractmethod
-    async def let_go(self, kind: str, name: str, audit: AuditEntry) -> None:
+    async def remove_pause(self, kind: str, name: str, audit: AuditEntry) -> None:
         """Whether it was held or not."""
 
     @abstractmethod

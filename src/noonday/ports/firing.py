@@ -46,7 +46,7 @@ class FireRequest(msgspec.Struct, frozen=True):
     """What the job's fire row says, as far as it was read with the plan."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class Blocked(msgspec.Struct, frozen=True):
     """An entry that stays on the timeline for a reason that has a name."""
 
     entry: Entry
@@ -71,7 +71,7 @@ class FireResult(msgspec.Struct, frozen=True):
     """Entries that were stale: another revision, another nominal time, already fired."""
     lost: tuple[int, ...] = ()
     """Partitions whose epoch is not the owner's any more: nothing of theirs was fired."""
-    held: tuple[Held, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
     paused: int = 0
     """Entries, among `entries`, of a tenant or pool that is paused."""
     decided: Mapping[str, int] = {}
@@ -131,7 +131,9 @@ class Firing(ABC):
         """What of a batch is still PENDING under the dispatch it was fired with."""
 
     @abstractmethod
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+    async def requeue_orphans(
+        self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
+    ) -> list[Entry]:
         """Put back what the bus lost: PENDING, bound to no worker, handed out before that time, or (`ahead`) stamped so far
         ahead of now that the clock was set back since. With the next dispatch number; CANCELLED if that was wished. Answers the
         new rows of the timeline."""

@@ -60,7 +60,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     retry_of: ExecutionId | None = None
     moves: str = ""
     """Each move a JSON array [state, at_ms, worker or null, reason or null], comma separated, only ever appended to."""
-    held_until_ms: int | None = None
+    suspended_until_ms: int | None = None
     """If its dispatch row has no due time: the time it would have waited for."""
 
     @property
@@ -217,7 +217,7 @@ class Change(msgspec.Struct, frozen=True):
     """Those that exist already are left alone."""
     rebase: tuple[ExecutionId, ...] = ()
     """Executions that wait and have not started: they go on under the new definition."""
-    hold: tuple[ExecutionId, ...] = ()
+    suspend: tuple[ExecutionId, ...] = ()
     """Executions whose dispatch rows shall wait without a due time."""
     release: tuple[tuple[ExecutionId, int], ...] = ()
     """Dispatch rows that were held without a due time, and the time they get."""
@@ -233,7 +233,7 @@ class Change(msgspec.Struct, frozen=True):
         return (
             *(execution for execution, _ in self.cancel),
             *self.rebase,
-            *self.hold,
+            *self.suspend,
             *(execution for execution, _ in self.release),
         )
 

@@ -1,4 +1,4 @@
-"""What tenants may take of what is ready: their weights, rates and caps as they are set at present, and what is held."""
+"""What tenants may take of what is ready: their weights, rates and caps as they are set at present, and what is blocked."""
 
 import contextlib
 import sys
@@ -17,7 +17,7 @@ from noonday.model.tenancy import rate_of
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Held
+from noonday.ports.firing import Blocked
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.tokens import Ask, Tokens
 from noonday.scheduler.in_flight import InFlight
@@ -55,7 +55,7 @@ class Allowances:
         """Tenants that have something ready and may not take it, everywhere or in a pool; and when that may be over."""
 
     async def run_once(self, now_ms: int) -> int:
-        """Learn what was set since the last time, and what is held. There is never more to do at once."""
+        """Learn what was set since the last time, and what is blocked. There is never more to do at once."""
         self._pauses = frozenset((pause.kind, pause.name) for pause in await self._archive.pauses())
         self._capped_pools = frozenset(await self._archive.capped_pools())
         seen = self._seen or 0
@@ -90,7 +90,7 @@ class Allowances:
             yield tenant if pool is None else (pool, tenant)
 
     def credit(self, credit: Mapping[str, int]) -> Mapping[str, int]:
-        """What is left of the credit of pools: those that are held, or were found full, have none."""
+        """What is left of the credit of pools: those that are blocked, or were found full, have none."""
         if not (self._pauses or self._full):
             return credit
         if ("ALL", "") in self._pauses:
@@ -101,7 +101,7 @@ class Allowances:
 
     @property
     def look_again_ms(self) -> int | None:
-        """When something that is held back now may go."""
+        """When something that is blocked back now may go."""
         return min((*self.blocked.values(), *self._full.values()), default=None)
 
     async def for_claim(self, credit: Mapping[str, int], limit: int) -> tuple[Mapping[str, int], Shares]:
@@ -113,14 +113,14 @@ class Allowances:
         paused = {name for kind, name in self._pauses if kind == "TENANT"}
         self.blocked = dict.fromkeys(paused, sys.maxsize)
         if not (self._limited or self._capped_pools):
-            return credit, Shares(self._weights, held=paused)
+            return credit, Shares(self._weights, paused=paused)
         waiting = self._waiting(now_ms, credit, limit, paused)
         free = await self._free(credit, waiting)
         rooms = self._rooms(waiting, free, now_ms)
         granted = await self._take(self._wanted(waiting, rooms, limit), now_ms)
         # Whoever has a rate may take what it has tokens for, and has no more than that to give back.
         rooms |= {tenant: granted.get(tenant, 0) for _, tenant in waiting if tenant in self._rates}
-        return self._within_caps(credit, free, now_ms), Shares(self._weights, self._limited, rooms, held=paused)
+        return self._within_caps(credit, free, now_ms), Shares(self._weights, self._limited, rooms, paused=paused)
 
     def _waiting(
         self, now_ms: int, credit: Mapping[str, int], limit: int, paused: Container[str]
@@ -206,10 +206,10 @@ class Allowances:
         """Tokens that were taken and not used. If they cannot be given back, they are lost: a little less is started."""
         await self._give_back({tenant: count for tenant, count in shares.rooms.items() if isinstance(tenant, str)})
 
-    async def give_back_of(self, held: Iterable[Held]) -> None:
-        """The tokens of what was claimed, and is held: nothing of it was started, and it will be claimed again."""
+    async def give_back_of(self, blocked: Iterable[Blocked]) -> None:
+        """The tokens of what was claimed, and is blocked: nothing of it was started, and it will be claimed again."""
         if self._rates:
-            await self._give_back(Counter(each.entry.tenant for each in held))
+            await self._give_back(Counter(each.entry.tenant for each in blocked))
 
     async def _give_back(self, counts: Mapping[str, int]) -> None:
         unused = [

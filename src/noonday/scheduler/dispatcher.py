@@ -14,7 +14,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.allowances import Allowances
-from noonday.scheduler.holding import Holding
+from noonday.scheduler.blocked_entries import BlockedEntries
 from noonday.scheduler.in_flight import ClaimedBatch, InFlight
 from noonday.scheduler.isolating import IsolatingFirer
 from noonday.scheduler.ownership import Ownership
@@ -87,9 +87,9 @@ class Dispatcher:
         self._in_flight = in_flight
         self._in_trouble = False
         """The store did not take the last batch: it is in the index again."""
-        self._held = Holding(budget)
+        self._blocked = BlockedEntries(budget)
         metrics.in_flight_entries.set_function(lambda: len(in_flight))
-        metrics.blocked_entries.set_function(lambda: len(self._held))
+        metrics.blocked_entries.set_function(lambda: len(self._blocked))
         metrics.index_entries.set_function(index.size)
         metrics.index_entries_limit.set(budget.limit)
         self._to_seal: list[int] = []
@@ -123,7 +123,7 @@ class Dispatcher:
         blocked, again = self._allowances.blocked, self._allowances.look_again_ms
         ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
         ready_ms = min((at_ms for at_ms in (ready, again) if at_ms is not None), default=None)
-        longest = 0.05 if self._held or self._flights else 0.5
+        longest = 0.05 if self._blocked or self._flights else 0.5
         if any(room <= 0 for room in credit.values()):
             longest = NO_CREDIT_SEC
         if ready_ms is None:
@@ -151,8 +151,8 @@ class Dispatcher:
                 raise
 
     def has_in_hand(self, entry: Entry) -> bool:
-        """Whether an entry that is on the timeline and not in the index is on its way, or held for a reason."""
-        return entry in self._in_flight or entry in self._held or entry in self._firer
+        """Whether an entry that is on the timeline and not in the index is on its way, or blocked for a reason."""
+        return entry in self._in_flight or entry in self._blocked or entry in self._firer
 
     def reasons_not_ready(self) -> list[str]:
         """Why the batches in flight are not to be relied on."""
@@ -162,8 +162,8 @@ class Dispatcher:
         return [f"dispatcher: a batch is in flight for {age_sec:.1f} s ({len(self._in_flight)} entries in all batches)"]
 
     def release_held(self, slots: Collection[str] | None = None) -> None:
-        """Something was freed: what is held for one of these slots (None: for any) may be tried at once."""
-        self._held.release(slots)
+        """Something was freed: what is blocked for one of these slots (None: for any) may be tried at once."""
+        self._blocked.release(slots)
 
     async def _fly(self, batch: ClaimedBatch) -> None:
         entries = batch.entries
@@ -182,9 +182,9 @@ class Dispatcher:
             self._in_flight.remove(batch)
 
     async def _follow_up(self, fired: FireResult) -> None:
-        # Before others hear of what was fired: when that ends, what waits for it must be known to be held.
-        self._held.add(fired.held, self._clock.monotonic())
-        await self._allowances.give_back_of(fired.held)
+        # Before others hear of what was fired: when that ends, what waits for it must be known to be blocked.
+        self._blocked.add(fired.blocked, self._clock.monotonic())
+        await self._allowances.give_back_of(fired.blocked)
         try:
             if fired.dispatches:
                 await self._publisher.publish(self._allowances.weighed(fired.dispatches))
@@ -218,9 +218,12 @@ class Dispatcher:
 
     async def _try_held_again(self) -> None:
         partitions = self._ownership.partitions
-        held, deferred = self._held.take(partitions, self._clock.monotonic()), self._firer.take_deferred(partitions)
-        if held or deferred:
-            await self._index.place([*held, *deferred])
+        blocked, deferred = (
+            self._blocked.take(partitions, self._clock.monotonic()),
+            self._firer.take_deferred(partitions),
+        )
+        if blocked or deferred:
+            await self._index.place([*blocked, *deferred])
 
     def _raise_what_failed(self) -> None:
         done = {flight for flight in self._flights if flight.done()}

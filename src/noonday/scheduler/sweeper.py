@@ -102,7 +102,7 @@ class Sweeper:
             return 0
         # What is stamped ahead is only known to be old once ticks were seen for as long: it may have been fired a moment ago.
         ahead = self._first_tick_ms is not None and tick_ms - self._first_tick_ms >= ORPHANED_AFTER_MS
-        entries = await self._firing.cast_net(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms, ahead=ahead)
+        entries = await self._firing.requeue_orphans(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms, ahead=ahead)
         if len(entries) < PAGE:
             self._cast_ms = tick_ms
         await self._index.place(entries)

@@ -319,16 +319,31 @@ class Client:
         """Return the pauses of tenants, of pools, and of everything."""
         return (await self._http.get(PauseList, "/v1/pauses")).pauses
 
-    async def hold(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
-        """Pause a TENANT or a POOL by its name, or ALL. Jobs are still accepted.
+    async def pause_pool(self, name: str) -> tuple[PauseView, ...]:
+        """Pause a pool: its due jobs wait, new jobs are still accepted. Needs scope operator. Returns all pauses."""
+        return await self._change_pauses("pools", name, "pause")
 
-        Needs scope operator, or admin for the caller's tenant.
-        """
-        return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "pause"))).pauses
+    async def pause_tenant(self, tenant: str) -> tuple[PauseView, ...]:
+        """Pause a tenant, as `pause_pool`. Needs scope admin for the caller's own tenant, else operator."""
+        return await self._change_pauses("tenants", tenant, "pause")
 
-    async def let_go(self, kind: str, name: str = "") -> tuple[PauseView, ...]:
-        """Resume a TENANT, a POOL, or ALL. Due work starts as capacity allows. Needs the same scope as `hold`."""
-        return (await self._http.change(PauseList, "POST", _pause_path(kind, name, "resume"))).pauses
+    async def pause_all(self) -> tuple[PauseView, ...]:
+        """Pause everything, as `pause_pool`. Needs scope operator."""
+        return await self._change_pauses("pause")
+
+    async def resume_pool(self, name: str) -> tuple[PauseView, ...]:
+        """Resume a pool. Due work starts as capacity allows. Needs the same scope as its pause. Returns all pauses."""
+        return await self._change_pauses("pools", name, "resume")
+
+    async def resume_tenant(self, tenant: str) -> tuple[PauseView, ...]:
+        return await self._change_pauses("tenants", tenant, "resume")
+
+    async def resume_all(self) -> tuple[PauseView, ...]:
+        """Resume after `pause_all`. Pauses of pools and tenants remain."""
+        return await self._change_pauses("resume")
+
+    async def _change_pauses(self, *path: str) -> tuple[PauseView, ...]:
+        return (await self._http.change(PauseList, "POST", path_of(*path))).pauses
 
     async def get_tenant(self, tenant: str) -> TenantView:
         return await self._http.get(TenantView, path_of("tenants", tenant))
@@ -401,13 +416,6 @@ class _Pools(msgspec.Struct):
 
 def _scope_query(all_tenants: bool) -> dict[str, Any]:
     return {"scope": "all"} if all_tenants else {}
-
-
-def _pause_path(kind: str, name: str, action: str) -> str:
-    within = {"TENANT": ("tenants", name), "POOL": ("pools", name), "ALL": ()}
-    if kind not in within:
-        raise InvalidInput.of("/kind", f"must be one of {', '.join(within)}", kind)
-    return path_of(*within[kind], action)
 
 
 class _Workers(msgspec.Struct):

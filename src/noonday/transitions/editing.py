@@ -51,7 +51,7 @@ class Edit:
         if self.job.spec.overlap is Overlap.ALLOW:
             self.writes.end_waiting(self.job.id)
         self._start(change.executions)
-        self._hold(change.hold)
+        self._suspend(change.suspend)
         self._release(change.release)
         self.writes.finish()
 
@@ -65,7 +65,7 @@ class Edit:
         earlier ones may come again. Also if nothing changes any more, because a bar may not have been set the first time."""
         change = self.change
         is_at_rest = self.job.state is not JobState.ACTIVE and not change.executions
-        if not (change.cancel or change.hold or change.rebase or self.new_revision or is_at_rest):
+        if not (change.cancel or change.suspend or change.rebase or self.new_revision or is_at_rest):
             return ()
         return tuple(sorted({self.before.job.spec.target.pool, *(e.pool for e in self.before.executions)}))
 
@@ -103,7 +103,7 @@ class Edit:
             if row.waits_until_ms is not None:
                 self.writes.wait(now, row.waits_until_ms)
             elif not row.buffered:
-                self.writes.hold(now, row.held_until_ms or row.due_ms)
+                self.writes.suspend(now, row.suspended_until_ms or row.due_ms)
 
     def _start(self, wanted: Sequence[NewExecution]) -> None:
         job = self.job
@@ -132,13 +132,13 @@ class Edit:
             if not new.buffered:
                 self.writes.wait(row, new.due_ms)
 
-    def _hold(self, waiting: Sequence[ExecutionId]) -> None:
+    def _suspend(self, waiting: Sequence[ExecutionId]) -> None:
         for execution in waiting:
             row = self._rows[execution]
-            self.writes.hold(row, row.waits_until_ms or row.due_ms)
+            self.writes.suspend(row, row.waits_until_ms or row.due_ms)
 
-    def _release(self, held: Sequence[tuple[ExecutionId, int]]) -> None:
-        for execution, due_ms in held:
+    def _release(self, suspended: Sequence[tuple[ExecutionId, int]]) -> None:
+        for execution, due_ms in suspended:
             self.writes.wait(self._rows[execution], due_ms)
 
 

@@ -13,7 +13,7 @@ from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by, slot_key
-from noonday.ports.firing import FireRequest, Held
+from noonday.ports.firing import Blocked, FireRequest
 from noonday.ports.jobs import Execution
 from noonday.transitions.inputs import NO_LIMIT, Inputs, Limit
 from noonday.transitions.write_set import WriteSet
@@ -49,7 +49,7 @@ class FireBatch:
         self.writes = WriteSet(inputs, now_ms)
         self.members: list[tuple[ExecutionId, int]] = []
         """(execution, due) of what is handed out."""
-        self.held: list[Held] = []
+        self.blocked: list[Blocked] = []
         self.decided: Counter[str] = Counter()
         self.fired: list[FireRequest] = []
         """Those that did something."""
@@ -133,7 +133,7 @@ class FireBatch:
             self.writes.touched.add(self.owner_of(entry))
         if left:
             self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in left)
-        self.writes.let_go(entry.tenant, left)
+        self.writes.free_slots(entry.tenant, left)
         self.writes.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.writes.drop([entry.key])
@@ -146,7 +146,7 @@ class FireBatch:
         waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
         if self.inputs.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
             return True
-        self._hold(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
+        self._block(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
         return False
 
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
@@ -157,16 +157,16 @@ class FireBatch:
             and limit.limit is not None
             and self.inputs.used.get((entry.tenant, limit.slot), 0) >= limit.limit
         ):
-            self._hold(entry, limit, f"concurrency key {limit.key!r} is at its limit of {limit.limit}")
+            self._block(entry, limit, f"concurrency key {limit.key!r} is at its limit of {limit.limit}")
             return False
         if self._room(entry) <= 0:
             self.writes.entries.append(entry)
             return False
         return True
 
-    def _hold(self, entry: Entry, limit: Limit, reason: str) -> None:
+    def _block(self, entry: Entry, limit: Limit, reason: str) -> None:
         assert limit.slot is not None
-        self.held.append(Held(entry, reason, (entry.tenant, limit.slot), limit.limit or 1))
+        self.blocked.append(Blocked(entry, reason, (entry.tenant, limit.slot), limit.limit or 1))
 
     def _room(self, entry: Entry) -> int:
         """How many more may be handed out as far as caps go."""

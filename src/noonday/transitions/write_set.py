@@ -120,7 +120,7 @@ class WriteSet:
         if was.slots and (closed or now.fired_ms is None):
             lets_go = closed or now.job_id in self.inputs.paused
             kept = () if lets_go else tuple(name for name in now.slots if is_of_line(name))
-            self.let_go(was.tenant, [name for name in was.slots if name not in kept])
+            self.free_slots(was.tenant, [name for name in was.slots if name not in kept])
             now = msgspec.structs.replace(now, slots=kept)
         before = self._settled.get(now.id)
         self._settled[now.id] = (
@@ -151,7 +151,7 @@ class WriteSet:
             if closed:
                 self._closed.add(was.job_id)
 
-    def let_go(self, tenant: str, names: Iterable[str]) -> None:
+    def free_slots(self, tenant: str, names: Iterable[str]) -> None:
         """Slots that an execution does not hold any more."""
         for key in (slot_key(tenant, name) for name in names):
             self.slots[key] -= 1
@@ -194,11 +194,11 @@ class WriteSet:
 
     def wait_unless_paused(self, execution: Execution, due_ms: int) -> None:
         if execution.job_id in self.inputs.paused:
-            self.hold(execution, due_ms)
+            self.suspend(execution, due_ms)
         else:
             self.wait(execution, due_ms)
 
-    def hold(self, execution: Execution, until_ms: int) -> None:
+    def suspend(self, execution: Execution, until_ms: int) -> None:
         """A dispatch row without a due time: it waits to be released, and then for the time it would have waited for."""
         self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
 

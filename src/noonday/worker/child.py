@@ -67,7 +67,7 @@ class _Channel:
         while len(head := stream.read(HEAD_BYTES)) == HEAD_BYTES:
             yield _decode(stream.read(int.from_bytes(head, "big")))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self._socket.fileno() >= 0:
             os.close(self._socket.detach())
 
@@ -175,7 +175,7 @@ def _keep_to_ourselves(channel: _Channel, lifeline: FileIO) -> None:
         signal.signal(each, _ignore)
 
     def in_a_fork() -> None:
-        channel.let_go()
+        channel.release()
         lifeline.close()
         for each in _NOT_FOR_US:
             signal.signal(each, signal.SIG_DFL)

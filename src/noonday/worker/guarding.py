@@ -46,7 +46,7 @@ class Guard:
         """How many are open, as far as this worker knows."""
         return len(self._open)
 
-    async def hold(self, runs: Sequence[Run]) -> dict[Run, float]:
+    async def delay(self, runs: Sequence[Run]) -> dict[Run, float]:
         """Those that must not start now, and how many seconds they wait."""
         if not self._open:
             return {}
@@ -146,7 +146,7 @@ def name_of(dispatch: Dispatch) -> str:
     return f"h/{len(tenant)}/{tenant}/{dispatch.pool}/{dispatch.handler}"
 
 
-def failure_of_held(dispatch: Dispatch, wait_sec: float) -> Failure:
+def failure_of_delayed(dispatch: Dispatch, wait_sec: float) -> Failure:
     """What is shown of a run that waits for a breaker."""
     whom = dispatch.endpoint or f"handler {dispatch.handler} in pool {dispatch.pool}"
     what = "calls to" if dispatch.endpoint else "runs of"

@@ -270,7 +270,7 @@ class _Child:
         else:
             self._disconnect()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """For a fork of this process: it must not keep the child alive when we are gone."""
         if self._channel.fileno() >= 0:
             os.close(self._channel.detach())
@@ -377,7 +377,7 @@ _connected: WeakSet[_Child] = WeakSet()
 
 def _let_go() -> None:
     for child in list(_connected):
-        child.let_go()
+        child.release()
 
 
 os.register_at_fork(after_in_child=_let_go)

@@ -37,22 +37,22 @@ class Throttle:
         self._left: list[Left] = []
         """Places that have not been given back yet."""
 
-    async def hold(self, runs: Sequence[Run]) -> dict[Run, Failure]:
+    async def delay(self, runs: Sequence[Run]) -> dict[Run, Failure]:
         """Those that must not start now, and why; each is put off by as much. Raises SignalsUnavailable: nothing may start."""
         asking = [run for run in runs if run.dispatch.limits and not self._is_inside(run)]
         if not asking:
             return {}
         knocks = [self._knock(run) for run in asking]
         waits = await self._throttles.ask(knocks, self._clock.now_ms())
-        held = {}
+        delayed = {}
         for run, knock, wait_ms in zip(asking, knocks, waits, strict=True):
             if wait_ms == GO:
                 until = self._clock.monotonic() + knock.lease_ms / 1000
                 self._inside[knock.execution] = _Inside(run.dispatch, knock.whom, until)
             else:
-                held[run] = failure_of_throttled(run.dispatch, wait_ms)
-                run.put_off(abs(wait_ms) / 1000, held[run])
-        return held
+                delayed[run] = failure_of_throttled(run.dispatch, wait_ms)
+                run.put_off(abs(wait_ms) / 1000, delayed[run])
+        return delayed
 
     def note(self, run: Run) -> None:
         """A run is over, whether it was made or not."""

@@ -32,7 +32,7 @@ from noonday.runtime.supervise import stop, worth_saying
 from noonday.runtime.tracing import Tracing
 from noonday.worker.abandoned import Abandoned
 from noonday.worker.completing import Completing
-from noonday.worker.guarding import Guard, failure_of_held
+from noonday.worker.guarding import Guard, failure_of_delayed
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.identity import Identity
@@ -724,11 +724,11 @@ class Worker:
 
     async def _without_held(self, runs: list[Run]) -> list[Run]:
         """Whoever waits for a breaker waits on the timeline."""
-        held = await self._guard.hold(runs)
-        for run, wait_sec in held.items():
-            run.put_off(wait_sec, failure_of_held(run.dispatch, wait_sec))
+        delayed = await self._guard.delay(runs)
+        for run, wait_sec in delayed.items():
+            run.put_off(wait_sec, failure_of_delayed(run.dispatch, wait_sec))
             self._finish_in_check(run)
-        return [run for run in runs if run not in held] if held else runs
+        return [run for run in runs if run not in delayed] if delayed else runs
 
     def _without_put_off(self, runs: list[Run], waits_sec: Mapping[Run, float]) -> list[Run]:
         """Runs whose tenant's share is held by slow calls wait on the timeline."""
@@ -739,10 +739,10 @@ class Worker:
         return [run for run in runs if run not in waits_sec] if waits_sec else runs
 
     async def _without_throttled(self, runs: list[Run]) -> list[Run]:
-        held = await self._throttle.hold(runs)
-        for run in held:
+        delayed = await self._throttle.delay(runs)
+        for run in delayed:
             self._finish_in_check(run)
-        return [run for run in runs if run not in held] if held else runs
+        return [run for run in runs if run not in delayed] if delayed else runs
 
     def _finish_in_check(self, run: Run) -> None:
         """End a run that is put off, unless it was returned meanwhile."""

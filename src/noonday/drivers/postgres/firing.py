@@ -113,11 +113,13 @@ class PostgresFiring(Firing):
         rows = await self._database.fetch(SQL.dispatches, batch.id)
         return [self._with_timeout(Dispatch(*row)) for row in rows]
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+    async def requeue_orphans(
+        self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
+    ) -> list[Entry]:
         stamped_after_ms = now_ms + ORPHANED_AFTER_MS if ahead else NEVER_MS
 
         async def read() -> list[tuple[Execution, str]]:
-            return versioned(await self._database.value(SQL.adrift, fired_before_ms, limit, stamped_after_ms))
+            return versioned(await self._database.value(SQL.orphans, fired_before_ms, limit, stamped_after_ms))
 
         settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.ORPHANED), now_ms)
         return list(settled.entries)
@@ -362,7 +364,7 @@ class _Fire:
             revocations=tuple(fire_batch.writes.revocations),
             refused=refused,
             lost=tuple(sorted(lost)),
-            held=tuple(fire_batch.held),
+            blocked=tuple(fire_batch.blocked),
             paused=self._paused,
             decided=dict(fire_batch.decided),
         )

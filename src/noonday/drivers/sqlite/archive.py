@@ -213,11 +213,11 @@ class SqliteArchive(Archive):
     async def pauses(self) -> list[Pause]:
         return [Pause(*row) for row in await self._database.read(lambda conn: rows_of(conn, SQL.pauses))]
 
-    async def hold(self, pause: Pause, audit: AuditEntry) -> None:
-        await self._audited(SQL.hold, pause, audit)
+    async def add_pause(self, pause: Pause, audit: AuditEntry) -> None:
+        await self._audited(SQL.add_pause, pause, audit)
 
-    async def let_go(self, kind: str, name: str, audit: AuditEntry) -> None:
-        await self._audited(SQL.let_go, (kind, name), audit)
+    async def remove_pause(self, kind: str, name: str, audit: AuditEntry) -> None:
+        await self._audited(SQL.remove_pause, (kind, name), audit)
 
     async def _audited(self, query: str, parameters: tuple[Any, ...], audit: AuditEntry) -> None:
         def work(conn: sqlite3.Connection) -> None:

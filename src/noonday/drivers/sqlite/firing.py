@@ -98,12 +98,14 @@ class SqliteFiring(Firing):
 
         return await self._database.read(work)
 
-    async def cast_net(self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True) -> list[Entry]:
+    async def requeue_orphans(
+        self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
+    ) -> list[Entry]:
         stamped_after_ms = now_ms + ORPHANED_AFTER_MS if ahead else NEVER_MS
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
-            adrift = executions_of(conn, SQL.adrift, fired_before_ms, limit, stamped_after_ms)
-            return list(settle(conn, found(adrift, Outcome.ORPHANED), now_ms).entries)
+            orphans = executions_of(conn, SQL.orphans, fired_before_ms, limit, stamped_after_ms)
+            return list(settle(conn, found(orphans, Outcome.ORPHANED), now_ms).entries)
 
         return await self._database.write(work)
 
@@ -279,7 +281,7 @@ class _Fire:
             revocations=tuple(fire_batch.writes.revocations),
             refused=self.refused,
             lost=lost,
-            held=tuple(fire_batch.held),
+            blocked=tuple(fire_batch.blocked),
             paused=self.paused,
             decided=dict(fire_batch.decided),
         )

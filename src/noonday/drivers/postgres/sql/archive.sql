@@ -303,11 +303,11 @@ SELECT settings, updated_ms FROM tenants WHERE id = $1;
 -- What is held.
 SELECT kind, name, since_ms, subject FROM pauses;
 
--- name: hold
+-- name: add_pause
 -- Hold a tenant, a pool, or everything.
 INSERT INTO pauses (kind, name, since_ms, subject) VALUES ($1, $2, $3, $4) ON CONFLICT (kind, name) DO NOTHING;
 
--- name: let_go
+-- name: remove_pause
 -- No longer hold it.
 DELETE FROM pauses WHERE kind = $1 AND name = $2;
 

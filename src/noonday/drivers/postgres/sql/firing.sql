@@ -235,7 +235,7 @@ DELETE FROM batches WHERE id = ANY ($1::bigint[]);
 -- Batches that were fired and never acknowledged, after an id.
 SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 AND id > $3 ORDER BY id LIMIT $2;
 
--- name: adrift
+-- name: orphans
 -- Handed out long ago, or stamped further ahead than a clock that was never set can be; and no worker ever said a word about it.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM (SELECT *, xmin FROM executions WHERE state < 2 AND state = 0 AND worker_id IS NULL AND (fired_ms < $1 OR fired_ms > $3)

@@ -114,7 +114,7 @@ SELECT members FROM batches WHERE id = ?1;
 -- Which of some executions exist.
 SELECT json_group_array(json_array(x.id)) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
--- name: adrift
+-- name: orphans
 -- Handed out long ago, or stamped further ahead than a clock that was never set can be; and no worker ever said a word about it.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,

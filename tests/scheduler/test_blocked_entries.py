@@ -6,8 +6,8 @@ from noonday.model.budget import EntryBudget
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS
 from noonday.model.slots import SlotKey, of_key, of_line
-from noonday.ports.firing import Held
-from noonday.scheduler.holding import LATE_SEC, MORE, SOON_SEC, Holding
+from noonday.ports.firing import Blocked
+from noonday.scheduler.blocked_entries import LATE_SEC, MORE, SOON_SEC, BlockedEntries
 from tests.support.factories import NOW_MS, TENANT, entry
 
 KEY: SlotKey = (TENANT, of_key("k"))
@@ -15,8 +15,8 @@ LINE: SlotKey = (TENANT, of_line("k"))
 ALL = range(PARTITIONS)
 
 
-def held(*entries: Entry, slot: SlotKey = KEY, limit: int = 1) -> list[Held]:
-    return [Held(each, "full", slot, limit) for each in entries]
+def held(*entries: Entry, slot: SlotKey = KEY, limit: int = 1) -> list[Blocked]:
+    return [Blocked(each, "full", slot, limit) for each in entries]
 
 
 def entries(count: int) -> list[Entry]:
@@ -24,7 +24,7 @@ def entries(count: int) -> list[Entry]:
 
 
 def test_nothing_is_tried_again_at_once() -> None:
-    holding = Holding(EntryBudget())
+    holding = BlockedEntries(EntryBudget())
     holding.add(held(*entries(3)), 0)
     assert holding.take(ALL, SOON_SEC / 2) == []
     assert len(holding.take(ALL, SOON_SEC)) == 3
@@ -32,7 +32,7 @@ def test_nothing_is_tried_again_at_once() -> None:
 
 
 def test_the_first_are_tried_again_and_the_rest_stay() -> None:
-    holding, waiting = Holding(EntryBudget()), entries(1_000)
+    holding, waiting = BlockedEntries(EntryBudget()), entries(1_000)
     holding.add(held(*reversed(waiting), limit=3), 0)
     assert holding.take(ALL, SOON_SEC) == waiting[: 6 + MORE]
     assert waiting[0] not in holding
@@ -40,13 +40,13 @@ def test_the_first_are_tried_again_and_the_rest_stay() -> None:
 
 
 def test_one_that_is_held_twice_is_tried_once() -> None:
-    holding, (one,) = Holding(EntryBudget()), entries(1)
+    holding, (one,) = BlockedEntries(EntryBudget()), entries(1)
     holding.add(held(one, one), 0)
     assert holding.take(ALL, SOON_SEC) == [one]
 
 
 def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
-    holding = Holding(EntryBudget())
+    holding = BlockedEntries(EntryBudget())
     theirs, ours = entries(2), entries(2)
     holding.add(held(*theirs), 0)
     holding.add(held(*ours, slot=LINE), 0)
@@ -58,14 +58,14 @@ def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
 
 def test_if_nothing_comes_back_twice_as_many_are_next() -> None:
     """Those that were tried were stale, or wait in the index for something else."""
-    holding, waiting = Holding(EntryBudget()), entries(1_000)
+    holding, waiting = BlockedEntries(EntryBudget()), entries(1_000)
     holding.add(held(*waiting), 0)
     sizes = [len(holding.take(ALL, at * SOON_SEC)) for at in range(1, 5)]
     assert sizes == [4, 8, 16, 32]
 
 
 def test_what_comes_back_each_time_is_tried_less_often() -> None:
-    holding, waiting = Holding(EntryBudget()), entries(100)
+    holding, waiting = BlockedEntries(EntryBudget()), entries(100)
     holding.add(held(*waiting), 0)
     times = []
     for tick in range(100):
@@ -78,7 +78,7 @@ def test_what_comes_back_each_time_is_tried_less_often() -> None:
 
 
 def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
-    holding, waiting = Holding(EntryBudget()), entries(100)
+    holding, waiting = BlockedEntries(EntryBudget()), entries(100)
     holding.add(held(*waiting), 0)
     now = SOON_SEC
     for n in range(10):
@@ -89,7 +89,7 @@ def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
 
 
 def test_what_is_not_ours_any_more_does_not_stand_in_the_way() -> None:
-    holding, waiting = Holding(EntryBudget()), entries(50)
+    holding, waiting = BlockedEntries(EntryBudget()), entries(50)
     holding.add(held(*waiting), 0)
     ours = waiting[-1].partition
     assert holding.take({ours}, SOON_SEC) == [each for each in waiting if each.partition == ours][:4]
@@ -97,25 +97,25 @@ def test_what_is_not_ours_any_more_does_not_stand_in_the_way() -> None:
 
 
 def test_two_entries_of_one_key_may_differ_in_anything() -> None:
-    holding, (one,) = Holding(EntryBudget()), entries(1)
+    holding, (one,) = BlockedEntries(EntryBudget()), entries(1)
     moved = msgspec.structs.replace(one, pool="another")
     holding.add(held(one, moved), 0)
     assert holding.take(ALL, SOON_SEC) == [one, moved]
 
 
 def test_in_a_line_what_exists_already_goes_before_fires() -> None:
-    holding, fires = Holding(EntryBudget()), entries(50)
+    holding, fires = BlockedEntries(EntryBudget()), entries(50)
     again = entry(due_ms=NOW_MS + 1_000, kind=Kind.DISPATCH)
     holding.add(held(*fires, again, slot=LINE), 0)
     assert holding.take(ALL, SOON_SEC) == [again, *fires[:3]]
-    plain = Holding(EntryBudget())
+    plain = BlockedEntries(EntryBudget())
     plain.add(held(*fires, again), 0)
     assert plain.take(ALL, SOON_SEC) == fires[:4]
 
 
 def test_blocked_entries_keep_to_their_budget_and_to_the_earliest() -> None:
     budget = EntryBudget(200)
-    holding, many, few = Holding(budget), entries(5_000), entries(10)
+    holding, many, few = BlockedEntries(budget), entries(5_000), entries(10)
     holding.add(held(*few, slot=LINE), 0)
     for start in range(0, len(many), 50):
         holding.add(held(*reversed(many[start : start + 50])), 0)

@@ -1,4 +1,4 @@
-"""Entries that wait for a slot that others have."""
+"""Due entries that a concurrency key or an ordering key blocks."""
 
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
@@ -7,22 +7,25 @@ from itertools import count
 from noonday.model.budget import EntryBudget, fair_level
 from noonday.model.firing import Entry, Kind
 from noonday.model.slots import SlotKey, is_of_line
-from noonday.ports.firing import Held
+from noonday.ports.firing import Blocked
 
 SOON_SEC = 0.5
 LATE_SEC = 2.0
-"""How soon what is held is tried again at first, and at the latest, if nobody says that something was freed."""
+"""How soon blocked entries are tried again at first, and at the latest, if no slot is reported free."""
 MORE = 2
 """Besides those that could go: some may be stale."""
 _serial = count()
 
 
-class Holding:
-    """Keeps what is held by what it waits for. Of each slot only about as many are tried again as there can be, the first ones:
-    thousands may wait for it. If none of those came back, they were stale, or not ours any more: twice as many are next."""
+class BlockedEntries:
+    """Entries that wait for a slot, by slot.
+
+    Thousands may wait for one slot, so only about as many as fit are tried again, the earliest first. If none of them comes
+    back, they were stale or belong to another owner now, and twice as many are tried next.
+    """
 
     def __init__(self, budget: EntryBudget) -> None:
-        """What exceeds its part of the budget is let go, the latest first; the sweeper finds it again."""
+        """Entries beyond their part of the budget are dropped, the latest first; the sweeper finds them again."""
         self._budget = budget
         self._by_slot: dict[SlotKey, _Waiting] = {}
         self._entries: set[Entry] = set()
@@ -34,8 +37,8 @@ class Holding:
     def __contains__(self, entry: Entry) -> bool:
         return entry in self._entries
 
-    def add(self, held: Sequence[Held], now: float) -> None:
-        for each in held:
+    def add(self, blocked: Sequence[Blocked], now: float) -> None:
+        for each in blocked:
             waiting = self._by_slot.get(each.slot)
             if waiting is None:
                 waiting = self._by_slot[each.slot] = _Waiting(is_of_line(each.slot[1]), now + SOON_SEC)
@@ -91,7 +94,7 @@ class _Waiting:
         self.pause = SOON_SEC
         self.fits = 1
         self.back = 0
-        """How many were held since the last try."""
+        """How many were blocked since the last try."""
         self._is_line = is_line
         self._tried = 0
         self._most = 0
