@@ -208,7 +208,7 @@ EMBEDDED = (
     *of_tenants(""),
 )
 
-ON_CLUSTER = ("--rung", "cluster")
+ON_CLUSTER = ("--mode", "cluster")
 CLUSTER = (
     Work(
         "cluster-burst",

@@ -54,7 +54,7 @@ async def cluster_rig(running: Running) -> AsyncIterator["ClusterRig"]:
 class ClusterRig(Rig):
     """Roles and servers as they are seen from outside; the database as somebody else reads it."""
 
-    rung = CLUSTER
+    mode = CLUSTER
     look_every_sec = 0.02
 
     def __init__(self, running: Running, settings: Settings, node: Node, database: Database) -> None:

@@ -19,7 +19,7 @@ from bench.workshop import Workshop
 class ClusterWorkshop(Workshop):
     """A place is a schema and a prefix on the servers. Each part has processes of its own."""
 
-    rung = CLUSTER
+    mode = CLUSTER
     ways = DESK_WAYS
     slowest_create_per_s = 5_000
 

@@ -37,7 +37,7 @@ Each work runs the real engine in a process of its own, on a data file that is r
 NOONDAY_WORKER_* and NOONDAY_STORE_* variables count, noonday.toml does not. The exit code is 1 if anything was lost,
 ran twice or started early.
 
-With --rung cluster: schedulers, recorders and workers as processes, on the servers that NOONDAY_POSTGRES_URL,
+With --mode cluster: schedulers, recorders and workers as processes, on the servers that NOONDAY_POSTGRES_URL,
 NOONDAY_REDIS_URL, NOONDAY_KAFKA_SERVERS and NOONDAY_ETCD_URLS name, or in a clone on those of `make servers`. A schema,
 topics and keys are made there and removed afterwards. NOONDAY_CLUSTER_* and NOONDAY_KAFKA_* count, too.
 
@@ -46,7 +46,7 @@ Examples:
   python -m bench stream --rate 2000 --json
   python -m bench rest --at-rest 1000000 --crons 100000
   NOONDAY_SCHEDULER_BATCH=500 python -m bench burst --jobs 20000 --rounds 3
-  python -m bench burst --rung cluster --schedulers 2 --workers 2
+  python -m bench burst --mode cluster --schedulers 2 --workers 2
   python -m bench tenants --due big=200000 --due small=200 --alone small
   python -m bench tenants --due a=50000 --due b=50000 --weight b=4
   python -m bench webhooks --calls 10000 --seconds 20
@@ -60,7 +60,7 @@ _some = click.FloatRange(min=0, min_open=True)
 def common_options(command: F) -> F:
     for option in (
         json_option,
-        click.option("--rung", type=click.Choice([EMBEDDED, CLUSTER]), default=EMBEDDED, show_default=True),
+        click.option("--mode", type=click.Choice([EMBEDDED, CLUSTER]), default=EMBEDDED, show_default=True),
         click.option("--schedulers", type=_positive, help="Processes of this role on a cluster. [default: 1]"),
         click.option("--recorders", type=_positive, help="Likewise. [default: 1]"),
         click.option("--workers", type=_positive, help="Likewise. [default: 1]"),
@@ -271,7 +271,7 @@ def create(jobs: int, calls: int, as_json: bool, **where: Any) -> None:
     """
     with _workshop(**where) as workshop:
         created = list(measure_create(CreateSize(jobs, calls), workshop))
-        document = of_create(created, workshop.rung, workshop.circumstances())
+        document = of_create(created, workshop.mode, workshop.circumstances())
     conclude(document, as_json, _ways(created))
 
 
@@ -328,12 +328,12 @@ def conclude(document: Document, as_json: bool, table: Listing) -> None:
 
 @contextmanager
 def _workshop(
-    *, rung: str, directory: Path | None, concurrency: int | None, **counts: int | None
+    *, mode: str, directory: Path | None, concurrency: int | None, **counts: int | None
 ) -> Iterator[Workshop]:
     said = {name: count for name, count in counts.items() if count is not None}
-    if rung == EMBEDDED:
+    if mode == EMBEDDED:
         _check_embedded(directory, said)
-    size = FleetSize(**said) if rung == CLUSTER else None
+    size = FleetSize(**said) if mode == CLUSTER else None
     with (
         _ended_by_signals(),
         _Shown() as shown,
@@ -344,7 +344,7 @@ def _workshop(
 
 def _check_embedded(directory: Path | None, counts: dict[str, int]) -> None:
     for name in counts:
-        raise click.UsageError(f"--{name} is for --rung {CLUSTER}: one process does everything on {EMBEDDED}")
+        raise click.UsageError(f"--{name} is for --mode {CLUSTER}: one process does everything on {EMBEDDED}")
     place = directory or Path(gettempdir())
     if filesystem_of(place) in IN_MEMORY:
         text = f"{place} is in memory, where syncing costs nothing: name a directory on a disk with --dir"

@@ -68,7 +68,7 @@ async def embedded_rig(data: str) -> AsyncIterator["EmbeddedRig"]:
 class EmbeddedRig(Rig):
     """The engine, its handlers, and who creates the jobs, in this process; the data file as somebody else reads it."""
 
-    rung = EMBEDDED
+    mode = EMBEDDED
     look_every_sec = 0.005
 
     def __init__(

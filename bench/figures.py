@@ -31,7 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """One work, measured once."""
 
     work: str
-    rung: str
+    mode: str
     jobs: int
     expected: int
     """Executions that were asked for."""

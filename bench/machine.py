@@ -16,7 +16,7 @@ _LISTENS = "0A"
 
 
 def settings_used(settings: Settings) -> dict[str, Any]:
-    """What the figures depend on, on every rung."""
+    """What the figures depend on, on every mode."""
     return {
         "batch": settings.scheduler.batch,
         "lead_ms": settings.scheduler.lead_ms,

@@ -134,7 +134,7 @@ class _Run:
         rss_peak = {name: peak for name, (_, peak) in self._memory.items()}
         return Figures(
             work=work.__struct_config__.tag,  # type: ignore[arg-type]
-            rung=self._rig.rung,
+            mode=self._rig.mode,
             jobs=work.jobs,
             expected=self._expected,
             fired=found.fired,

@@ -68,12 +68,12 @@ def _by_rate(rounds: Sequence[Figures]) -> Figures:
     return sorted(rounds, key=lambda each: each.recorded_per_s)[(len(rounds) - 1) // 2]
 
 
-def of_create(created: Sequence[Created], rung: str, settings: Document) -> Document:
+def of_create(created: Sequence[Created], mode: str, settings: Document) -> Document:
     """Nothing falls due here: a job is recorded when its creation is acknowledged. The rate is that of the first way."""
     first = created[0]
     return {
         "work": "create",
-        "rung": rung,
+        "mode": mode,
         "jobs": sum(each.jobs for each in created),
         "recorded_per_s": first.created_per_s,
         "lateness_ms": _plain(Lateness()),

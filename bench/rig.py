@@ -19,7 +19,7 @@ Memory = tuple[float | None, float | None]
 class Rig(ABC):
     """An engine that runs, one that creates jobs in it, and one that looks at what it does from outside."""
 
-    rung: str
+    mode: str
     settings: Settings
     look_every_sec: float
     """How often it may be asked whether all is recorded without that being felt."""

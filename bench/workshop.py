@@ -39,7 +39,7 @@ ON_CLUSTER = ("NOONDAY_POSTGRES_", "NOONDAY_REDIS_", "NOONDAY_KAFKA_", "NOONDAY_
 class Workshop(ABC):
     """Each part is done by a fresh process, in a limited time. All of it raises BenchFailed."""
 
-    rung: str
+    mode: str
     ways: tuple[Way, ...]
     """In which jobs can be created by a program that embeds the job service."""
     slowest_create_per_s: int
@@ -165,7 +165,7 @@ class Workshop(ABC):
 class EmbeddedWorkshop(Workshop):
     """A place is a data file."""
 
-    rung = EMBEDDED
+    mode = EMBEDDED
     ways = ("create_ids", *APPLICATION_WAYS)
     slowest_create_per_s = 8_000
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from noonday.alerts.incident_consumer import IncidentConsumer
+from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.notices import Notifier
-from noonday.alerts.posting import Post
 from noonday.alerts.preferences import Seal
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -78,7 +78,7 @@ class Stage:
         self.notifier = self.another()
 
     def another(self) -> Notifier:
-        post = Post(
+        post = NoticeJobs(
             jobs=self.store.jobs,
             archive=self.store.archive,
             index=self.index,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from starlette.types import ASGIApp
 
 from noonday.alerts.alert_service import AlertService
-from noonday.alerts.posting import Post
+from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.api.app import create_app
 from noonday.api.hosts import KnownHosts
@@ -33,7 +33,7 @@ from noonday.model.notice import ChannelType
 from noonday.model.view import PoolSettings
 from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
-from noonday.ports.executions import Place
+from noonday.ports.executions import Checkpoint
 from noonday.ports.jobs import AuditEntry
 from noonday.ports.signals import Revocation
 from noonday.runtime.aside import ThreadAside
@@ -187,7 +187,7 @@ class Backstage:
     async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
         worker = WorkerId(name)
         signs = [Hello(worker, NOON_MS, "here", 7, {"demo": 1}, ()), Beat(worker, NOON_MS, (), stuck)]  # type: ignore[arg-type]
-        place = Place(0, "generation", 1, 0)
+        place = Checkpoint(0, "generation", 1, 0)
         await self.store.executions.settle([], signs, was=None, now=place, now_ms=NOON_MS)
 
     async def add_demo_pool(self) -> None:
@@ -198,7 +198,7 @@ class Backstage:
 def _preferences(
     store: Store, job_service: JobService, secrets: SecretService, keyring: Keyring, clock: Clock
 ) -> PreferenceService:
-    post = Post(
+    post = NoticeJobs(
         jobs=store.jobs,
         archive=store.archive,
         index=MemoryHotIndex(0),

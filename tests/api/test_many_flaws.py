@@ -8,7 +8,7 @@ from noonday.api.operations import MOST_SUGGESTIONS
 from noonday.model.errors import MOST_COMPARED, few_suggestions, nearest
 from noonday.model.ids import WorkerId
 from noonday.model.message import HandlerInfo, Hello
-from noonday.ports.executions import Place
+from noonday.ports.executions import Checkpoint
 from tests.api.asgi import Client
 from tests.api.engine import NOON_MS, Backstage
 
@@ -28,7 +28,9 @@ def job_with(payload: Any) -> dict[str, Any]:
 async def strict(backstage: Backstage, client: Client) -> Client:
     """With a handler that takes a list of numbers."""
     hello = Hello(WorkerId("w"), NOON_MS, "here", 1, {"demo": 1}, (HandlerInfo("demo", "sum", NUMBERS),))
-    await backstage.store.executions.settle([], [hello], was=None, now=Place(0, "generation", 1, 0), now_ms=NOON_MS)
+    await backstage.store.executions.settle(
+        [], [hello], was=None, now=Checkpoint(0, "generation", 1, 0), now_ms=NOON_MS
+    )
     return client
 
 

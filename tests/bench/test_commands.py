@@ -18,7 +18,7 @@ from noonday.cli.tables import Listing
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
 
 FIELDS = {"jobs", "recorded_per_s", "lateness_ms", "lost", "duplicated", "early", "cpu_us_per_job", "cpu_us_per_job_by",
-          "rss_mb", "rung", "settings"}  # fmt: skip
+          "rss_mb", "mode", "settings"}  # fmt: skip
 ROLES = {"scheduler", "recorder", "worker", "api"}
 SERVERS = {"postgres", "redis", "kafka", "etcd"}
 PERCENTILES = {"p50", "p95", "p99", "max"}
@@ -26,7 +26,7 @@ PERCENTILES = {"p50", "p95", "p99", "max"}
 
 @pytest.mark.slow
 def test_a_burst_is_fired_and_recorded(tmp_path: Path) -> None:
-    document = bench(tmp_path, "burst", "--jobs", "200", "--head-start", "2", "--rung", "embedded")
+    document = bench(tmp_path, "burst", "--jobs", "200", "--head-start", "2", "--mode", "embedded")
     assert document["jobs"] == document["fired"] == 200
     assert document["recorded_per_s"] > 0
     assert document["cpu_us_per_job"] > 0
@@ -36,8 +36,8 @@ def test_a_burst_is_fired_and_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_burst_on_a_cluster_is_fired_and_recorded(tmp_path: Path, servers: None) -> None:
-    document = bench(tmp_path, "burst", "--jobs", "300", "--rung", "cluster", "--workers", "2", "--concurrency", "50")
-    assert document["rung"] == "cluster"
+    document = bench(tmp_path, "burst", "--jobs", "300", "--mode", "cluster", "--workers", "2", "--concurrency", "50")
+    assert document["mode"] == "cluster"
     assert document["jobs"] == document["fired"] == 300
     assert document["recorded_per_s"] > 0
     assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
@@ -64,7 +64,7 @@ def test_webhooks_are_called_at_the_same_time(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_webhooks_are_called_on_a_cluster(tmp_path: Path, servers: None) -> None:
-    document = bench(tmp_path, "webhooks", "--calls", "300", "--rung", "cluster", "--workers", "2")
+    document = bench(tmp_path, "webhooks", "--calls", "300", "--mode", "cluster", "--workers", "2")
     assert document["fired"] == 300
     assert document["lateness_ms"]["max"] >= document["lateness_ms"]["p50"] > 0
     assert document["cpu_us_per_job_by"]["caller"] > 0
@@ -73,7 +73,7 @@ def test_webhooks_are_called_on_a_cluster(tmp_path: Path, servers: None) -> None
 def test_roles_are_counted_on_a_cluster_only(tmp_path: Path) -> None:
     ended = run(tmp_path, "burst", "--workers", "2")
     assert ended.returncode == 2
-    assert "--workers is for --rung cluster" in ended.stderr
+    assert "--workers is for --mode cluster" in ended.stderr
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def figures(
 ) -> Figures:
     return Figures(
         work=work,
-        rung="embedded",
+        mode="embedded",
         jobs=2,
         expected=2,
         fired=2 - lost,

@@ -19,7 +19,7 @@ FAILED = f"[0,1],[1,2],[2,3,null,{ERROR}],[0,3]"
 
 
 def seen(state: State, moves: str = "[0,1]", **said: Any) -> ExecutionView:
-    return VIEWER.execution(execution(state=state, moves=moves, **said))
+    return VIEWER.execution(execution(state=state, transitions=moves, **said))
 
 
 @pytest.mark.parametrize(

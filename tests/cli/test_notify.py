@@ -1,4 +1,4 @@
-"""`noonday notify`, with a server that has a mail server and may call this machine."""
+"""`noonday alert notify`, with a server that has a mail server and may call this machine."""
 
 import asyncio
 import threading
@@ -57,13 +57,13 @@ def server(tmp_path_factory: pytest.TempPathFactory, box: Mailbox) -> Iterator[U
 
 
 def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
-    made = ask("notify", "set", "mail", "--email", "ops@example.com", "--user", "Sam")
+    made = ask("alert", "notify", "set", "mail", "--email", "ops@example.com", "--user", "Sam")
     assert made.exit_code == 0, made.output
     assert (
         "ops@example.com receives exhausted, stopped, disabled, missed, recovered, at most one message per 5 min"
         in made.stdout
     )
-    sent = ask("notify", "test", "mail")
+    sent = ask("alert", "notify", "test", "mail")
     assert "test notice queued; `noonday why " in sent.stdout
     message = eventually(lambda: box.messages and box.messages[-1])
     assert message["Subject"] == "[noonday] test of alert preference mail"
@@ -71,18 +71,20 @@ def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
 
 
 def test_what_is_not_said_stays_as_it_is(ask_json: Answer) -> None:
-    ask_json("notify", "set", "stays", "--email", "a@example.com", "--on", "first", "--pool", "etl", "--json")
-    changed = ask_json("notify", "set", "stays", "--digest", "1h", "--disabled", "--json")
+    ask_json("alert", "notify", "set", "stays", "--email", "a@example.com", "--on", "first", "--pool", "etl", "--json")
+    changed = ask_json("alert", "notify", "set", "stays", "--digest", "1h", "--disabled", "--json")
     assert (changed["channel"]["address"], changed["kinds"], changed["pools"]) == ("a@example.com", ["FAILED"], ["etl"])
     assert (changed["digest_seconds"], changed["enabled"]) == (3600, False)
-    moved = ask_json("notify", "set", "stays", "--webhook", "https://hooks.example.com/x", "--enabled", "--json")
+    moved = ask_json(
+        "alert", "notify", "set", "stays", "--webhook", "https://hooks.example.com/x", "--enabled", "--json"
+    )
     assert moved["channel"] == {"type": "WEBHOOK", "url": "https://hooks.example.com/x"}
     assert (moved["digest_seconds"], moved["enabled"]) == (3600, True)
 
 
 def test_the_list_says_who_is_told_of_what(ask: Run) -> None:
-    ask("notify", "set", "listed", "--email", "l@example.com", "--on", "exhausted", "--digest", "0")
-    lines = ask("notify", "list").stdout.splitlines()
+    ask("alert", "notify", "set", "listed", "--email", "l@example.com", "--on", "exhausted", "--digest", "0")
+    lines = ask("alert", "notify", "list").stdout.splitlines()
     (line,) = (line for line in lines if line.startswith("listed "))
     assert "EMAIL" in line
     assert "l@example.com" in line
@@ -90,10 +92,10 @@ def test_the_list_says_who_is_told_of_what(ask: Run) -> None:
 
 
 def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
-    ask("notify", "set", "gone", "--email", "g@example.com")
-    assert ask("notify", "delete", "gone").stdout == "deleted gone\n"
-    assert "gone" not in [each["id"] for each in ask_json("notify", "list", "--json")["preferences"]]
-    assert ask("notify", "delete", "gone").exit_code == exits.NOT_FOUND
+    ask("alert", "notify", "set", "gone", "--email", "g@example.com")
+    assert ask("alert", "notify", "delete", "gone").stdout == "deleted gone\n"
+    assert "gone" not in [each["id"] for each in ask_json("alert", "notify", "list", "--json")["preferences"]]
+    assert ask("alert", "notify", "delete", "gone").exit_code == exits.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -110,13 +112,13 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
     ],
 )
 def test_what_is_wrong_is_said_of_the_flag(ask: Run, flags: tuple[str, ...], said: str) -> None:
-    refused = ask("notify", "set", "wrong", *flags)
+    refused = ask("alert", "notify", "set", "wrong", *flags)
     assert refused.exit_code != 0
     assert said in refused.output
 
 
 def test_without_a_mail_server_the_setting_that_is_missing_is_named(tmp_path: Path, run: Run) -> None:
     with Up(tmp_path, "--port", "0") as up:
-        refused = run("notify", "set", "ops", "--email", "ops@example.com", env=up.environ)
+        refused = run("alert", "notify", "set", "ops", "--email", "ops@example.com", env=up.environ)
     assert refused.exit_code != 0
     assert "set email.host and email.sender" in refused.output

@@ -109,8 +109,8 @@ async def test_what_is_kept_of_attempts_comes_in_their_order_and_once(crank: Cra
     second = msgspec.structs.replace(second, dispatch=2)
     first = report(dispatch, Outcome.FAILED, started_ms=NOW_MS, account=b"not so fine", attempt=1)
     silent = report(dispatch, Outcome.SNOOZED, started_ms=NOW_MS + 5)
-    await executions.keep_accounts([second, silent])
-    await executions.keep_accounts([first, second])
+    await executions.keep_attempts([second, silent])
+    await executions.keep_attempts([first, second])
     kept = await executions.accounts(dispatch.execution_id)
     assert [(each.dispatch, each.attempt, each.outcome, each.started_ms, each.account) for each in kept] == [
         (1, 1, Outcome.FAILED, NOW_MS, b"not so fine"),

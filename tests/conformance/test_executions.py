@@ -13,7 +13,7 @@ from noonday.model.message import Beat, Bye, Dispatch, HandlerInfo, Report
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
-from noonday.ports.executions import Executions, Place, Retention
+from noonday.ports.executions import Checkpoint, Executions, Retention
 from noonday.ports.firing import Firing
 from noonday.ports.jobs import Change, Execution, Fire, Jobs, Receipt
 from tests.support.crank import GENERATION, Crank, moves_of
@@ -58,7 +58,7 @@ async def test_a_store_knows_no_place_before_somebody_recorded(executions: Execu
 
 async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
-    first, second = Place(0, "a", 10, NOW_MS), Place(0, "a", 11, NOW_MS + 5)
+    first, second = Checkpoint(0, "a", 10, NOW_MS), Checkpoint(0, "a", 11, NOW_MS + 5)
     await executions.settle([], [], was=None, now=first, now_ms=NOW_MS)
     assert await executions.place(0) == first
     await executions.settle([report(dispatch)], [], was=first, now=second, now_ms=NOW_MS)
@@ -68,21 +68,21 @@ async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executio
 
 @pytest.mark.parametrize(
     "was",
-    [None, Place(0, "a", 9, 0), Place(0, "b", 10, 0), Place(1, "a", 10, 0)],
+    [None, Checkpoint(0, "a", 9, 0), Checkpoint(0, "b", 10, 0), Checkpoint(1, "a", 10, 0)],
     ids=["never recorded", "another offset", "another generation", "another partition"],
 )
 async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
-    crank: Crank, executions: Executions, archive: Archive, was: Place | None
+    crank: Crank, executions: Executions, archive: Archive, was: Checkpoint | None
 ) -> None:
     dispatch = await fired(crank)
-    present = Place(0, "a", 10, NOW_MS)
+    present = Checkpoint(0, "a", 10, NOW_MS)
     await executions.settle([], [], was=None, now=present, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):
         await executions.settle(
             [report(dispatch)],
             [hello("w-9")],
             was=was,
-            now=Place(was.partition if was else 0, "a", 20, NOW_MS),
+            now=Checkpoint(was.partition if was else 0, "a", 20, NOW_MS),
             now_ms=NOW_MS,
         )
     assert (await crank.look(dispatch)).state is State.PENDING
@@ -407,7 +407,7 @@ async def test_any_text_of_an_error_is_kept(crank: Crank, text: str) -> None:
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure(text, traceback=text)))
     found = await crank.look(dispatch)
     assert msgspec.json.decode(found.failure or "", type=Failure) == failure(text, traceback=text)
-    assert json.loads(f"[{found.moves}]")[2][3]["message"] == text
+    assert json.loads(f"[{found.transitions}]")[2][3]["message"] == text
 
 
 @pytest.mark.parametrize("ciphertext", [b"", b"\x00", bytes(range(256)), b"x" * 300_000])
@@ -858,7 +858,7 @@ async def test_whom_to_judge_is_whoever_is_taken_for_alive_or_has_something_runn
 
 async def test_a_worker_is_judged_by_the_recorder_of_its_partition(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
-    there = Place(5, GENERATION, 1, 0)
+    there = Checkpoint(5, GENERATION, 1, 0)
     await executions.settle([report(dispatch, Outcome.STARTED)], [hello(WORKER)], was=None, now=there, now_ms=NOW_MS)
     assert await executions.workers_to_judge(5) == [WORKER]
     assert await executions.workers_to_judge(0) == []

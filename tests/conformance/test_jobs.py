@@ -486,7 +486,7 @@ async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Cran
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", crank.now_ms + 1))
     await crank.change(one, asked)
-    times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).moves}]")]
+    times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
     assert times == sorted(times)
 
 

@@ -13,7 +13,7 @@ from noonday.model.message import Dispatch, Report
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.usage import KEPT_DAYS, Used
 from noonday.ports.archive import Archive
-from noonday.ports.executions import Executions, Place, Retention
+from noonday.ports.executions import Checkpoint, Executions, Retention
 from tests.support.crank import GENERATION, Crank
 from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, WORKER, failure, hello, job, report, spec
 
@@ -149,7 +149,7 @@ async def test_a_batch_that_is_applied_again_counts_once(
     crank: Crank, executions: Executions, archive: Archive, kind: JobSpec
 ) -> None:
     """As a recorder does that did not hear the answer, and whoever takes its place."""
-    said, place = ended(await fired(crank, kind)), Place(0, GENERATION, 1, 0)
+    said, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
     await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):
         await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
@@ -164,10 +164,10 @@ async def test_several_recorders_count_for_the_same_tenants_at_once(
     of = {tenant: [each for each in dispatches if each.tenant == tenant] for tenant in (TENANT, OTHER)}
 
     async def record(partition: int) -> None:
-        place: Place | None = None
+        place: Checkpoint | None = None
         for at in range(partition, 24, 4):
             both = [ended(of[TENANT][at]), ended(of[OTHER][at])]
-            now = Place(partition, GENERATION, at + 1, 0)
+            now = Checkpoint(partition, GENERATION, at + 1, 0)
             await executions.settle(both[:: (-1) ** partition], [], was=place, now=now, now_ms=NOW_MS)
             place = now
 

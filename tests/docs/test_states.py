@@ -5,7 +5,7 @@ from typing import get_args
 from noonday.api.jobs import JobStateName
 from noonday.cli.why import OUTCOMES
 from noonday.intake.waiting import By
-from noonday.model.execution import MOVES, Outcome, State, judge
+from noonday.model.execution import TRANSITIONS, Outcome, State, judge
 from noonday.model.firing import Decided
 from noonday.model.job import JobState
 from noonday.model.retry import RetryPolicy
@@ -16,7 +16,7 @@ POLICY = RetryPolicy(max_attempts=3)
 
 def test_the_moves_are_those_of_the_code() -> None:
     written = {name: moves for name, _, moves in table("states.md", "state", "means", "may move to")}
-    assert written == {state.name: _listed(MOVES[state]) for state in State}
+    assert written == {state.name: _listed(TRANSITIONS[state]) for state in State}
 
 
 def test_each_outcome_does_what_the_table_says() -> None:
@@ -70,5 +70,5 @@ def _path(outcome: Outcome, *, attempt: int = 1, cancel_requested: bool = False,
             retryable=retryable,
         )
         if verdict:
-            return ", ".join(move.name for move in verdict.moves) + (" +1" if verdict.attempt else "")
+            return ", ".join(move.name for move in verdict.transitions) + (" +1" if verdict.attempt else "")
     raise AssertionError(f"{outcome.name} is never legal")

@@ -2,16 +2,16 @@
 
 from noonday.intake.presenters import _transitions
 from noonday.model.execution import KEPT_DISPATCHES, State
-from noonday.transitions.write_set import move
+from noonday.transitions.write_set import transition
 from tests.support.factories import NOW_MS, execution
 
 
-def moves(*states: State) -> str:
-    return ",".join(move(state, NOW_MS, None, "SNOOZED" if state is State.PENDING else None) for state in states)
+def transitions(*states: State) -> str:
+    return ",".join(transition(state, NOW_MS, None, "SNOOZED" if state is State.PENDING else None) for state in states)
 
 
 def test_each_return_is_the_next_dispatch() -> None:
-    row = execution(moves=moves(State.PENDING, State.RUNNING, State.PENDING, State.RUNNING), dispatch=2)
+    row = execution(transitions=transitions(State.PENDING, State.RUNNING, State.PENDING, State.RUNNING), dispatch=2)
     assert [(view.state, view.dispatch) for view in _transitions(row)] == [
         ("PENDING", 1),
         ("RUNNING", 1),
@@ -22,9 +22,11 @@ def test_each_return_is_the_next_dispatch() -> None:
 
 def test_gap_says_how_many_dispatches_are_missing() -> None:
     kept = (State.PENDING, *(State.RUNNING, State.PENDING) * KEPT_DISPATCHES)
-    waits = _transitions(execution(moves=moves(*kept), dispatch=1_051))
+    waits = _transitions(execution(transitions=transitions(*kept), dispatch=1_051))
     assert waits[-1].reason == "SNOOZED; 1000 dispatches after this one are not kept"
-    ended = _transitions(execution(moves=moves(*kept, State.RUNNING, State.SUCCEEDED), dispatch=1_051, attempt=3))
+    ended = _transitions(
+        execution(transitions=transitions(*kept, State.RUNNING, State.SUCCEEDED), dispatch=1_051, attempt=3)
+    )
     assert [(view.state, view.dispatch, view.attempt) for view in ended[-3:]] == [
         ("PENDING", 51, 1),
         ("RUNNING", 1_051, 3),
@@ -34,4 +36,4 @@ def test_gap_says_how_many_dispatches_are_missing() -> None:
 
 
 def test_execution_that_was_read_without_its_transitions_shows_none() -> None:
-    assert _transitions(execution(moves="", dispatch=2)) == ()
+    assert _transitions(execution(transitions="", dispatch=2)) == ()

@@ -9,7 +9,7 @@ import pytest
 
 from noonday import Context, Noonday
 from noonday.drivers.redis.tokens import RedisTokens
-from noonday.intake.waiting import By, Blocker, Waiter, Waiting
+from noonday.intake.waiting import Blocker, By, Waiter, Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome

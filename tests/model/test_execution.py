@@ -8,9 +8,9 @@ from noonday.model.execution import (
     FINAL,
     HAND_BACK_LONGEST_MS,
     HAND_BACK_WAIT_MS,
-    MOVES,
     OPEN,
     RETURN_REASONS,
+    TRANSITIONS,
     Outcome,
     State,
     Verdict,
@@ -39,18 +39,18 @@ def verdict_on(outcome: Outcome, state: State = State.RUNNING, **said: object) -
 
 
 def test_every_state_has_its_moves() -> None:
-    assert set(MOVES) == set(State)
+    assert set(TRANSITIONS) == set(State)
 
 
 def test_final_states_are_those_that_nothing_follows() -> None:
-    assert {state for state in State if not MOVES[state]} == FINAL
+    assert {state for state in State if not TRANSITIONS[state]} == FINAL
     assert not OPEN & FINAL
 
 
 def test_every_state_can_be_reached_and_every_open_one_can_end() -> None:
     reached, ahead = {State.PENDING}, [State.PENDING]
     while ahead:
-        new = MOVES[ahead.pop()] - reached
+        new = TRANSITIONS[ahead.pop()] - reached
         reached |= new
         ahead += new
     assert reached == set(State)
@@ -109,8 +109,8 @@ def test_a_verdict_makes_only_legal_moves(
     )
     if verdict is None:
         return
-    assert verdict.moves
-    assert is_path([state, *verdict.moves])
+    assert verdict.transitions
+    assert is_path([state, *verdict.transitions])
     assert verdict.rest in OPEN | FINAL
     assert (verdict.wait_ms is not None) == (verdict.rest is State.PENDING)
     assert verdict.attempt == (verdict.rest is State.PENDING and outcome in FAILURES)
@@ -145,14 +145,14 @@ def test_an_end_without_a_start_is_both_moves() -> None:
 def test_only_what_ran_succeeds_or_fails(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, started=False)
     assert verdict is not None
-    assert verdict.moves[0] is State.RUNNING
+    assert verdict.transitions[0] is State.RUNNING
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.INTERRUPTED])
 def test_what_was_turned_away_at_the_door_did_not_run(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, started=False)
     assert verdict is not None
-    assert State.RUNNING not in verdict.moves
+    assert State.RUNNING not in verdict.transitions
 
 
 @pytest.mark.parametrize(("outcome", "failed"), list(FAILURES.items()))

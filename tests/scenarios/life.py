@@ -42,7 +42,7 @@ class Life:
             worker_threads=20,
             worker_drain_sec=5,
             # Much fails here for ever: the end would wait for its retries, which would wait for a while.
-            worker_guarded_from=0,
+            worker_retry_breaker_min_runs_per_minute=0,
             webhooks_allow_networks="127.0.0.0/8",
         )
         self.receiver = Receiver(

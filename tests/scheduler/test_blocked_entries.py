@@ -5,13 +5,13 @@ import msgspec
 from noonday.model.budget import EntryBudget
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS
-from noonday.model.slots import SlotKey, of_key, of_line
+from noonday.model.slots import SlotKey, of_key, of_ordering_key
 from noonday.ports.firing import Blocked
 from noonday.scheduler.blocked_entries import LATE_SEC, MORE, SOON_SEC, BlockedEntries
 from tests.support.factories import NOW_MS, TENANT, entry
 
 KEY: SlotKey = (TENANT, of_key("k"))
-LINE: SlotKey = (TENANT, of_line("k"))
+LINE: SlotKey = (TENANT, of_ordering_key("k"))
 ALL = range(PARTITIONS)
 
 

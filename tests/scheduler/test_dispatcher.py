@@ -22,7 +22,7 @@ from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.dispatcher import STUCK_SEC
 from noonday.wiring.embedded import drivers_on
-from noonday.wiring.parts import SchedulerPart, Surroundings
+from noonday.wiring.parts import ProcessContext, SchedulerPart
 from noonday.wiring.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
@@ -68,7 +68,7 @@ class Scheduler:
         drivers = drivers_on(store, LocalLeases(None, self.clock), Keyring.generate(), self.clock, settings)
         self.drivers = replace(drivers, firing=self.firing)  # type: ignore[arg-type]
         self.metrics = Metrics()
-        around = Surroundings(InstanceId("i-1"), settings, self.metrics, Tracing(None))
+        around = ProcessContext(InstanceId("i-1"), settings, self.metrics, Tracing(None))
         self.part = SchedulerPart(self.drivers, around)
         self.dispatcher = self.part.dispatcher
 

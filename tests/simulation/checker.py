@@ -12,8 +12,8 @@ from itertools import combinations, pairwise
 
 import msgspec
 
-from noonday.model.execution import MOVES, Cause, State, is_path
-from noonday.model.slots import is_of_line, of_key, of_line, slot_key
+from noonday.model.execution import TRANSITIONS, Cause, State, is_path
+from noonday.model.slots import is_of_ordering_key, of_key, of_ordering_key, slot_key
 from tests.simulation.excuses import excuse_for, forgotten, unharmed
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
@@ -76,7 +76,7 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
            WHERE x.state < 2 AND x.slots IS NOT NULL"""
     ).fetchall()
     for execution, _, fired_ms, name in rows:
-        if fired_ms is None and not is_of_line(name):
+        if fired_ms is None and not is_of_ordering_key(name):
             yield f"I13: execution {execution} is not handed out, and holds {name}"
     held = Counter(slot_key(tenant, name) for _, tenant, _, name in rows)
     used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
@@ -89,7 +89,7 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
            FROM jobs j WHERE j.watch & 2 GROUP BY 1, 2, 3"""
     )
     for tenant, key, ordered, limit in limits:
-        name = of_line(key) if ordered else of_key(key)
+        name = of_ordering_key(key) if ordered else of_key(key)
         if held.get((tenant, name), 0) > limit:
             yield f"I13: {held[tenant, name]} executions hold {name}, more than {limit}"
     for tenant, name, cap in conn.execute("SELECT tenant, key, cap FROM slots WHERE cap IS NOT NULL"):
@@ -216,7 +216,7 @@ def _legal(conn: sqlite3.Connection) -> Iterator[str]:
         failures = sum(b is State.PENDING and a not in (State.PENDING, State.RUNNING) for a, b in pairwise(states))
         if attempt != 1 + failures:
             yield f"I5: execution {id_} failed {failures} times and is at attempt {attempt}"
-    assert State.PENDING in MOVES
+    assert State.PENDING in TRANSITIONS
 
 
 def _usage(conn: sqlite3.Connection) -> Iterator[str]:

@@ -22,7 +22,7 @@ from noonday.scheduler.ownership import Ownership
 from noonday.wiring.cluster import CLOCK_SEC
 from noonday.wiring.engine import Engine
 from noonday.wiring.housekeeping import Housekeeper
-from noonday.wiring.parts import Drivers, IntakePart, SchedulerPart, Surroundings, recorder_of, worker_of
+from noonday.wiring.parts import Drivers, IntakePart, ProcessContext, SchedulerPart, recorder_of, worker_of
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
 from tests.simulation.embedded import CLOCK_ERROR_MS, Simulation
@@ -137,9 +137,9 @@ class ClusterSimulation(Simulation):
     async def _live_as(self, role: str, process: Process, up: asyncio.Future[None]) -> None:
         clock = self._clock_of(process)
         self._serial += 1
-        around = Surroundings(InstanceId(f"i-{self._serial:03}"), self.settings, Metrics(), Tracing(None))
+        around = ProcessContext(InstanceId(f"i-{self._serial:03}"), self.settings, Metrics(), Tracing(None))
         drivers = self._drivers(process, clock)
-        start: Callable[[Process, SimClock, Drivers, Surroundings], Awaitable[None]] = getattr(self, f"_be_{role}")
+        start: Callable[[Process, SimClock, Drivers, ProcessContext], Awaitable[None]] = getattr(self, f"_be_{role}")
         while True:
             try:
                 await self._keep_clock(role, process, clock)
@@ -201,13 +201,13 @@ class ClusterSimulation(Simulation):
             keyring=self.keyring,
         )
 
-    async def _be_api(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
+    async def _be_api(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
         self.process = process
         self.clock = clock
         self.engine = cast(Engine, IntakePart(drivers, around, new_id=self._new_id))
         self.faces[process.name] = (process, self.engine)
 
-    async def _be_scheduler(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
+    async def _be_scheduler(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
         part, tasks = SchedulerPart(drivers, around), Tasks()
         cast(SimIndex, drivers.index).on_placed = part.wake
         self._note_refusals(part.ownership)
@@ -237,7 +237,7 @@ class ClusterSimulation(Simulation):
 
         ownership.lose = noted  # type: ignore[method-assign]
 
-    async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
+    async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
         def recorder(partition: int) -> Recorder:
             return recorder_of(partition, drivers, around)
 
@@ -248,7 +248,7 @@ class ClusterSimulation(Simulation):
         tasks.spawn(Loop("recorders", recorders, drivers.clock, recorders.next_wait).run(), "recorders")
         tasks.spawn(Loop("revocations", revocations, drivers.clock, every(0.5)).run(), "revocations")
 
-    async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: Surroundings) -> None:
+    async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
         worker = worker_of(
             self._handlers(process),
             around,
@@ -386,7 +386,7 @@ class ClusterSimulation(Simulation):
         self.history.cuts = [(*cut[:3], min(cut[3], now_ms)) for cut in self.history.cuts]
 
     def _check_synced(self, effect: Effect) -> None:
-        """That is a promise of the embedded rung."""
+        """That is a promise of the embedded mode."""
 
     # -- a whole life --------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ class Simulation:
         """In some lives the index has little room."""
         self.index_entries = 12 if seed % 7 == 3 else INDEX_ENTRIES
         # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
-        guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(guarded_from=0)
+        guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(retry_breaker_min_runs_per_minute=0)
         self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=guarded)
         if self.load.retention is not None:
             self.settings = msgspec.structs.replace(self.settings, retention=self.load.retention)
@@ -681,7 +681,7 @@ class Simulation:
             policy=QUICK,
             now_ms=self.world.now_ms(),
             skew_ms=self.history.skew_ms,
-            retries_may_wait=self.settings.worker.guarded_from > 0,
+            retries_may_wait=self.settings.worker.retry_breaker_min_runs_per_minute > 0,
         )
 
     def direct(self, director: Callable[[], Awaitable[None]]) -> None:

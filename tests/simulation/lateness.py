@@ -149,16 +149,16 @@ class Scene:
 
     def _wait_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
         """How long a dispatch waits after the one before it came back."""
-        places = [at for at, move in enumerate(execution.moves) if move.state is State.PENDING]
+        places = [at for at, move in enumerate(execution.transitions) if move.state is State.PENDING]
         if len(places) < dispatch:
             return None
         at = places[dispatch - 1]
-        before, returned = execution.moves[at - 1].state, execution.moves[at]
+        before, returned = execution.transitions[at - 1].state, execution.transitions[at]
         if before in (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST):
             if self.retries_may_wait:
                 return None
             failures = sum(
-                m.state in (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST) for m in execution.moves[:at]
+                m.state in (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST) for m in execution.transitions[:at]
             )
             return retry_wait_ms(self._policy_of(execution), failures, execution.id)
         reason = str(returned.reason or "")
@@ -166,7 +166,7 @@ class Scene:
             return 1_500 if before is State.RUNNING else None
         if not reason.startswith("HANDED_BACK"):
             return 0
-        return hand_back_wait_ms(sum(move.state is State.PENDING for move in execution.moves[1:at]))
+        return hand_back_wait_ms(sum(move.state is State.PENDING for move in execution.transitions[1:at]))
 
     def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
         return self.policy
@@ -174,7 +174,7 @@ class Scene:
     def _late_recovery(self, execution: StoredExecution, started: Collection[tuple[str, int]]) -> Iterator[str]:
         """A dispatch that orphan recovery found was out of reach all the time: otherwise something else had to start it."""
         dispatch = 0
-        for move in execution.moves:
+        for move in execution.transitions:
             if move.state is not State.PENDING:
                 continue
             dispatch += 1

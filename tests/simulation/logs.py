@@ -39,7 +39,7 @@ def check_log(rows: Rows, history: History) -> Iterator[str]:
 def _fenced(execution: StoredExecution, reports: Sequence[Report]) -> Iterator[str]:
     """I6: each start and each end is that of a report of the dispatch that was current, by the worker that had it."""
     dispatch, worker = 0, None
-    for move in execution.moves:
+    for move in execution.transitions:
         if move.state is State.PENDING:
             dispatch, worker = dispatch + 1, None
         elif move.state is State.RUNNING:
@@ -84,7 +84,7 @@ class _Silences:
     def check(self, execution: StoredExecution) -> Iterator[str]:
         """I15: a worker is lost when its recorder read six ticks of its own and nothing of it, or when the log is gone."""
         worker = None
-        for move in execution.moves:
+        for move in execution.transitions:
             worker = move.worker if move.state is State.RUNNING else worker
             if move.state is State.FAILED_WORKER_LOST and worker is not None and not self._is_lost(worker, move.at_ms):
                 yield f"I15: {execution.id} was given up with worker {worker} at {move.at_ms}, which was not silent"

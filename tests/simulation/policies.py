@@ -50,7 +50,7 @@ def _instant(
 
 def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
     """I5: no more attempts than allowed, and a dead letter has used up all of them unless it said not to retry."""
-    failures = sum(move.state in _FAILURES for move in execution.moves)
+    failures = sum(move.state in _FAILURES for move in execution.transitions)
     if failures > policy.max_attempts or execution.attempt > policy.max_attempts:
         yield f"I5: {execution.id} failed {failures} times, is at attempt {execution.attempt}, and has {policy.max_attempts}"
     if execution.state is State.DEAD and failures < policy.max_attempts and not _is_final(execution):
@@ -59,7 +59,7 @@ def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
 
 def _is_final(execution: StoredExecution) -> bool:
     """Whether the last failure said that no retry helps."""
-    reason = next((move.reason for move in reversed(execution.moves) if move.state in _FAILURES), None)
+    reason = next((move.reason for move in reversed(execution.transitions) if move.state in _FAILURES), None)
     return isinstance(reason, dict) and reason.get("retryable") is False
 
 
@@ -68,12 +68,12 @@ def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: Retr
     tolerance_ms = EARLY_MS + 2 * skew_ms
     first = {effect.dispatch: effect.start_ms for effect in reversed(effects)}
     dispatch, failures = 0, 0
-    for at, move in enumerate(execution.moves):
+    for at, move in enumerate(execution.transitions):
         failures += move.state in _FAILURES
         if move.state is not State.PENDING:
             continue
         dispatch += 1
-        before = execution.moves[at - 1]
+        before = execution.transitions[at - 1]
         wait_ms = 0
         if at and before.state in _FAILURES:
             wait_ms = retry_wait_ms(policy, failures, execution.id)
@@ -97,7 +97,7 @@ def _deadline(
             if effect.start_ms >= looked_ms > latest_ms:
                 yield f"start deadline: {effect} was checked at {looked_ms} and started, {looked_ms - latest_ms} ms too late"
     if execution.state is State.EXPIRED:
-        ended_ms = execution.moves[-1].at_ms
+        ended_ms = execution.transitions[-1].at_ms
         if not deadlines or ended_ms <= execution.due_ms + min(deadlines) * 1000:
             yield f"start deadline: {execution.id} is EXPIRED {ended_ms - execution.due_ms} ms after {execution.due_ms}"
 
@@ -113,7 +113,7 @@ def _end(
     if execution.state is State.SUCCEEDED and not any(effect.end_ms is not None for effect in effects):
         yield f"outcome: {execution.id} is SUCCEEDED, and no run of it has ended"
     timeouts = [spec.timeout_sec for spec in said if spec.timeout_sec is not None]
-    for before, after in zip(execution.moves, execution.moves[1:], strict=False):
+    for before, after in zip(execution.transitions, execution.transitions[1:], strict=False):
         if after.state is State.TIMED_OUT:
             ran_ms = after.at_ms - before.at_ms
             if not timeouts or ran_ms < min(timeouts) * 1000 - EARLY_MS - 2 * skew_ms:

@@ -49,7 +49,7 @@ class StoredExecution:
     finished_ms: int | None
     cancel: str | None
     retry_of: str | None
-    moves: tuple[Move, ...]
+    transitions: tuple[Move, ...]
 
     @property
     def is_open(self) -> bool:

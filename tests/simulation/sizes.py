@@ -57,4 +57,4 @@ def _reported(execution: StoredExecution, runs: list[Effect]) -> Iterator[str]:
 
 def _failures(execution: StoredExecution) -> set[object]:
     """The types of its failures."""
-    return {move.reason.get("type") for move in execution.moves if isinstance(move.reason, dict)}
+    return {move.reason.get("type") for move in execution.transitions if isinstance(move.reason, dict)}

@@ -8,7 +8,7 @@ from noonday.model.firing import Entry, plan_fire
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId
 from noonday.model.job import Job, rule_of, spread_ms
 from noonday.model.message import Beat, Bye, Dispatch, Hello, Report
-from noonday.ports.executions import Place, Settled
+from noonday.ports.executions import Checkpoint, Settled
 from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.ports.jobs import Applied, Change, Decide, Execution, Fire, NewJob
 from tests.support.drivers import Store
@@ -25,7 +25,7 @@ class Crank:
         self.store = store
         self.now_ms = NOW_MS
         self.owner = Owner(INSTANCE, {})
-        self.place: Place | None = None
+        self.place: Checkpoint | None = None
 
     async def own(self, instance: InstanceId = INSTANCE) -> Owner:
         """Become the owner of everything."""
@@ -75,7 +75,7 @@ class Crank:
         """Apply a batch of the log. By then it is not earlier than the batch says."""
         self.now_ms = max([self.now_ms, *(report.ended_ms for report in reports)])
         was = self.place
-        self.place = Place(0, GENERATION, (was.offset if was else 0) + len(reports) + len(signs), 0)
+        self.place = Checkpoint(0, GENERATION, (was.offset if was else 0) + len(reports) + len(signs), 0)
         return await self.store.executions.settle(reports, signs, was=was, now=self.place, now_ms=self.now_ms)
 
     async def look(self, of: Dispatch | Execution | ExecutionId) -> Execution:
@@ -109,7 +109,7 @@ def first_fire(job: Job, now_ms: int) -> Fire:
 
 def moves_of(execution: Execution) -> list[State]:
     """The states an execution has been in, in order."""
-    return [State(move[0]) for move in json.loads(f"[{execution.moves}]")]
+    return [State(move[0]) for move in json.loads(f"[{execution.transitions}]")]
 
 
 def _no_upsert(before: object, wanted: object) -> Change:

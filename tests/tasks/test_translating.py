@@ -341,13 +341,13 @@ class TestPatches:
     def test_ordering_key_can_be_set_and_removed_and_other_keys_stay(self) -> None:
         job = to_job_spec(decoded(), NOW_MS)
         ordered = patched(job, patch(ordering_key="a"), NOW_MS)
-        assert ordered.line == "a"
-        assert patched(ordered, patch(name="x"), NOW_MS).line == "a"
-        assert patched(ordered, patch(ordering_key="b"), NOW_MS).line == "b"
+        assert ordered.ordering_key == "a"
+        assert patched(ordered, patch(name="x"), NOW_MS).ordering_key == "a"
+        assert patched(ordered, patch(ordering_key="b"), NOW_MS).ordering_key == "b"
         assert patched(ordered, patch(ordering_key=None), NOW_MS).concurrency is None
         plain = msgspec.structs.replace(job, concurrency=Concurrency("k", 3))
         assert patched(plain, patch(ordering_key=None), NOW_MS).concurrency == Concurrency("k", 3)
-        assert patched(plain, patch(ordering_key="a"), NOW_MS).line == "a"
+        assert patched(plain, patch(ordering_key="a"), NOW_MS).ordering_key == "a"
 
     def test_other_retries_replace_the_statuses_as_well(self) -> None:
         job = to_job_spec(decoded(retry={"statuses": [409]}), NOW_MS)

@@ -82,7 +82,7 @@ async def test_an_engine_that_has_failed_says_so_and_accepts_nothing(tmp_path: P
     async with app.embedded(tmp_path / "x.db") as running:
         assert running.healthy
         waiting = asyncio.create_task(app.result(await app.enqueue("echo", 1, delay=3600)))
-        embedded = running._rung  # the engine itself, to break it as a bug in a loop would
+        embedded = running._access  # the engine itself, to break it as a bug in a loop would
         loop = running._thread.loop
         loop.call_soon_threadsafe(embedded.engine.failed.set_exception, RuntimeError("broken"))
         while running.healthy:

@@ -11,8 +11,8 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring, new_env_value
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.listener import Notices, channel_of
 from noonday.drivers.postgres.migrations import migrate
-from noonday.drivers.postgres.notices import Notices, channel_of
 from noonday.model.errors import BadSettings, Conflict, InvalidInput, PayloadTooLarge, QuotaExceeded
 from noonday.model.ids import PARTITIONS, TenantId
 from noonday.wiring.application import OWNER

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import uuid_utils
 
 from noonday.alerts.channels import job_of
-from noonday.alerts.posting import Post
+from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.preferences import Seal
 from noonday.alerts.wording import SUBJECTS, dead_execution_of
 from noonday.model.alert import AlertEvent
@@ -33,7 +33,7 @@ class Notifier:
     """Collects alert events and creates the jobs that send notices."""
 
     def __init__(
-        self, alerts: Alerts, notices: Notices, archive: Archive, seal: Seal, post: Post, clock: Clock
+        self, alerts: Alerts, notices: Notices, archive: Archive, seal: Seal, post: NoticeJobs, clock: Clock
     ) -> None:
         self._alerts = alerts
         self._notices = notices

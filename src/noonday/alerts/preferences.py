@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from noonday.alerts.channels import job_of
-from noonday.alerts.posting import Post
+from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.sealed_notices import SealedNotice, seal_notice
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -129,7 +129,7 @@ class PreferenceService:
         notices: Notices,
         channels: Channels,
         seal: Seal,
-        post: Post,
+        post: NoticeJobs,
         receipts: Receipts,
         clock: Clock,
         bounds: CallBounds,

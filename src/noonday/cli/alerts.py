@@ -14,6 +14,7 @@ from noonday.cli.finding import find_job, is_id
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
 from noonday.cli.jobs import first_of
+from noonday.cli.notify import notify
 from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
 from noonday.cli.tables import Listing, facts
 from noonday.model.alert import AlertKind
@@ -44,6 +45,9 @@ def alert() -> None:
 
     An alert is about a job or an endpoint. Repetitions raise its count until it is acknowledged or the job succeeds.
     """
+
+
+alert.add_command(notify)
 
 
 @alert.command("list")

@@ -19,7 +19,6 @@ COMMANDS = {
     "secret": "noonday.cli.secrets:secret",
     "endpoint": "noonday.cli.endpoints:endpoint",
     "alert": "noonday.cli.alerts:alert",
-    "notify": "noonday.cli.notify:notify",
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",

@@ -1,4 +1,4 @@
-"""`noonday notify`: recipients of alerts."""
+"""`noonday alert notify`: recipients of alerts."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -25,12 +25,12 @@ _KINDS = (FIRST, *(kind.lower() for kind in AlertKind))
 
 EXAMPLES = """
 Examples:
-  noonday notify set ops --email ops@example.com
-  noonday notify set ops --on exhausted --on recovered --digest 5m     change an existing recipient
-  noonday notify set pager --webhook https://hooks.example.com/noonday --digest 0
-  noonday notify set sam --email sam@example.com --on first --pool billing
-  noonday notify test ops                                              check that notices arrive
-  noonday notify list
+  noonday alert notify set ops --email ops@example.com
+  noonday alert notify set ops --on exhausted --on recovered --digest 5m     change an existing recipient
+  noonday alert notify set pager --webhook https://hooks.example.com/noonday --digest 0
+  noonday alert notify set sam --email sam@example.com --on first --pool billing
+  noonday alert notify test ops                                              check that notices arrive
+  noonday alert notify list
 """
 
 

@@ -205,7 +205,7 @@ class JobQueries:
             return held
         if due_ms is None:
             return "its job is paused"
-        if "HANDED_BACK" in row.moves.rpartition("[0,")[2]:
+        if "HANDED_BACK" in row.transitions.rpartition("[0,")[2]:
             return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has it"
         when = in_words(due_ms)
         return f"its next attempt at {when}" if row.attempt > 1 else f"its time: {when}"

@@ -30,7 +30,7 @@ from noonday.ports.jobs import Execution, Fire
 from noonday.runtime.tracing import trace_id_of
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
-_move = msgspec.json.Decoder(list[list[Any]])
+_transition = msgspec.json.Decoder(list[list[Any]])
 _fields = tuple(field.name for field in msgspec.structs.fields(Job.__annotations__["spec"]) if field.name != "payload")
 
 
@@ -152,19 +152,19 @@ def _transitions(row: Execution) -> tuple[TransitionView, ...]:
     attempt = dispatch = 1
     last: State | None = None
     views = []
-    for move in _move.decode(f"[{row.moves}]"):
-        state = State(move[0])
+    for each in _transition.decode(f"[{row.transitions}]"):
+        state = State(each[0])
         if state is State.PENDING and last is not None:
             dispatch += 1
             attempt += last in _FAILURES
-        reason = move[3] if len(move) > 3 else None
+        reason = each[3] if len(each) > 3 else None
         views.append(
             TransitionView(
                 state=state.name,
-                at=instant_of(move[1]),
+                at=instant_of(each[1]),
                 attempt=attempt,
                 dispatch=dispatch,
-                worker_id=move[2] if len(move) > 2 else None,
+                worker_id=each[2] if len(each) > 2 else None,
                 reason=_text(reason),
             )
         )

@@ -14,7 +14,7 @@ from noonday.model.errors import TokensUnavailable
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Concurrency, instant_of
 from noonday.model.recent import rate_per_sec
-from noonday.model.slots import capped_by, of_key, of_line
+from noonday.model.slots import capped_by, of_key, of_ordering_key
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
 from noonday.ports.archive import Ahead, Archive, Pause, PoolRow, Slots
@@ -103,7 +103,7 @@ class Waiting:
         if waiter.concurrency is None:
             return None
         key, limit, ordered = msgspec.structs.astuple(waiter.concurrency)
-        slot = (waiter.tenant, of_line(key) if ordered else of_key(key))
+        slot = (waiter.tenant, of_ordering_key(key) if ordered else of_key(key))
         used = (await self._archive.slots([slot])).get(slot, Slots(0, None)).used
         ahead = await self._archive.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
         reason = f"concurrency key {key!r} has {used} of at most {limit} executions handed out"
@@ -225,7 +225,7 @@ class _Turns:
 
 def still_awaited(concurrency: Concurrency | None, slots: Collection[str]) -> Concurrency | None:
     """What an execution with these slots has yet to wait for: not for a line of which it has the slot."""
-    return None if concurrency and of_line(concurrency.key) in slots else concurrency
+    return None if concurrency and of_ordering_key(concurrency.key) in slots else concurrency
 
 
 def why_paused(pauses: Iterable[Pause], *of: tuple[str, str]) -> str | None:

@@ -42,7 +42,7 @@ OPEN = frozenset({State.PENDING, State.RUNNING})
 FINAL = frozenset({State.SUCCEEDED, State.CANCELLED, State.EXPIRED, State.DEAD})
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
-MOVES: dict[State, frozenset[State]] = {
+TRANSITIONS: dict[State, frozenset[State]] = {
     # PENDING -> PENDING: handed back, asked back by an edit, or found by the net under the bus.
     State.PENDING: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.PENDING}),
     State.RUNNING: frozenset({State.SUCCEEDED, *_FAILURES, State.CANCELLED, State.PENDING}),
@@ -94,7 +94,7 @@ GONE = "EndpointGone"
 class Verdict(msgspec.Struct, frozen=True):
     """What an outcome does to its execution."""
 
-    moves: tuple[State, ...]
+    transitions: tuple[State, ...]
     """The path from the present state; the last one is where it rests."""
     wait_ms: int | None = None
     """For a rest in PENDING: how long until it is handed out again."""
@@ -103,7 +103,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def rest(self) -> State:
-        return self.moves[-1]
+        return self.transitions[-1]
 
 
 # What only a dispatch that did not begin reports, and what only one that ran does; the rest may be either.
@@ -177,4 +177,4 @@ def judge(
 
 def is_path(states: list[State]) -> bool:
     """Whether these states, in order, only make legal moves."""
-    return all(b in MOVES[a] for a, b in pairwise(states))
+    return all(b in TRANSITIONS[a] for a, b in pairwise(states))

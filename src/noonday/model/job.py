@@ -132,7 +132,7 @@ class JobSpec(_Wire, frozen=True, kw_only=True):
         return self.type in (JobType.ONE_TIME, JobType.DELAYED)
 
     @property
-    def line(self) -> str | None:
+    def ordering_key(self) -> str | None:
         """The key in whose order it runs, if in one."""
         return self.concurrency.key if self.concurrency and self.concurrency.ordered else None
 
@@ -344,7 +344,7 @@ def _check_numbers(spec: JobSpec) -> list[Flaw]:
         flaws.append(Flaw("/catchUp/windowSec", "must be from 10 s to ten years", spec.catch_up.window_sec))
     if spec.concurrency and not 1 <= spec.concurrency.limit <= 1_000_000:
         flaws.append(Flaw("/concurrency/limit", "must be from 1 to 1000000", spec.concurrency.limit))
-    elif spec.line and spec.concurrency and spec.concurrency.limit != 1:
+    elif spec.ordering_key and spec.concurrency and spec.concurrency.limit != 1:
         flaws.append(
             Flaw("/concurrency/limit", "must be 1 with ordered, which is one at a time", spec.concurrency.limit)
         )

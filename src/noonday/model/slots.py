@@ -1,7 +1,7 @@
 """What an execution holds while it is handed out: one slot of each limit that it counts against.
 
 Names are those of the store: of a concurrency key, of the tenant, of the tenant in one pool, of a pool whoever uses it. The one
-slot of a line, which is a concurrency key in order, is kept until the execution ends: also while it waits for a retry.
+slot of an ordering key is kept until the execution ends: also while it waits for a retry.
 """
 
 from noonday.model.view import PoolSettings, TenantSettings
@@ -17,11 +17,11 @@ def of_key(key: str) -> str:
     return f"key/{key}"
 
 
-def of_line(key: str) -> str:
+def of_ordering_key(key: str) -> str:
     return f"line/{key}"
 
 
-def is_of_line(name: str) -> bool:
+def is_of_ordering_key(name: str) -> bool:
     return name.startswith("line/")
 
 

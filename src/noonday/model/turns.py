@@ -19,7 +19,7 @@ MOST_AT_ONCE = 16
 MOST_OF_A_TENANT = 100_000
 """What an index that keeps everything in memory takes in of one tenant. The rest stays in the store until there is room."""
 
-Place = tuple[int, str]
+TimelinePosition = tuple[int, str]
 """Where something stands on the timeline: (due time, key)."""
 QueueName = tuple[str, str, int]
 """(pool, tenant, lane)."""
@@ -85,7 +85,7 @@ class Turns:
         """How much is in the queues of each tenant."""
         self._latest: dict[str, int] = {}
         """The latest due time of what was taken in, of tenants that have much here."""
-        self._left_out: dict[str, Place] = {}
+        self._left_out: dict[str, TimelinePosition] = {}
         """Tenants that have too much: nothing from this place on was taken in."""
         self._members: dict[int, set[_Member]] = {}
         """What is here, by partition."""
@@ -120,7 +120,7 @@ class Turns:
                 here.add(member)
                 self._push(entry)
 
-    def left_out(self) -> dict[str, Place]:
+    def left_out(self) -> dict[str, TimelinePosition]:
         """Tenants that have room again, and from where on something of theirs may not be here."""
         if self._budget is not None and self._total <= self._budget.for_index // 2:
             self._level = None
@@ -132,7 +132,7 @@ class Turns:
         most = self._most or 0
         return most if self._level is None else min(most, self._level)
 
-    def take_in(self, tenant: str, until: Place | None) -> None:
+    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
         """What a tenant has before this place, or all of it, is going to be placed."""
         if until is None:
             del self._left_out[tenant]
@@ -257,7 +257,7 @@ class Turns:
             for queue in of_tenant:
                 self._cut_queue(queue, first)
 
-    def _cut_queue(self, queue: list[_Waiting], first: Place) -> None:
+    def _cut_queue(self, queue: list[_Waiting], first: TimelinePosition) -> None:
         """Its head stays, whatever its time: others know of the queue by it."""
         kept, head = [], queue[0]
         for each in queue:
@@ -368,7 +368,7 @@ class Turns:
             self._aside.setdefault(entry.partition, []).append(entry)
 
 
-def _place_of_nth(entries: Sequence[Entry], nth: int) -> Place:
+def _place_of_nth(entries: Sequence[Entry], nth: int) -> TimelinePosition:
     """The place on the timeline of the entry that has so many before it. Times are compared first: most differ."""
     dues = sorted(entry.due_ms for entry in entries)
     due_ms = dues[nth]

@@ -12,7 +12,7 @@ from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import NOTHING, Usage
 
 
-class Place(msgspec.Struct, frozen=True):
+class Checkpoint(msgspec.Struct, frozen=True):
     """How far the recorder of a partition of the log has come. `generation` names the log: another generation is another log."""
 
     partition: int
@@ -51,7 +51,7 @@ class Incident(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class Account(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True):
     """What was kept of one attempt."""
 
     dispatch: int
@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True):
 
 class Executions(ABC):
     @abstractmethod
-    async def place(self, partition: int) -> Place | None: ...
+    async def place(self, partition: int) -> Checkpoint | None: ...
 
     @abstractmethod
     async def oldest_tick_ms(self) -> int | None:
@@ -77,8 +77,8 @@ class Executions(ABC):
         reports: Sequence[Report],
         signs: Sequence[Hello | Beat | Bye],
         *,
-        was: Place | None,
-        now: Place,
+        was: Checkpoint | None,
+        now: Checkpoint,
         now_ms: int,
     ) -> Settled:
         """Apply a batch of the log in one transaction, and move the recorder's place from `was` to `now` by compare and set.
@@ -104,12 +104,12 @@ class Executions(ABC):
         started goes back on the timeline with the next dispatch number (CANCELLED, if that was wished)."""
 
     @abstractmethod
-    async def keep_accounts(self, reports: Sequence[Report]) -> None:
+    async def keep_attempts(self, reports: Sequence[Report]) -> None:
         """What these reports have to be kept of their attempts. Before they are settled, and whether they are believed or not: it
         is what happened. Told twice, it is kept once."""
 
     @abstractmethod
-    async def accounts(self, execution: ExecutionId) -> list[Account]:
+    async def accounts(self, execution: ExecutionId) -> list[AttemptRecord]:
         """In the order of the attempts."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class Retention(msgspec.Struct, frozen=True):
         return [tenant for tenant, own_ms in self.tenants.items() if own_ms > age_ms]
 
 
-def account_rows(reports: Sequence[Report]) -> list[tuple[ExecutionId, int, int, int, int, int, bytes]]:
+def attempt_rows(reports: Sequence[Report]) -> list[tuple[ExecutionId, int, int, int, int, int, bytes]]:
     """(execution, dispatch, started, ended, attempt, outcome, account) of those that have one."""
     return [
         (r.execution_id, r.dispatch, r.started_ms, r.ended_ms, r.attempt, r.outcome, r.account)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
-from noonday.model.turns import Place
+from noonday.model.turns import TimelinePosition
 
 
 class HotIndex(ABC):
@@ -47,7 +47,7 @@ class HotIndex(ABC):
     def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
         """In which pools with credit some tenants have something ready here, and at most how much: by (pool, tenant)."""
 
-    def left_out(self) -> Mapping[str, Place]:
+    def left_out(self) -> Mapping[str, TimelinePosition]:
         """Tenants of whom so much is placed that an index which keeps everything in memory has taken in no more, and that have
         room again; with the place on the timeline from which on something of theirs may not be here."""
         return {}
@@ -56,7 +56,7 @@ class HotIndex(ABC):
         """How many entries a tenant that has none here may place before some are left out."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 
-    def take_in(self, tenant: str, until: Place | None) -> None:
+    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
         """What was left out of a tenant is about to be placed: what it has before this place on the timeline, or all."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 

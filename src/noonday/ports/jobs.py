@@ -58,8 +58,8 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     progress: bytes | None = None
     result: bytes | None = None
     retry_of: ExecutionId | None = None
-    moves: str = ""
-    """Each move a JSON array [state, at_ms, worker or null, reason or null], comma separated, only ever appended to."""
+    transitions: str = ""
+    """Each transition a JSON array [state, at_ms, worker or null, reason or null], comma separated, only ever appended to."""
     suspended_until_ms: int | None = None
     """If its dispatch row has no due time: the time it would have waited for."""
 

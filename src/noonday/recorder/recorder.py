@@ -18,7 +18,7 @@ from noonday.model.recent import Recent
 from noonday.ports.bus import Bus, LogBatch
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
-from noonday.ports.executions import Executions, Place, Settled
+from noonday.ports.executions import Checkpoint, Executions, Settled
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.recorder.health import HealthKeeper
@@ -65,8 +65,8 @@ class Recorder:
         self._metrics = metrics
         self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
-        self._place: Place | None = None
-        self._taken_over: Place | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._taken_over: Checkpoint | None = None
         """Checkpoint of the partition's former recorder, until the log before it is read back."""
         # Whoever has a partition again counts anew: ticks of an earlier time, read late, must not count with those of now.
         self._author = InstanceId(f"{instance}/{uuid_utils.uuid4().hex[:8]}")
@@ -96,21 +96,21 @@ class Recorder:
         if was is None or was.generation != generation:
             if was is not None:
                 await self._follow_up(await self._executions.recover_log(self._partition, generation, now_ms))
-            self._place = Place(self._partition, generation, 0, 0)
-            await self._executions.settle([], [], was=was, now=self._place, now_ms=now_ms)
+            self._checkpoint = Checkpoint(self._partition, generation, 0, 0)
+            await self._executions.settle([], [], was=was, now=self._checkpoint, now_ms=now_ms)
         else:
-            self._place = was
+            self._checkpoint = was
             self._taken_over = was
 
     async def run_once(self, now_ms: int) -> int:
-        assert self._place is not None
+        assert self._checkpoint is not None
         if self._taken_over is not None:
             await self._read_back(self._taken_over, now_ms)
             self._taken_over = None
-        batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0.5)
+        batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0.5)
         if 0 < len(batch.entries) < FEW:
             await self._clock.sleep(LINGER_SEC)
-            batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
+            batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0)
         with contextlib.suppress(SignalsUnavailable):
             await self._ack_for_silent_workers()
         if batch.entries:
@@ -119,7 +119,7 @@ class Recorder:
             await asyncio.shield(self._under_way)
         return len(batch.entries)
 
-    async def _read_back(self, was: Place, now_ms: int) -> None:
+    async def _read_back(self, was: Checkpoint, now_ms: int) -> None:
         """Learn the last reports that the partition's former recorder settled.
 
         It may have died together with a worker whose claims it had to mark as acked. Those claims lapse `lapse_sec` after they
@@ -145,10 +145,10 @@ class Recorder:
 
     async def drain(self) -> int:
         """Apply what the log has, without waiting for more."""
-        assert self._place is not None
+        assert self._checkpoint is not None
         if self._under_way is not None:
             await self._under_way
-        batch = await self._bus.read(self._partition, self._place.offset, BATCH, wait_sec=0)
+        batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0)
         if batch.entries:
             await self._apply(batch)
         return len(batch.entries)
@@ -195,23 +195,25 @@ class Recorder:
 
     async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[Settled, Sequence[Report]]:
         """Settle these entries in the place of a batch. Whatever is counted is counted once the store has committed it."""
-        assert self._place is not None
+        assert self._checkpoint is not None
         reports, signs, tick_ms = _sort(entries)
         heard = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
-        now = Place(
+        now = Checkpoint(
             self._partition,
-            self._place.generation,
+            self._checkpoint.generation,
             batch.next_offset,
-            tick_ms or self._place.tick_ms,
+            tick_ms or self._checkpoint.tick_ms,
             msgspec.json.encode(recent.figures(self._clock.now_ms())).decode(),
         )
         self._note_last_reports(batch.offset, reports)
         spans = self._tracing.settling(reports)
         if any(report.account is not None for report in reports):
-            await self._executions.keep_accounts(reports)
-        settled = await self._executions.settle(reports, signs, was=self._place, now=now, now_ms=self._clock.now_ms())
-        self._place = now
+            await self._executions.keep_attempts(reports)
+        settled = await self._executions.settle(
+            reports, signs, was=self._checkpoint, now=now, now_ms=self._clock.now_ms()
+        )
+        self._checkpoint = now
         self._liveness.note(heard)
         self._recent = recent
         self._tracing.settled(spans, settled.refused)

@@ -6,7 +6,7 @@ from itertools import count
 
 from noonday.model.budget import EntryBudget, fair_level
 from noonday.model.firing import Entry, Kind
-from noonday.model.slots import SlotKey, is_of_line
+from noonday.model.slots import SlotKey, is_of_ordering_key
 from noonday.ports.firing import Blocked
 
 SOON_SEC = 0.5
@@ -41,7 +41,7 @@ class BlockedEntries:
         for each in blocked:
             waiting = self._by_slot.get(each.slot)
             if waiting is None:
-                waiting = self._by_slot[each.slot] = _Waiting(is_of_line(each.slot[1]), now + SOON_SEC)
+                waiting = self._by_slot[each.slot] = _Waiting(is_of_ordering_key(each.slot[1]), now + SOON_SEC)
                 self._next_at = min(self._next_at, waiting.at)
             waiting.back += 1
             waiting.fits = 2 * each.limit + MORE

@@ -35,7 +35,7 @@ SEAL_SEC = 0.5
 """Batches are sealed together, now and then: an unsealed one is at worst published again, and dropped by the workers."""
 
 
-class Stride:
+class AdaptiveBatchSize:
     """How many entries are fired together: as many as the store gets through in a moment, and never more than allowed."""
 
     def __init__(self, most: int) -> None:
@@ -81,7 +81,7 @@ class Dispatcher:
         self._clock = clock
         self._metrics = metrics
         self._publisher = publisher
-        self._stride = Stride(batch)
+        self._stride = AdaptiveBatchSize(batch)
         self._hint_ahead_ms = hint_ahead_ms
         self._flights: set[asyncio.Task[None]] = set()
         self._in_flight = in_flight

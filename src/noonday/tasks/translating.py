@@ -333,7 +333,7 @@ def limits_of(job: JobSpec) -> dict[str, Any]:
         "retry": retry,
         "timeout_seconds": job.timeout_sec or DEFAULT_TIMEOUT_SEC,
         "ordered": job.overlap is Overlap.BUFFER_ALL and not job.one_shot,
-        "ordering_key": job.line,
+        "ordering_key": job.ordering_key,
     }
 
 

@@ -13,7 +13,7 @@ from noonday.model.job import JobState, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.view import AttemptView, ExecutionView, JobView
 from noonday.ports.archive import JobRow, KnownCall, WebhookRow
-from noonday.ports.executions import Account
+from noonday.ports.executions import AttemptRecord
 from noonday.ports.jobs import Execution
 from noonday.tasks.translating import call_of, limits_of, schedule_of
 from noonday.tasks.wire import (
@@ -132,14 +132,14 @@ def resolved_by(call: KnownCall) -> ResolvedBy | None:
     return ResolvedBy.ARCHIVE if call.archived else None
 
 
-def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[Account, Any]]) -> TaskExchangesView:
+def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[AttemptRecord, Any]]) -> TaskExchangesView:
     """Build the view of an execution with its exchanges. `accounts` has each attempt's record and its decrypted content."""
     return TaskExchangesView(
         execution=execution_view(execution), exchanges=tuple(_exchange_view(*account) for account in accounts)
     )
 
 
-def _exchange_view(account: Account, said: Any) -> TaskExchangeView:
+def _exchange_view(account: AttemptRecord, said: Any) -> TaskExchangeView:
     return TaskExchangeView(
         attempt_number=account.attempt,
         started_at=instant_of(account.started_ms),

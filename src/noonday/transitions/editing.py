@@ -9,7 +9,7 @@ from noonday.model.execution import State
 from noonday.model.firing import LANES, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
 from noonday.model.job import Job, JobState, Overlap
-from noonday.model.slots import of_line
+from noonday.model.slots import of_ordering_key
 from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Scope, Snapshot
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.write_set import WriteSet, watch_of
@@ -42,7 +42,7 @@ class Edit:
         self.writes = WriteSet(Inputs(open_=before.known_open, paused=paused), _moment(before, change))
         self._existing = existing
         self._rows = {e.id: e for e in before.executions}
-        self._leave_lines()
+        self._leave_ordering_keys()
         if change.fire:
             self.writes.put_fire(self.job, change.fire)
         self.writes.decide(change.decisions)
@@ -75,10 +75,10 @@ class Edit:
         watch = watch_of(self.job.spec)
         return watch if watch != watch_of(self.before.job.spec) else 0
 
-    def _leave_lines(self) -> None:
+    def _leave_ordering_keys(self) -> None:
         """What waits keeps the slot of a line only as long as its job is in that line, and not paused."""
-        line = self.job.spec.line
-        stays = (of_line(line),) if line and self.job.state is not JobState.PAUSED else ()
+        key = self.job.spec.ordering_key
+        stays = (of_ordering_key(key),) if key and self.job.state is not JobState.PAUSED else ()
         for row in self.before.known_open:
             if row.fired_ms is None and row.slots and row.slots != stays:
                 watch = row.watch | watch_of(self.job.spec)
@@ -143,9 +143,9 @@ class Edit:
 
 
 def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:
-    """A fire row: due or None, the rest of an entry, runs left, line."""
+    """A fire row: due or None, the rest of an entry, runs left, ordering key."""
     _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
-    return (fire.due_ms, *rest, fire.runs_left, job.spec.line)
+    return (fire.due_ms, *rest, fire.runs_left, job.spec.ordering_key)
 
 
 def _moment(before: Snapshot, change: Change) -> int:

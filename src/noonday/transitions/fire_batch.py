@@ -141,10 +141,10 @@ class FireBatch:
 
     def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
         """Whether a fire is the first of its line, and would not wait behind another execution of its own job."""
-        if limit.line is None:
+        if limit.ordering_key is None:
             return True
         waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
-        if self.inputs.heads.get((entry.tenant, limit.line)) == entry.key and not waits:
+        if self.inputs.heads.get((entry.tenant, limit.ordering_key)) == entry.key and not waits:
             return True
         self._block(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
         return False
@@ -180,7 +180,7 @@ class FireBatch:
     def _trim(self, entry: Entry, plan: FirePlan, limit: Limit) -> FirePlan:
         """Of what was missed and is made up for no more fires at a time than there is room for: one, with a concurrency key. In a
         line a later time than the one that is in front goes back to its own place."""
-        if limit.line and plan.fires[0] != entry.nominal_ms:
+        if limit.ordering_key and plan.fires[0] != entry.nominal_ms:
             return FirePlan((), plan.decisions, plan.fires[0])
         room = 1 if limit.key else self._room(entry)
         if len(plan.fires) <= room:
@@ -270,16 +270,17 @@ class FireBatch:
 
     def _advance(self, request: FireRequest, plan: FirePlan, runs_left: int | None) -> None:
         """Move the schedule to its next time, or take it off the timeline."""
-        entry, line = request.entry, self.inputs.limit_of(JobId(request.entry.key)).line
+        entry = request.entry
+        ordering_key = self.inputs.limit_of(JobId(entry.key)).ordering_key
         if plan.next_ms is not None and runs_left != 0:
             spread = entry.due_ms - entry.nominal_ms
             following = msgspec.structs.replace(entry, nominal_ms=plan.next_ms, due_ms=plan.next_ms + spread)
-            self.writes.put(following, following.due_ms, runs_left, line)
+            self.writes.put(following, following.due_ms, runs_left, ordering_key)
         elif request.plan is None or not entry.recurring:
             self.writes.drop([entry.key])
         else:
             decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
-            self.writes.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, line)
+            self.writes.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, ordering_key)
 
 
 def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:

@@ -8,7 +8,7 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
-from noonday.model.slots import SlotKey, of_key, of_line
+from noonday.model.slots import SlotKey, of_key, of_ordering_key
 from noonday.model.view import PoolSettings
 from noonday.ports.jobs import Execution, Fire
 
@@ -26,17 +26,17 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
     def slot(self) -> str | None:
         if not self.key:
             return None
-        return of_line(self.key) if self.ordered else of_key(self.key)
+        return of_ordering_key(self.key) if self.ordered else of_key(self.key)
 
     @property
-    def line(self) -> str | None:
+    def ordering_key(self) -> str | None:
         return self.key if self.ordered else None
 
 
 NO_LIMIT = Limit()
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True):
+class RetryPolicySources(msgspec.Struct, frozen=True, array_like=True):
     """Who says how failures of an execution are retried: the job as it was fired, its handler, its pool."""
 
     job: RetryPolicy | None

@@ -56,7 +56,7 @@ def replan(writes: WriteSet, new: NewTimes, fired: set[str]) -> None:
     following = next(unfired, new.following)
     if following is not None and following != fire.nominal_ms:
         entry = fire_entry(job, following, partition_of(job.id))
-        writes.put(entry, entry.due_ms, fire.runs_left, job.spec.line)
+        writes.put(entry, entry.due_ms, fire.runs_left, job.spec.ordering_key)
 
 
 def _look_at(job: Job, fire: Fire, now_ms: int) -> NewTimes | None:

@@ -29,7 +29,7 @@ from noonday.model.usage import usage_of
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution
 from noonday.transitions.inputs import Inputs
-from noonday.transitions.write_set import WriteSet, as_json, move
+from noonday.transitions.write_set import WriteSet, as_json, transition
 
 _failure = msgspec.json.Encoder().encode
 
@@ -177,7 +177,7 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
     rest = verdict.rest
     at_ms = report.ended_ms if report else writes.now_ms
     returns = rest is State.PENDING
-    began = State.RUNNING in verdict.moves
+    began = State.RUNNING in verdict.transitions
     now = msgspec.structs.replace(
         was,
         state=rest,
@@ -242,12 +242,14 @@ def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms
         if verdict.rest not in FINAL:
             return ""
         if was.state is State.RUNNING:
-            text = "," + move(State.RUNNING, was.started_ms or at_ms, was.worker_id)
-    for state in verdict.moves:
+            text = "," + transition(State.RUNNING, was.started_ms or at_ms, was.worker_id)
+    for state in verdict.transitions:
         if state is State.RUNNING:
-            text += "," + move(state, _start_of(report) if report else at_ms, report.worker_id if report else None)
+            text += "," + transition(
+                state, _start_of(report) if report else at_ms, report.worker_id if report else None
+            )
         else:
-            text += "," + move(state, at_ms, None, _reason(state, report, outcome, was))
+            text += "," + transition(state, at_ms, None, _reason(state, report, outcome, was))
     return text
 
 
@@ -277,5 +279,5 @@ def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
         return
     now = msgspec.structs.replace(writes.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     kept = was.dispatch <= KEPT_DISPATCHES
-    writes.settle(was, now, "," + move(State.PENDING, writes.now_ms, None, was.cancel) if kept else "")
+    writes.settle(was, now, "," + transition(State.PENDING, writes.now_ms, None, was.cancel) if kept else "")
     writes.wait_unless_paused(now, max(was.due_ms, writes.now_ms))

@@ -11,7 +11,7 @@ from noonday.model.firing import LANES, Decision, Entry, Kind, fire_entry
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobSpec, JobState, Overlap, rule_of, spread_ms
 from noonday.model.message import Report
-from noonday.model.slots import SlotKey, is_of_line, slot_key
+from noonday.model.slots import SlotKey, is_of_ordering_key, slot_key
 from noonday.ports.jobs import Execution, Fire
 from noonday.transitions.inputs import Inputs
 
@@ -22,7 +22,7 @@ def as_json(value: Any) -> str:
     return _encode(value).decode()
 
 
-def move(state: State, at_ms: int, worker: str | None = None, reason: object = None) -> str:
+def transition(state: State, at_ms: int, worker: str | None = None, reason: object = None) -> str:
     """One move of an execution, as it is kept."""
     if reason is not None:
         return as_json([int(state), at_ms, worker, reason])
@@ -66,7 +66,7 @@ class WriteSet:
         """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slots)."""
         self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
-        """Columns of the timeline: due or None, the rest of an entry, runs left, line."""
+        """Columns of the timeline: due or None, the rest of an entry, runs left, ordering key."""
         self.runs_returned: Counter[JobId] = Counter()
         """How many runs of `maxRuns` jobs have back, because an execution that was fired ended before it started."""
         self.dropped: list[str] = []
@@ -111,15 +111,15 @@ class WriteSet:
         self.inputs.open.setdefault(execution.job_id, []).append(execution)
         self._fresh.add(execution.id)
 
-    def settle(self, was: Execution, now: Execution, moves: str) -> None:
-        """An execution moves from what it was to what it is now. Whoever is not handed out any more keeps no slot but that of
-        its line, and that one only while it waits for a time."""
+    def settle(self, was: Execution, now: Execution, transitions: str) -> None:
+        """An execution changes from what it was to what it is now. One that is not dispatched any more keeps no slot but that of
+        its ordering key, and that one only while it waits for a time."""
         closed = now.state >= State.FAILED
         if closed:
             self.rested[now.state.name] += 1
         if was.slots and (closed or now.fired_ms is None):
             lets_go = closed or now.job_id in self.inputs.paused
-            kept = () if lets_go else tuple(name for name in now.slots if is_of_line(name))
+            kept = () if lets_go else tuple(name for name in now.slots if is_of_ordering_key(name))
             self.free_slots(was.tenant, [name for name in was.slots if name not in kept])
             now = msgspec.structs.replace(now, slots=kept)
         before = self._settled.get(now.id)
@@ -143,7 +143,7 @@ class WriteSet:
             now.handler,
             now.lane,
             now.watch,
-            before[-1] + moves if before else moves,
+            before[-1] + transitions if before else transitions,
         )
         self.inputs.note(now, is_open=not closed)
         if was.watch & WATCH_OVERLAP:
@@ -159,7 +159,7 @@ class WriteSet:
 
     @property
     def settled(self) -> list[tuple[Any, ...]]:
-        """What executions are now, each once, and what is to be added to their moves."""
+        """What executions are now, each once, and what is to be added to their transitions."""
         return list(self._settled.values())
 
     def close(self, was: Execution, state: State, reason: str) -> None:
@@ -168,7 +168,7 @@ class WriteSet:
             was, state=state, finished_ms=self.now_ms, fired_ms=None, buffered=0, cancel=reason, progress=None
         )
         self.drop([was.id])
-        self.settle(was, now, "," + move(state, self.now_ms, None, reason))
+        self.settle(was, now, "," + transition(state, self.now_ms, None, reason))
 
     def revoke(self, execution: Execution, reason: str) -> None:
         """Ask whoever holds an execution to end it."""
@@ -202,15 +202,17 @@ class WriteSet:
         """A dispatch row without a due time: it waits to be released, and then for the time it would have waited for."""
         self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
 
-    def put(self, entry: Entry, due_ms: int | None, runs_left: int | None = None, line: str | None = None) -> None:
+    def put(
+        self, entry: Entry, due_ms: int | None, runs_left: int | None = None, ordering_key: str | None = None
+    ) -> None:
         _, *rest = msgspec.structs.astuple(entry)
-        self.put_rows.append((due_ms, *rest, runs_left, line))
+        self.put_rows.append((due_ms, *rest, runs_left, ordering_key))
         if due_ms is not None:
             self.entries.append(entry)
 
     def put_fire(self, job: Job, fire: Fire) -> None:
         entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
-        self.put(entry, fire.due_ms, fire.runs_left, job.spec.line)
+        self.put(entry, fire.due_ms, fire.runs_left, job.spec.ordering_key)
 
     def return_run(self, job: Job) -> None:
         """An execution that the schedule fired has ended without a start: it does not count against `maxRuns`. A job that waits

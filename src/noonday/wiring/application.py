@@ -92,7 +92,7 @@ class Noonday(Registry):
             engine_thread() as thread,
             opened(thread, lambda: Node.open(chosen, [Role.API]), Node.stop) as node,
         ):
-            self.engine = Running(_Rung(node.intake, node.drivers), thread, node)
+            self.engine = Running(_EngineAccess(node.intake, node.drivers), thread, node)
             self._settings, self._in_transactions = chosen, None
             try:
                 await self.engine.make_pools(self.declared)
@@ -174,7 +174,7 @@ class _Archived(Protocol):
     def archive(self) -> Archive: ...
 
 
-class Rung(Protocol):
+class EngineAccess(Protocol):
     """What an application speaks with: an embedded engine, or a cluster."""
 
     @property
@@ -184,7 +184,7 @@ class Rung(Protocol):
 
 
 @dataclass(frozen=True)
-class _Rung:
+class _EngineAccess:
     engine: _Intake
     store: _Archived
 
@@ -200,8 +200,8 @@ class Watched(Protocol):
 class Running:
     """The engine of an application, embedded or on a cluster."""
 
-    def __init__(self, rung: Rung, thread: "EngineLoop", watched: Watched) -> None:
-        self._rung = rung
+    def __init__(self, access: EngineAccess, thread: "EngineLoop", watched: Watched) -> None:
+        self._access = access
         self._thread = thread
         self._watched = watched
 
@@ -221,7 +221,7 @@ class Running:
 
     async def create(self, spec: JobSpec) -> JobView:
         self._refuse_if_stopped()
-        return await self._thread.call(lambda: self._rung.engine.job_service.create(OWNER, spec))
+        return await self._thread.call(lambda: self._access.engine.job_service.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
         self._refuse_if_stopped()
@@ -229,7 +229,7 @@ class Running:
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
         """Page by page; while the store writes one, the next is made ready."""
-        job_service = self._rung.engine.job_service
+        job_service = self._access.engine.job_service
         created: list[JobId] = []
         writing: asyncio.Task[list[JobId]] | None = None
         for at in range(0, len(specs), PAGE):
@@ -240,21 +240,21 @@ class Running:
         return created + (await writing if writing else [])
 
     async def get_job(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._rung.engine.queries.get_job(OWNER, job_id))
+        return await self._thread.call(lambda: self._access.engine.queries.get_job(OWNER, job_id))
 
     async def get_execution(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._rung.engine.queries.get_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._access.engine.queries.get_execution(OWNER, execution))
 
     async def cancel(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._rung.engine.job_service.cancel_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._access.engine.job_service.cancel_execution(OWNER, execution))
 
     async def delete(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._rung.engine.job_service.delete(OWNER, job_id))
+        return await self._thread.call(lambda: self._access.engine.job_service.delete(OWNER, job_id))
 
     async def result(self, of: JobView | ExecutionView | str) -> Any:
         wait = 0.005
         while True:
-            view = await self._thread.call(lambda: latest_execution(self._rung, of))
+            view = await self._thread.call(lambda: latest_execution(self._access, of))
             if view is not None and view.state in _FINAL:
                 return result_of(view)
             self._refuse_if_stopped()
@@ -262,33 +262,33 @@ class Running:
             wait = min(0.5, wait * 1.5)
 
     async def make_pools(self, specs: Sequence[JobSpec]) -> None:
-        await self._thread.call(lambda: make_pools(self._rung, specs))
+        await self._thread.call(lambda: make_pools(self._access, specs))
 
     async def declare(self, specs: Sequence[JobSpec]) -> None:
-        await self._thread.call(lambda: declare(self._rung, specs))
+        await self._thread.call(lambda: declare(self._access, specs))
 
 
-async def make_pools(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+async def make_pools(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Pools of which no worker has told yet: whoever declares a job for one means it to be there."""
     wanted = {spec.target.pool for spec in specs}
-    for pool in sorted(wanted.difference(await rung.store.archive.pool_names())):
-        await rung.engine.job_service.put_pool(caller, pool, PoolSettings())
+    for pool in sorted(wanted.difference(await access.store.archive.pool_names())):
+        await access.engine.job_service.put_pool(caller, pool, PoolSettings())
 
 
-async def declare(rung: Rung, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Bring the jobs declared in code into the store. What was removed from the code is reported, not deleted."""
-    for answer in await rung.engine.job_service.create_many(caller, list(specs)):
+    for answer in await access.engine.job_service.create_many(caller, list(specs)):
         if isinstance(answer, NoondayError):
             raise answer
     declared = {spec.unique_key for spec in specs}
-    for key, job_id in await rung.store.archive.declared_keys(caller.tenant, CODE):
+    for key, job_id in await access.store.archive.declared_keys(caller.tenant, CODE):
         if key not in declared:
             log.warning("job is no longer declared in the code; it goes on until you delete it", key=key, job=job_id)
 
 
-async def latest_execution(rung: Rung, of: JobView | ExecutionView | str) -> ExecutionView | None:
+async def latest_execution(access: EngineAccess, of: JobView | ExecutionView | str) -> ExecutionView | None:
     """The execution meant by a view or an id; for a job, its latest one, if it has any yet."""
-    queries = rung.engine.queries
+    queries = access.engine.queries
     name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
     if name[14:15] == EXECUTION_VERSION:
         return await queries.get_execution(OWNER, name)

@@ -1,4 +1,4 @@
-"""The cluster rung: every role a process of its own, or several in one, over real distributed servers."""
+"""The cluster mode: every role a process of its own, or several in one, over real distributed servers."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.postgres.connection import PostgresOptions
+from noonday.drivers.postgres.listener import Notices
 from noonday.drivers.postgres.migrations import pending
-from noonday.drivers.postgres.notices import Notices
 from noonday.drivers.postgres.store import Store, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.drivers.redis.breakers import RedisBreakers
@@ -51,8 +51,8 @@ from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import (
     Drivers,
     IntakePart,
+    ProcessContext,
     SchedulerPart,
-    Surroundings,
     by_name,
     close_worker,
     dead_mans_switch_of,
@@ -111,13 +111,13 @@ class Node:
         self._tasks = Tasks()
         self._leases: dict[str, Leases] = {}
         self.drivers = self._make_drivers()
-        self._around = Surroundings(self.instance, settings, self.metrics, tracing_of(settings))
+        self._context = ProcessContext(self.instance, settings, self.metrics, tracing_of(settings))
         clock = ClockKeeper(self.clock, self._read_clock, self.metrics.clock_offset.set)
         self.loops = by_name(
             Loop("clock", clock, self.clock, every(CLOCK_SEC), stuck_after_sec=60),
             Loop("time", _Telling(self._tell_time), self.clock, every(CLOCK_SEC), stuck_after_sec=60),
         )
-        self.intake = IntakePart(self.drivers, self._around)
+        self.intake = IntakePart(self.drivers, self._context)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
         self.recorders = self._make_recorders() if Role.RECORDER in self.roles else None
 
@@ -256,7 +256,7 @@ class Node:
         return leases
 
     def _make_scheduler(self) -> SchedulerPart:
-        scheduler = SchedulerPart(self.drivers, self._around, load=_CpuLoad())
+        scheduler = SchedulerPart(self.drivers, self._context, load=_CpuLoad())
         scheduler.serve(self.intake)
         return scheduler
 
@@ -268,7 +268,7 @@ class Node:
 
     def _make_recorders(self) -> RecorderGroup:
         def recorder(partition: int) -> Any:
-            made = recorder_of(partition, self.drivers, self._around)
+            made = recorder_of(partition, self.drivers, self._context)
             if self.scheduler:
                 made.on_settled = self.scheduler.on_settled
             return made
@@ -311,7 +311,7 @@ class WorkerNode:
             handlers = {**notice_handlers(settings, self._webhooks, servers.keyring), **handlers}
         self.worker = worker_of(
             handlers,
-            Surroundings(instance, settings, self.metrics, tracing_of(settings)),
+            ProcessContext(instance, settings, self.metrics, tracing_of(settings)),
             bus=servers.bus,
             signals=RedisSignals(servers.redis, settings.cluster.name),
             breakers=RedisBreakers(servers.redis, settings.cluster.name),

@@ -1,4 +1,4 @@
-"""The embedded rung: one process, one SQLite file."""
+"""The embedded mode: one process, one SQLite file."""
 
 import asyncio
 from collections.abc import Mapping

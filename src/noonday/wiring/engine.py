@@ -18,8 +18,8 @@ from noonday.wiring.housekeeping import Housekeeper
 from noonday.wiring.parts import (
     Drivers,
     IntakePart,
+    ProcessContext,
     SchedulerPart,
-    Surroundings,
     by_name,
     close_worker,
     dead_mans_switch_of,
@@ -54,13 +54,13 @@ class Engine:
         self.metrics = Metrics(settings.metrics.named_tenants)
         self.tracing = tracing or Tracing(None)
         self._tasks = Tasks()
-        around = Surroundings(self.instance, settings, self.metrics, self.tracing)
-        scheduler = SchedulerPart(drivers, around)
+        context = ProcessContext(self.instance, settings, self.metrics, self.tracing)
+        scheduler = SchedulerPart(drivers, context)
         self.ownership, self.dispatcher = scheduler.ownership, scheduler.dispatcher
-        self.recorder = recorder_of(0, drivers, around)
+        self.recorder = recorder_of(0, drivers, context)
         self.worker = worker_of(
             handlers,
-            around,
+            context,
             bus=drivers.bus,
             signals=drivers.signals,
             breakers=drivers.breakers,
@@ -71,7 +71,7 @@ class Engine:
             | dict(concurrency or {}),
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
-        intake = IntakePart(drivers, around, live=self.live, new_id=new_id)
+        intake = IntakePart(drivers, context, live=self.live, new_id=new_id)
         self.job_service, self.queries, self.tasks, self.secrets = (
             intake.job_service,
             intake.queries,

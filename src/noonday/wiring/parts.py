@@ -11,8 +11,8 @@ from noonday.alerts.alert_service import AlertService
 from noonday.alerts.channels import handlers_of
 from noonday.alerts.dead_mans_switch import DeadMansSwitch
 from noonday.alerts.lateness import Lateness
+from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.notices import Notifier
-from noonday.alerts.posting import Post
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.breakers import MemoryBreakers
@@ -95,7 +95,7 @@ class Drivers:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ProcessContext:
     """What every part of a process shares."""
 
     instance: InstanceId
@@ -159,12 +159,12 @@ class IntakePart:
     def __init__(
         self,
         drivers: Drivers,
-        around: Surroundings,
+        context: ProcessContext,
         *,
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
-        presenter = Presenter(drivers.keyring, around.settings.logs_url_template)
+        presenter = Presenter(drivers.keyring, context.settings.logs_url_template)
         waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
         self.queries = JobQueries(
             archive=drivers.archive,
@@ -185,16 +185,16 @@ class IntakePart:
             keyring=drivers.keyring,
             presenter=presenter,
             aside=drivers.aside,
-            limits=around.settings.sizes,
-            hint_ahead_ms=around.hint_ahead_ms,
-            tracing=around.tracing,
+            limits=context.settings.sizes,
+            hint_ahead_ms=context.hint_ahead_ms,
+            tracing=context.tracing,
             new_id=new_id,
         )
-        self.job_service.on_created = around.metrics.count_created
+        self.job_service.on_created = context.metrics.count_created
         self.secrets = SecretService(drivers.endpoints, self.job_service.receipts, drivers.keyring, drivers.clock)
         self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.job_service)
         endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, self.job_service.receipts, drivers.clock)
-        said = around.settings.webhooks
+        said = context.settings.webhooks
         bounds = CallBounds(Networks(said.networks), said.max_timeout_sec)
         self.tasks = TaskService(
             self.job_service,
@@ -208,13 +208,13 @@ class IntakePart:
             bounds,
         )
         seal, post = Seal(drivers.keyring), self._post(drivers, new_id)
-        channels, receipts = channels_of(around.settings), self.job_service.receipts
+        channels, receipts = channels_of(context.settings), self.job_service.receipts
         self.alerts = AlertService(drivers.alerts, self.job_service.receipts, drivers.clock)
         self.preferences = PreferenceService(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
         self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, post, drivers.clock)
 
-    def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> Post:
-        return Post(
+    def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
+        return NoticeJobs(
             jobs=drivers.jobs,
             archive=drivers.archive,
             index=drivers.index,
@@ -235,14 +235,14 @@ def dead_mans_switch_of(drivers: Drivers, settings: Settings) -> DeadMansSwitch:
 class SchedulerPart:
     """Owns partitions, and turns what is due in them into executions."""
 
-    def __init__(self, drivers: Drivers, around: Surroundings, load: Callable[[], float] = lambda: 0.0) -> None:
-        scheduler, clock = around.settings.scheduler, drivers.clock
+    def __init__(self, drivers: Drivers, context: ProcessContext, load: Callable[[], float] = lambda: 0.0) -> None:
+        scheduler, clock = context.settings.scheduler, drivers.clock
         self.ownership = Ownership(
-            around.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
+            context.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
         )
         in_flight = InFlight()
         allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock, in_flight)
-        publisher = Publisher(drivers.bus, drivers.endpoints, around.tracing, clock)
+        publisher = Publisher(drivers.bus, drivers.endpoints, context.tracing, clock)
         self.dispatcher = Dispatcher(
             ownership=self.ownership,
             allowances=allowances,
@@ -253,9 +253,9 @@ class SchedulerPart:
             signals=drivers.signals,
             clock=clock,
             publisher=publisher,
-            metrics=around.metrics,
+            metrics=context.metrics,
             batch=scheduler.batch,
-            hint_ahead_ms=around.hint_ahead_ms,
+            hint_ahead_ms=context.hint_ahead_ms,
             budget=drivers.budget,
         )
         hydrator = Hydrator(
@@ -333,9 +333,9 @@ class _Looking:
         return 0
 
 
-def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recorder:
+def recorder_of(partition: int, drivers: Drivers, context: ProcessContext) -> Recorder:
     return Recorder(
-        instance=around.instance,
+        instance=context.instance,
         partition=partition,
         executions=drivers.executions,
         endpoints=drivers.endpoints,
@@ -343,9 +343,9 @@ def recorder_of(partition: int, drivers: Drivers, around: Surroundings) -> Recor
         index=drivers.index,
         signals=drivers.signals,
         clock=drivers.clock,
-        metrics=around.metrics,
-        tracing=around.tracing,
-        hint_ahead_ms=around.hint_ahead_ms,
+        metrics=context.metrics,
+        tracing=context.tracing,
+        hint_ahead_ms=context.hint_ahead_ms,
     )
 
 
@@ -372,7 +372,7 @@ async def close_worker(worker: Worker, settings: Settings, deadline: StopDeadlin
 
 def worker_of(
     handlers: Mapping[tuple[str, str], Handler],
-    around: Surroundings,
+    context: ProcessContext,
     *,
     bus: Bus,
     signals: Signals,
@@ -387,19 +387,19 @@ def worker_of(
     new_id: Callable[[], WorkerId] = new_worker_id,
 ) -> Worker:
     """A worker of the pools in `concurrency`. It needs no store."""
-    worker = around.settings.worker
+    worker = context.settings.worker
     options = WorkerOptions(
         concurrency=concurrency,
-        shares=dict.fromkeys(BUILT_IN_POOLS, around.settings.webhooks.share_percent / 100),
+        shares=dict.fromkeys(BUILT_IN_POOLS, context.settings.webhooks.share_percent / 100),
         threads=worker.threads,
         processes=worker.processes,
         beat_sec=worker.beat_sec,
         drain_sec=worker.drain_sec,
         cancel_grace_sec=worker.cancel_grace_sec,
         max_abandoned=worker.max_abandoned,
-        guarded_from=worker.guarded_from,
-        result_limit=around.settings.limits.result_bytes,
-        progress_limit=around.settings.limits.progress_bytes,
+        retry_breaker_min_runs_per_minute=worker.retry_breaker_min_runs_per_minute,
+        result_limit=context.settings.limits.result_bytes,
+        progress_limit=context.settings.limits.progress_bytes,
         frozen_after_sec=frozen_after_sec,
     )
     return Worker(
@@ -410,8 +410,8 @@ def worker_of(
         throttles=throttles,
         clock=clock,
         keyring=keyring,
-        metrics=around.metrics,
-        tracing=around.tracing,
+        metrics=context.metrics,
+        tracing=context.tracing,
         options=options,
         handlers_loop=handlers_loop,
         completions=completions,

@@ -174,12 +174,13 @@ class WorkerSettings(Role, frozen=True, kw_only=True):
             "a successor.",
         ),
     ] = 8
-    guarded_from: Annotated[
+    retry_breaker_min_runs_per_minute: Annotated[
         int,
         Meta(
             ge=0,
             le=1_000_000,
-            description="From so many runs of a handler a minute on, its retries wait while more than half fail; 0: never.",
+            description="Minimum runs per minute of a handler before its retry breaker may open (it opens when over half of the "
+            "runs fail). 0 disables it.",
         ),
     ] = 100
 

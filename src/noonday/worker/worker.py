@@ -32,12 +32,12 @@ from noonday.runtime.supervise import stop, worth_saying
 from noonday.runtime.tracing import Tracing
 from noonday.worker.abandoned import Abandoned
 from noonday.worker.completing import Completing
-from noonday.worker.guarding import Guard, failure_of_delayed
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.identity import Identity
 from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from noonday.worker.ready import Ready
+from noonday.worker.retry_breaker import RetryBreaker, failure_of_delayed
 from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
 from noonday.worker.sharing import Shares, failure_of_put_off
 from noonday.worker.throttling import Throttle
@@ -85,7 +85,7 @@ class WorkerOptions:
     progress_limit: int = PROGRESS_BYTES
     shares: Mapping[str, float] = field(default_factory=dict)
     """For each pool the part of the slots that others leave which one tenant may take; others have no such bound."""
-    guarded_from: int = MIN_RUNS
+    retry_breaker_min_runs_per_minute: int = MIN_RUNS
     """How many runs of a handler a minute it takes before its retries wait, if more than half fail; 0 if they never do."""
     frozen_after_sec: float | None = None
     """If the control loop stood still for longer, others may have judged this worker: it gives up what it holds and goes
@@ -116,7 +116,7 @@ class Worker:
         self._handlers = dict(handlers)
         self._bus = bus
         self._signals = signals
-        self._guard = Guard(breakers, clock, options.guarded_from)
+        self._retry_breaker = RetryBreaker(breakers, clock, options.retry_breaker_min_runs_per_minute)
         self._throttle = Throttle(throttles, clock, self._timeout_of)
         self._shares = Shares(options.concurrency, options.shares, clock)
         self._clock = clock
@@ -724,7 +724,7 @@ class Worker:
 
     async def _without_held(self, runs: list[Run]) -> list[Run]:
         """Whoever waits for a breaker waits on the timeline."""
-        delayed = await self._guard.delay(runs)
+        delayed = await self._retry_breaker.delay(runs)
         for run, wait_sec in delayed.items():
             run.put_off(wait_sec, failure_of_delayed(run.dispatch, wait_sec))
             self._finish_in_check(run)
@@ -883,7 +883,7 @@ class Worker:
         for run in runs:
             pool = run.dispatch.pool
             self._held[pool] -= 1
-            self._guard.note(run)
+            self._retry_breaker.note(run)
             self._throttle.note(run)
             if self._active.get(run.dispatch.execution_id) is run:
                 del self._active[run.dispatch.execution_id]
@@ -906,9 +906,9 @@ class Worker:
         self._enforce_deadlines(runs, now)
         self._name_what_blocks(now)
         await self._heed_wishes(list(self._active.values()))
-        await self._guard.tell()
+        await self._retry_breaker.tell()
         await self._throttle.tell()
-        self._metrics.breakers_open.set(self._guard.open)
+        self._metrics.breakers_open.set(self._retry_breaker.open)
         await self._listen_again()
         self._tell_starts(runs, now)
         self._beat(runs, now)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from noonday.drivers.kafka.bus import KafkaBus
-from noonday.drivers.kafka.letter import COUNT, LARGEST_PACK, SIGNATURE, TRACE
+from noonday.drivers.kafka.codec import COUNT, LARGEST_PACK, SIGNATURE, TRACE
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.ids import WorkerId
@@ -89,7 +89,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
     where = {
         d.execution_id: (each.partition(), each.offset())
         for each in messages(options, normal(options))
-        for d in bus._post.open_pack(each)
+        for d in bus._codec.open_pack(each)
     }
     partition, offset = where[taken[40].execution_id]
     kept = taken[40]

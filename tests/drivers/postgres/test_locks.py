@@ -22,7 +22,7 @@ from noonday.model.execution import OPEN, Outcome
 from noonday.model.job import Concurrency, Job, Overlap
 from noonday.model.message import Dispatch
 from noonday.model.view import PoolSettings
-from noonday.ports.executions import Place, Retention
+from noonday.ports.executions import Checkpoint, Retention
 from noonday.ports.firing import FireRequest
 from noonday.ports.jobs import Change, NewJob, Snapshot
 from tests.drivers.postgres.own_schema import opened, own_schema
@@ -118,8 +118,8 @@ class AlertAggregator:
         batch, self.out = self.out[:60], self.out[60:]
         outcomes = [Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.STARTED]
         reports = [report(each, self.random.choice(outcomes), failure=failure()) for each in batch]
-        was = Place(partition, "generation", offset, 0) if offset else None
-        now = Place(partition, "generation", offset + 1, 0)
+        was = Checkpoint(partition, "generation", offset, 0) if offset else None
+        now = Checkpoint(partition, "generation", offset + 1, 0)
         await self.store.executions.settle(reports, [hello(f"w-{offset}")], was=was, now=now, now_ms=NOW_MS + DAY)
 
     async def edit(self) -> None:

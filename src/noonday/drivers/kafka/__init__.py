@@ -1,7 +1,7 @@
 """The bus on Kafka: pools of workers share topics, and what workers say goes to a log.
 
 **What goes where.** A pool has a topic for each lane. A message there is a pack: several dispatches of one pool and lane, as
-many as are worth sharing (`letter.py`). The log is one topic, `PREFIX.events`; a message there is what one call reported. What
+many as are worth sharing (`message.py`). The log is one topic, `PREFIX.events`; a message there is what one call reported. What
 nobody can settle goes to `PREFIX.dead-letters`, for people to look at. Topics are made when they are first needed.
 
 **Who decides who gets what.** The broker: workers of a pool are a group, and each partition has one worker at a time

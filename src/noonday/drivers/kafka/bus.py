@@ -12,8 +12,8 @@ import structlog
 
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
+from noonday.drivers.kafka.codec import Codec, KafkaMessage, Packed
 from noonday.drivers.kafka.credit import Meter
-from noonday.drivers.kafka.letter import Letter, Pack, Post
 from noonday.drivers.kafka.log import Log
 from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
@@ -38,10 +38,10 @@ class KafkaBus(Bus):
         self._options = options
         self._clock = clock
         self._names = Names(options.prefix)
-        self._post = Post(Signer(keyring), options.pack_bytes)
+        self._codec = Codec(Signer(keyring), options.pack_bytes)
         self._topics = Topics(options, self._names)
         self._meter = Meter(options, self._names, self._topics, clock)
-        self._log = Log(options, self._names, self._post, self._topics, clock)
+        self._log = Log(options, self._names, self._codec, self._topics, clock)
         self._sender: Sender | None = None
         self._workers: dict[WorkerId, _Worker] = {}
         self._turns: dict[tuple[str, int], Iterator[int]] = {}
@@ -49,11 +49,11 @@ class KafkaBus(Bus):
     @property
     def refused(self) -> int:
         """How many messages were dropped because none of our keys had signed them, or nobody could read them."""
-        return self._post.refused
+        return self._codec.refused
 
     def on_refused(self, tell: Callable[[str], None]) -> None:
         """Have each of them told, with its topic, in whatever thread finds it."""
-        self._post.on_refused = tell
+        self._codec.on_refused = tell
 
     async def start(self) -> None:
         """Begin to measure the pools. Without it, the first question about credit does.
@@ -120,7 +120,7 @@ class KafkaBus(Bus):
                 Member(
                     self._options,
                     self._names,
-                    self._post,
+                    self._codec,
                     self._clock,
                     worker=worker,
                     pool=pool,
@@ -140,8 +140,8 @@ class KafkaBus(Bus):
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         await self._topics.ensure_log()
         log = self._names.log
-        packs = self._post.entries(log, partition, entries)
-        return await self._deliver(packs, lambda entry: self._post.entries(log, partition, [entry]))
+        packs = self._codec.entries(log, partition, entries)
+        return await self._deliver(packs, lambda entry: self._codec.entries(log, partition, [entry]))
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         return await self._log.read(partition, offset, limit, wait_sec)
@@ -152,7 +152,7 @@ class KafkaBus(Bus):
     async def bury(self, entry: LogEntry, why: str) -> None:
         await self._topics.ensure_dead_letters()
         said = {"why": why, "atMs": self._clock.now_ms(), "entry": entry}
-        await self._send([self._post.plain(self._names.dead_letters, msgspec.json.encode(said))])
+        await self._send([self._codec.plain(self._names.dead_letters, msgspec.json.encode(said))])
 
     async def partitions(self) -> int:
         return await self._topics.log_partitions()
@@ -160,7 +160,7 @@ class KafkaBus(Bus):
     async def generation(self, partition: int) -> str:
         return await self._log.generation(partition)
 
-    def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Pack[Dispatch]]:
+    def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Packed[Dispatch]]:
         topic = self._names.topics_of(pool)[lane]
         share = self._topics.partitions_of(topic)
         turns = self._turns.get((topic, share))
@@ -168,18 +168,18 @@ class KafkaBus(Bus):
             # Not all schedulers begin with the same one.
             turns = islice(cycle(range(share)), random.randrange(share), None)
             self._turns[topic, share] = turns
-        return self._post.packs(topic, dispatches, turns, share)
+        return self._codec.packs(topic, dispatches, turns, share)
 
     async def _deliver(
-        self, packs: Sequence[Pack[T]], pack_alone: Callable[[T], Sequence[Pack[T]]]
+        self, packs: Sequence[Packed[T]], pack_alone: Callable[[T], Sequence[Packed[T]]]
     ) -> Sequence[Oversized[T]]:
         """Send messages. Those that are refused for their size are sent again entry by entry, so that an entry that is too
         large by itself is the only one that stays behind."""
         limit = self._options.pack_bytes
-        fitting = [pack for pack in packs if len(pack.letter.value) <= limit]
-        oversized = [_oversized(pack, limit) for pack in packs if len(pack.letter.value) > limit]
+        fitting = [pack for pack in packs if len(pack.message.value) <= limit]
+        oversized = [_oversized(pack, limit) for pack in packs if len(pack.message.value) > limit]
         try:
-            await self._send([pack.letter for pack in fitting])
+            await self._send([pack.message for pack in fitting])
         except PayloadTooLarge:
             # The brokers accept less than we were told. Doubles of what arrived are dropped by whoever reads them.
             if len(fitting) == 1 and len(fitting[0].values) == 1:
@@ -189,15 +189,15 @@ class KafkaBus(Bus):
                     oversized += await self._deliver(pack_alone(value), pack_alone)
         return oversized
 
-    async def _send(self, letters: Sequence[Letter]) -> None:
+    async def _send(self, messages: Sequence[KafkaMessage]) -> None:
         """Raises PayloadTooLarge if the broker refuses one for its size; the others may have arrived."""
-        if not letters:
+        if not messages:
             return
         sender = await self._working_sender()
         try:
-            await sender.send(letters)
+            await sender.send(messages)
         except BusUnavailable:
-            self._topics.forget(letter.topic for letter in letters)
+            self._topics.forget(message.topic for message in messages)
             raise
 
     async def _working_sender(self) -> Sender:
@@ -259,8 +259,8 @@ class _Worker:
                 member.done(some)
 
 
-def _oversized(pack: Pack[T], limit: int) -> Oversized[T]:
-    return Oversized(pack.values[0], len(pack.letter.value), limit)
+def _oversized(pack: Packed[T], limit: int) -> Oversized[T]:
+    return Oversized(pack.values[0], len(pack.message.value), limit)
 
 
 def _by_lane(dispatches: Sequence[Dispatch]) -> dict[tuple[str, int], list[Dispatch]]:

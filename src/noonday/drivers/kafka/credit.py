@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from noonday.drivers.kafka.member import Word
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.offsets import Place
+from noonday.drivers.kafka.offsets import TopicPlace
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, pace
 from noonday.drivers.kafka.topics import Topics
@@ -44,8 +44,8 @@ _ANSWER_SEC = 1.0
 class Gauge:
     """What is known of one pool."""
 
-    positions: dict[Place, int] = field(default_factory=dict)
-    words: dict[Place, tuple[Word, float]] = field(default_factory=dict)
+    positions: dict[TopicPlace, int] = field(default_factory=dict)
+    words: dict[TopicPlace, tuple[Word, float]] = field(default_factory=dict)
     """What was last said at each partition, and when we heard it being said."""
     taken: float = 0.0
     lately: deque[tuple[float, float]] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class Gauge:
     depth: float = 0.0
     concurrency: int = 0
 
-    def note(self, ends: Mapping[Place, int], said: Mapping[Place, Said], now: float, now_ms: int) -> None:
+    def note(self, ends: Mapping[TopicPlace, int], said: Mapping[TopicPlace, Said], now: float, now_ms: int) -> None:
         """A look: the end of each partition, and what is committed there."""
         self.depth = 0.0
         for place, end in ends.items():
@@ -80,7 +80,7 @@ class Gauge:
         (then, before), (now, after) = self.lately[0], self.lately[-1]
         return (after - before) / max(_LEAST_RATE_SEC, now - then)
 
-    def _hear(self, place: Place, word: Word | None, now: float) -> None:
+    def _hear(self, place: TopicPlace, word: Word | None, now: float) -> None:
         known = self.words.get(place)
         if word is None or (known is not None and known[0] == word):
             return
@@ -206,7 +206,7 @@ class Meter(ClientThread):
         here = {pool: _Seen(now, int(gauge.limit - gauge.depth), acknowledged)} if gauge.concurrency else {}
         self._seen = others | here
 
-    def _read_words(self, pool: str) -> dict[Place, Said]:
+    def _read_words(self, pool: str) -> dict[TopicPlace, Said]:
         """What is committed by the group of a pool. Only a client that is told of the group can ask about it."""
         inside = self._inside.get(pool)
         if inside is None:
@@ -218,7 +218,7 @@ class Meter(ClientThread):
             if each.error is None
         }
 
-    def _read_ends(self, pool: str) -> dict[Place, int]:
+    def _read_ends(self, pool: str) -> dict[TopicPlace, int]:
         asked = [TopicPartition(each.topic, each.partition, OFFSET_END) for each in self._places[pool]]
         found = self._outside.offsets_for_times(asked, timeout=_ANSWER_SEC)
         for each in found:

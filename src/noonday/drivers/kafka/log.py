@@ -3,7 +3,7 @@
 import random
 from concurrent.futures import Future
 
-from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.codec import Codec
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.reader import SCALE, LogReader
@@ -20,10 +20,10 @@ _LOOK_SEC = 1.0
 class Log:
     """Who reads it, and whether it is still the log it was."""
 
-    def __init__(self, options: KafkaOptions, names: Names, post: Post, topics: Topics, clock: Clock) -> None:
+    def __init__(self, options: KafkaOptions, names: Names, codec: Codec, topics: Topics, clock: Clock) -> None:
         self._options = options
         self._topic = names.log
-        self._post = post
+        self._codec = codec
         self._topics = topics
         self._clock = clock
         self._readers: dict[int, LogReader] = {}
@@ -71,7 +71,7 @@ class Log:
         if reader is not None:
             await reader.stop(self._options.end_within_sec)
         await self._topics.ensure_log()
-        reader = self._readers[partition] = LogReader(self._options, self._post, self._topic, partition)
+        reader = self._readers[partition] = LogReader(self._options, self._codec, self._topic, partition)
         reader.generation = self._generations.get(partition)
         reader.start()
         return reader

@@ -7,9 +7,9 @@ import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from noonday.drivers.kafka.letter import LARGEST_PACK, Post
+from noonday.drivers.kafka.codec import LARGEST_PACK, Codec
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.offsets import Place, Shelf, Track
+from noonday.drivers.kafka.offsets import Shelf, TopicPlace, Track
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, pace
 from noonday.model.ids import WorkerId
@@ -49,7 +49,7 @@ class Member(ClientThread):
         self,
         options: KafkaOptions,
         names: Names,
-        post: Post,
+        codec: Codec,
         clock: Clock,
         *,
         worker: WorkerId,
@@ -59,7 +59,7 @@ class Member(ClientThread):
     ) -> None:
         super().__init__(f"noonday-kafka-pool-{pool}")
         self._options = options
-        self._post = post
+        self._codec = codec
         self._clock = clock
         self._worker = worker
         self._concurrency = concurrency
@@ -157,7 +157,7 @@ class Member(ClientThread):
             self._admit([first, *self._consumer.consume(max(1, round(room / self._mean_pack)), 0)])
 
     def _admit(self, messages: Iterable[Message | None]) -> None:
-        opened: list[tuple[Place, int, list[Dispatch], int]] = []
+        opened: list[tuple[TopicPlace, int, list[Dispatch], int]] = []
         for message in messages:
             if message is None:
                 continue
@@ -165,7 +165,7 @@ class Member(ClientThread):
             if error is not None:
                 self._complain("cannot fetch", error)
                 continue
-            dispatches = self._post.open_pack(message)
+            dispatches = self._codec.open_pack(message)
             opened.append((_place(message), message.offset() or 0, dispatches, len(message)))
             self._mean_pack += (max(1, len(dispatches)) - self._mean_pack) / 8
         with self._lock:
@@ -188,7 +188,7 @@ class Member(ClientThread):
             self._beat_at = now
             self._commit(saying)
 
-    def _unsaid(self, places: Iterable[Place], concurrency: int) -> list[TopicPartition]:
+    def _unsaid(self, places: Iterable[TopicPlace], concurrency: int) -> list[TopicPartition]:
         """What changed since it was last committed."""
         found = ((place, self._shelf.tracks.get(place)) for place in places)
         spoken = (self._say(place, track, concurrency) for place, track in found if track is not None)
@@ -203,7 +203,7 @@ class Member(ClientThread):
                 return [saying]
         return []
 
-    def _say(self, place: Place, track: Track, concurrency: int) -> TopicPartition | None:
+    def _say(self, place: TopicPlace, track: Track, concurrency: int) -> TopicPartition | None:
         offset, position = track.done_to(), track.position
         if offset is None or position is None or track.said == (offset, position, concurrency):
             return None
@@ -247,7 +247,7 @@ class Member(ClientThread):
         self._paused = False
         self._tell(self._on_arrival)
 
-    def _find_starts(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[Place, int]:
+    def _find_starts(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPlace, int]:
         """Where others left off. What is not in it, the client has to find out by itself."""
         if not partitions:
             return {}
@@ -281,5 +281,5 @@ def _goes_on(track: Track, start: int | None) -> bool:
     return start is not None and track.said is not None and track.said[0] == start
 
 
-def _place(message: Message) -> Place:
+def _place(message: Message) -> TopicPlace:
     return message.topic() or "", message.partition() or 0

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from noonday.model.firing import LANES
 from noonday.model.message import Dispatch
 
-Place = tuple[str, int]
+TopicPlace = tuple[str, int]
 """A topic and one of its partitions."""
 _MEMORY = 8
 """Over about how many messages the average size of a pack is taken."""
@@ -88,7 +88,7 @@ class Shelf:
     """Everything of one pool that is here: what waits to be handed out, by lane, and what is handed out, by name."""
 
     def __init__(self) -> None:
-        self._tracks: dict[Place, Track] = {}
+        self._tracks: dict[TopicPlace, Track] = {}
         self._heads: tuple[list[tuple[int, int, Track]], ...] = tuple([] for _ in LANES)
         """By lane a heap of the partitions that have something to hand out: the due time of the first of it, and a serial number.
         So partitions are merged by due time, and each of them stays in its own order."""
@@ -103,14 +103,14 @@ class Shelf:
         """Partitions change hands: until it is known which are still ours, nothing is handed out."""
 
     @property
-    def tracks(self) -> Mapping[Place, Track]:
+    def tracks(self) -> Mapping[TopicPlace, Track]:
         return self._tracks
 
-    def gain(self, place: Place, lane: int, start: int | None) -> None:
+    def gain(self, place: TopicPlace, lane: int, start: int | None) -> None:
         self.lose([place])
         self._tracks[place] = Track(lane, start)
 
-    def lose(self, places: Iterable[Place]) -> None:
+    def lose(self, places: Iterable[TopicPlace]) -> None:
         """Forget what is here of some partitions: others get it, from the offset that was committed."""
         lost = [track for place in places if (track := self._tracks.pop(place, None)) is not None]
         if not lost:
@@ -125,7 +125,7 @@ class Shelf:
         self.bytes = sum(pack.size for pack in waiting)
         self._out = {name: left for name, packs in self._out.items() if (left := _still_ours(packs)) is not None}
 
-    def add(self, place: Place, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
+    def add(self, place: TopicPlace, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
         """A message came. One of a partition that is not ours any more is ignored."""
         track = self._tracks.get(place)
         if track is None:

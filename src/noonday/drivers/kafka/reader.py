@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.codec import Codec
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, pace
 from noonday.model.message import LogEntry
@@ -105,10 +105,10 @@ class Pages:
 class LogReader(ClientThread):
     """Its thread reads ahead, a little; the loop asks for entries from an offset on."""
 
-    def __init__(self, options: KafkaOptions, post: Post, topic: str, partition: int) -> None:
+    def __init__(self, options: KafkaOptions, codec: Codec, topic: str, partition: int) -> None:
         super().__init__(f"noonday-kafka-log-{partition}")
         self._options = options
-        self._post = post
+        self._codec = codec
         self._topic = topic
         self._partition = partition
         self.arrived = asyncio.Event()
@@ -193,7 +193,7 @@ class LogReader(ClientThread):
     def _open_message(self, message: Message) -> tuple[int, list[LogEntry], int]:
         size = len(message)
         self._mean_bytes += (max(1_000, size) - self._mean_bytes) / _MEMORY
-        return message.offset() or 0, self._post.open_entries(message), size
+        return message.offset() or 0, self._codec.open_entries(message), size
 
     def _on_error(self, message: Message) -> None:
         error = message.error()

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
-from noonday.drivers.kafka.letter import Post
+from noonday.drivers.kafka.codec import Codec
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.offsets import Place
+from noonday.drivers.kafka.offsets import TopicPlace
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.topics import unavailable
 from noonday.model.errors import BusUnavailable
@@ -29,7 +29,7 @@ async def read_back(
     Lane by lane and partition by partition in the order of publication, not in that order over all. What was published twice
     comes twice. Raises BusUnavailable.
     """
-    post = Post(Signer(keyring), options.pack_bytes)
+    codec = Codec(Signer(keyring), options.pack_bytes)
     # One thread for all calls: a consumer answers one at a time.
     with ThreadPoolExecutor(1, "noonday-kafka-replay") as thread:
         past = _Past(options, Names(options.prefix).topics_of(pool), from_ms, to_ms)
@@ -37,7 +37,7 @@ async def read_back(
             await _in(thread, past.open)
             while past.left:
                 messages = await _in(thread, past.read)
-                packs = [post.open_pack(message) for message in messages]
+                packs = [codec.open_pack(message) for message in messages]
                 if found := [dispatch for pack in packs for dispatch in pack]:
                     yield found
         finally:
@@ -57,7 +57,7 @@ class _Past:
         self._topics = topics
         self._from_ms, self._to_ms = from_ms, to_ms
         self._consumer = Consumer(options.reader() | {"auto.offset.reset": "earliest", "enable.partition.eof": True})
-        self.left: dict[Place, int] = {}
+        self.left: dict[TopicPlace, int] = {}
         """For each partition that is not yet read: where it ends."""
 
     def open(self) -> None:
@@ -91,7 +91,7 @@ class _Past:
         # Times are those of whoever published: they need not be in order.
         return error is None and offset < stop and self._from_ms <= message.timestamp()[1] < self._to_ms
 
-    def _at(self, places: Sequence[Place], ms: int) -> dict[Place, int]:
+    def _at(self, places: Sequence[TopicPlace], ms: int) -> dict[TopicPlace, int]:
         """For each partition the first offset of that time or later; -1 if there is none."""
         asked = [TopicPartition(*place, ms) for place in places]
         found = self._consumer.offsets_for_times(asked, timeout=self._within) if asked else []
@@ -100,7 +100,7 @@ class _Past:
                 raise unavailable(each.error)
         return {(each.topic, each.partition): each.offset for each in found}
 
-    def _end_of(self, place: Place) -> int:
+    def _end_of(self, place: TopicPlace) -> int:
         marks = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=self._within)
         if marks is None:
             raise BusUnavailable(f"kafka: cannot tell where {place[0]} ends")

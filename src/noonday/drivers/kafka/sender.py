@@ -1,11 +1,11 @@
-"""Sends letters, and knows when the broker has them."""
+"""Sends messages, and knows when the broker has them."""
 
 import asyncio
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from noonday.drivers.kafka.letter import Letter
+from noonday.drivers.kafka.codec import KafkaMessage
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread
 from noonday.drivers.kafka.topics import unavailable
@@ -25,14 +25,14 @@ class Sender(ClientThread):
         self._producer = Producer(options.producer())
         self.broken = False
         """The client can never send again: another one has to."""
-        self._finished: list[_Parcel] = []
+        self._finished: list[_SendBatch] = []
         """Touched by our own thread only."""
 
-    async def send(self, letters: Sequence[Letter]) -> None:
+    async def send(self, messages: Sequence[KafkaMessage]) -> None:
         """Returns when all are acknowledged. Raises BusUnavailable if one was not; it may arrive nevertheless."""
-        parcel = _Parcel(len(letters), self._finished)
+        parcel = _SendBatch(len(messages), self._finished)
         try:
-            for topic, partition, value, key, headers in letters:
+            for topic, partition, value, key, headers in messages:
                 self._producer.produce(
                     topic, value, key, partition=partition, on_delivery=parcel.one_arrived, headers=headers
                 )
@@ -72,13 +72,13 @@ class Sender(ClientThread):
             self._tell(_announce, finished)
 
 
-class _Parcel:
-    """The letters of one call."""
+class _SendBatch:
+    """The messages of one call."""
 
     __slots__ = ("_finished", "_left", "arrived", "error")
 
-    def __init__(self, letters: int, finished: "list[_Parcel]") -> None:
-        self._left = letters
+    def __init__(self, messages: int, finished: "list[_SendBatch]") -> None:
+        self._left = messages
         self._finished = finished
         self.error: KafkaError | None = None
         self.arrived = asyncio.Event()
@@ -91,6 +91,6 @@ class _Parcel:
             self._finished.append(self)
 
 
-def _announce(parcels: Sequence[_Parcel]) -> None:
+def _announce(parcels: Sequence[_SendBatch]) -> None:
     for parcel in parcels:
         parcel.arrived.set()

@@ -24,7 +24,7 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
-from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
+from noonday.ports.executions import AttemptRecord, Checkpoint, Executions, Incident, Retention, Settled, attempt_rows
 from noonday.ports.jobs import Execution
 from noonday.transitions.pruning import LOOKED_AT, PruneWalk
 from noonday.transitions.settling import Settlement, found, sort_out, successes_first
@@ -44,9 +44,9 @@ class PostgresExecutions(Executions):
         self._walk = PruneWalk(FIRST_ID)
         self._partitions_at_ms = 0
 
-    async def place(self, partition: int) -> Place | None:
+    async def place(self, partition: int) -> Checkpoint | None:
         row = await self._database.row(SQL.place, partition)
-        return Place(*row) if row else None
+        return Checkpoint(*row) if row else None
 
     async def oldest_tick_ms(self) -> int | None:
         return await self._database.value(SQL.oldest_tick) or None
@@ -56,8 +56,8 @@ class PostgresExecutions(Executions):
         reports: Sequence[Report],
         signs: Sequence[Hello | Beat | Bye],
         *,
-        was: Place | None,
-        now: Place,
+        was: Checkpoint | None,
+        now: Checkpoint,
         now_ms: int,
     ) -> Settled:
         settlement = _Settle(self._database, was, now, now_ms, reports, signs)
@@ -89,13 +89,13 @@ class PostgresExecutions(Executions):
             self._database, read, lambda rows: Settlement([(row, _fate(row), None) for row in rows]), now_ms
         )
 
-    async def keep_accounts(self, reports: Sequence[Report]) -> None:
-        columns = zip(*account_rows(reports), strict=True)
-        await self._database.fetch(SQL.keep_accounts, *map(list, columns))
+    async def keep_attempts(self, reports: Sequence[Report]) -> None:
+        columns = zip(*attempt_rows(reports), strict=True)
+        await self._database.fetch(SQL.keep_attempts, *map(list, columns))
 
-    async def accounts(self, execution: ExecutionId) -> list[Account]:
+    async def accounts(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = await self._database.fetch(SQL.accounts, execution)
-        return [Account(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+        return [AttemptRecord(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
 
     async def incidents(self, limit: int) -> list[Incident]:
         return [Incident(*row) for row in await self._database.fetch(SQL.incidents, limit)]
@@ -189,8 +189,8 @@ class _Settle:
     def __init__(
         self,
         database: Database,
-        was: Place | None,
-        now: Place,
+        was: Checkpoint | None,
+        now: Checkpoint,
         now_ms: int,
         reports: Sequence[Report],
         signs: Sequence[Hello | Beat | Bye],

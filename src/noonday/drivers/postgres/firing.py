@@ -347,7 +347,7 @@ class _Fire:
             used=self._used | {(tenant, key): n for tenant, key, n in used},
             caps=self._caps,
             limits={job: limit for _, job, _, limit in jobs},
-            heads={(tenant, line): key for tenant, line, key in heads},
+            heads={(tenant, name): key for tenant, name, key in heads},
             kept={x: kept for x, _, _, kept in again_of},
         )
         fire_batch = FireBatch(inputs, {x: (tenant, job) for x, tenant, job, _ in again_of}, self._now_ms)

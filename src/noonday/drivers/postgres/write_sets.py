@@ -16,7 +16,7 @@ from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution, Fire
-from noonday.transitions.inputs import Inputs, Limit, Said
+from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json
 
@@ -31,7 +31,13 @@ _versioned = msgspec.json.Decoder(list[Versioned])
 Touched = tuple[str, JobId, int, bool]
 """(tenant, job, how often it was touched, whether it is paused)."""
 _books = StoredDecoder(
-    tuple[list[Touched], list[Execution], list[tuple[ExecutionId, Said]], list[Job], list[tuple[JobId, Fire]]]
+    tuple[
+        list[Touched],
+        list[Execution],
+        list[tuple[ExecutionId, RetryPolicySources]],
+        list[Job],
+        list[tuple[JobId, Fire]],
+    ]
 )
 
 

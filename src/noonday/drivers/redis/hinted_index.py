@@ -12,7 +12,7 @@ from noonday.model.budget import EntryBudget
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
 from noonday.model.shares import EQUAL, Shares, Within
-from noonday.model.turns import MOST_OF_A_TENANT, Place, Turns
+from noonday.model.turns import MOST_OF_A_TENANT, TimelinePosition, Turns
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 
@@ -67,13 +67,13 @@ class HintedHotIndex(HotIndex):
         await self._own(partitions)
         return self._queue.claim(now_ms, credit, limit, shares)
 
-    def left_out(self) -> Mapping[str, Place]:
+    def left_out(self) -> Mapping[str, TimelinePosition]:
         return self._queue.left_out()
 
     def room(self) -> int:
         return self._queue.room()
 
-    def take_in(self, tenant: str, until: Place | None) -> None:
+    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
         self._queue.take_in(tenant, until)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:

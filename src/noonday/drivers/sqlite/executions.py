@@ -13,11 +13,11 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
-from noonday.ports.executions import Account, Executions, Incident, Place, Retention, Settled, account_rows
+from noonday.ports.executions import AttemptRecord, Checkpoint, Executions, Incident, Retention, Settled, attempt_rows
 from noonday.ports.jobs import Execution
 from noonday.transitions.pruning import LOOKED_AT, PruneWalk
 from noonday.transitions.settling import Settlement, found, sort_out, successes_first
-from noonday.transitions.write_set import as_json, move
+from noonday.transitions.write_set import as_json, transition
 
 SQL = load("executions")
 
@@ -28,9 +28,9 @@ class SqliteExecutions(Executions):
         self._prune_jobs_after = ("", "")
         self._walk = PruneWalk("")
 
-    async def place(self, partition: int) -> Place | None:
+    async def place(self, partition: int) -> Checkpoint | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.place, (partition,)).fetchone())
-        return Place(*row) if row else None
+        return Checkpoint(*row) if row else None
 
     async def oldest_tick_ms(self) -> int | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.oldest_tick).fetchone())
@@ -41,8 +41,8 @@ class SqliteExecutions(Executions):
         reports: Sequence[Report],
         signs: Sequence[Hello | Beat | Bye],
         *,
-        was: Place | None,
-        now: Place,
+        was: Checkpoint | None,
+        now: Checkpoint,
         now_ms: int,
     ) -> Settled:
         def work(conn: sqlite3.Connection, settle: Callable[..., Settled]) -> Settled:
@@ -82,13 +82,13 @@ class SqliteExecutions(Executions):
 
         return await self._database.write(work)
 
-    async def keep_accounts(self, reports: Sequence[Report]) -> None:
-        rows = account_rows(reports)
-        await self._database.write(lambda conn: insert_many(conn, SQL.keep_accounts, rows))
+    async def keep_attempts(self, reports: Sequence[Report]) -> None:
+        rows = attempt_rows(reports)
+        await self._database.write(lambda conn: insert_many(conn, SQL.keep_attempts, rows))
 
-    async def accounts(self, execution: ExecutionId) -> list[Account]:
+    async def accounts(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = await self._database.read(lambda conn: conn.execute(SQL.accounts, (execution,)).fetchall())
-        return [Account(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+        return [AttemptRecord(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
 
     async def incidents(self, limit: int) -> list[Incident]:
         rows = await self._database.read(lambda conn: conn.execute(SQL.incidents, (limit,)).fetchall())
@@ -175,7 +175,7 @@ def _fate(execution: Execution) -> Outcome:
     return Outcome.LOST if execution.state is State.RUNNING else Outcome.ORPHANED
 
 
-def _move_place(conn: sqlite3.Connection, was: Place | None, now: Place) -> None:
+def _move_place(conn: sqlite3.Connection, was: Checkpoint | None, now: Checkpoint) -> None:
     if was is None:
         moved = conn.execute(
             SQL.add_place, (now.partition, now.generation, now.offset, now.tick_ms, now.recent)
@@ -271,8 +271,8 @@ def _success(report: Report) -> tuple[object, ...]:
         report.ended_ms,
         report.result,
         report.progress,
-        "," + move(State.RUNNING, report.started_ms or report.ended_ms, report.worker_id),
-        "," + move(State.SUCCEEDED, report.ended_ms),
+        "," + transition(State.RUNNING, report.started_ms or report.ended_ms, report.worker_id),
+        "," + transition(State.SUCCEEDED, report.ended_ms),
     )
 
 

@@ -33,7 +33,7 @@ from noonday.transitions.inputs import Inputs
 from noonday.transitions.plans import read_plans
 from noonday.transitions.replanning import is_superseded, new_times, replan
 from noonday.transitions.settling import found
-from noonday.transitions.write_set import WriteSet, as_json, move
+from noonday.transitions.write_set import WriteSet, as_json, transition
 
 SQL = load("firing")
 _entries = msgspec.json.Decoder(list[Entry])
@@ -181,8 +181,8 @@ class _Fire:
         ]
         named = as_json(rows)
         self.conn.execute("SAVEPOINT plain")
-        moves = move(State.PENDING, self.now_ms)
-        fired = self.conn.execute(SQL.fire_simple, (named, self.now_ms, moves, self.latest_due_ms)).rowcount
+        transitions = transition(State.PENDING, self.now_ms)
+        fired = self.conn.execute(SQL.fire_simple, (named, self.now_ms, transitions, self.latest_due_ms)).rowcount
         if fired < len(rows):
             self.conn.execute("ROLLBACK TO plain")
             self.conn.execute("RELEASE plain")
@@ -254,13 +254,13 @@ class _Fire:
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
-        lines = {(tenant, line) for tenant, job in jobs if job in limits and (line := limits[job].line)}
+        ordering_keys = {(tenant, key) for tenant, job in jobs if job in limits and (key := limits[job].ordering_key)}
         inputs = Inputs(
             open_=turns_of(self.conn, turns_to_fire(limits, (job for _, job in fires))),
             used=self.used | slots_used(self.conn, slots) if slots else self.used,
             caps=self.caps,
             limits=limits,
-            heads=heads_of(self.conn, lines) if lines else None,
+            heads=heads_of(self.conn, ordering_keys) if ordering_keys else None,
             kept={x: tuple(names) for x, _, _, names in rows},
         )
         return FireBatch(inputs, job_of, self.now_ms)

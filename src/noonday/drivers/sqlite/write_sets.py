@@ -16,14 +16,14 @@ from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
 from noonday.ports.executions import Settled
 from noonday.ports.jobs import Execution, Fire
-from noonday.transitions.inputs import Inputs, Limit, Said
+from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
-from noonday.transitions.write_set import WriteSet, as_json, move
+from noonday.transitions.write_set import WriteSet, as_json, transition
 
 SQL = load("write_sets")
 _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
-_said = StoredDecoder(list[tuple[ExecutionId, Said]])
+_said = StoredDecoder(list[tuple[ExecutionId, RetryPolicySources]])
 _limits = msgspec.json.Decoder(list[tuple[JobId, Limit]])
 _jobs = StoredDecoder(list[Job])
 _fires = msgspec.json.Decoder(list[tuple[JobId, Fire]])
@@ -99,9 +99,9 @@ def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict
     return dict(_limits.decode(answer_of(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))))
 
 
-def heads_of(conn: sqlite3.Connection, lines: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The key of the first fire of each of some lines."""
-    return {(tenant, line): key for tenant, line, key in rows_of(conn, SQL.heads, as_json(sorted(lines)))}
+def heads_of(conn: sqlite3.Connection, ordering_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the key of the first fire of each ordering key."""
+    return {(tenant, name): key for tenant, name, key in rows_of(conn, SQL.heads, as_json(sorted(ordering_keys)))}
 
 
 def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotKey, int]:
@@ -124,7 +124,7 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
     if writes.new:
         if writes.slots:
             _count_once(conn, writes)
-        created = _run(conn, SQL.add_executions, writes.new, now_ms, move(State.PENDING, now_ms))
+        created = _run(conn, SQL.add_executions, writes.new, now_ms, transition(State.PENDING, now_ms))
     if writes.handed_out_again:
         _run(conn, SQL.hand_out, writes.handed_out_again, now_ms)
     if writes.settled:

@@ -84,7 +84,7 @@ DELETE FROM batches;
 -- Nobody of the former log is here any more.
 UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 
--- name: keep_accounts
+-- name: keep_attempts
 -- What is kept of some attempts.
 INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
 SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::integer[], $6::smallint[], $7::bytea[])

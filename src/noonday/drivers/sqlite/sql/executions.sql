@@ -112,7 +112,7 @@ DELETE FROM batches;
 -- Nobody of the former log is here any more.
 UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 
--- name: keep_accounts
+-- name: keep_attempts
 -- What is kept of some attempts: as many rows of values as there are.
 INSERT OR IGNORE INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
 VALUES (?, ?, ?, ?, ?, ?, ?);

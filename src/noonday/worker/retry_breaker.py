@@ -23,7 +23,7 @@ SPREAD_SEC = 5.0
 _COUNTED = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT})
 
 
-class Guard:
+class RetryBreaker:
     """What this worker knows of breakers, of each tenant: of each endpoint, for all calls to it; of each handler, for its
     retries, which wait while it is open."""
 

@@ -3,7 +3,7 @@ from noonday.model.breaker import MIN_CALLS, MIN_RUNS, OPEN_MS
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
 from noonday.ports.breakers import Breakers
-from noonday.worker.guarding import PROBE_SEC, SPREAD_SEC, TELL_SEC, Guard, failure_of_delayed, name_of
+from noonday.worker.retry_breaker import PROBE_SEC, SPREAD_SEC, TELL_SEC, RetryBreaker, failure_of_delayed, name_of
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
@@ -18,10 +18,10 @@ class Story:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.breakers: Breakers = MemoryBreakers()
-        self.here, self.there = Guard(self.breakers, self.clock), Guard(self.breakers, self.clock)
+        self.here, self.there = RetryBreaker(self.breakers, self.clock), RetryBreaker(self.breakers, self.clock)
 
     async def ended(
-        self, outcome: Outcome, count: int = 1, *, at: Guard | None = None, counts: bool = True, **said: object
+        self, outcome: Outcome, count: int = 1, *, at: RetryBreaker | None = None, counts: bool = True, **said: object
     ) -> None:
         guard = at or self.here
         for _ in range(count):
@@ -31,7 +31,7 @@ class Story:
         self.clock.advance(TELL_SEC)
         await guard.tell()
 
-    async def wait_of(self, one: Run, at: Guard | None = None) -> float:
+    async def wait_of(self, one: Run, at: RetryBreaker | None = None) -> float:
         return (await (at or self.here).delay([one])).get(one, 0.0)
 
 

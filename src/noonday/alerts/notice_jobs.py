@@ -23,7 +23,7 @@ SYSTEM_SUBJECT = "noonday"
 _encode = msgspec.json.Encoder().encode
 
 
-class Post:
+class NoticeJobs:
     """Creates notice jobs as the job service does, but without a quota: a tenant over its quota still gets its notices."""
 
     def __init__(

@@ -14,7 +14,7 @@ from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Job, JobSpec, Overlap
 from noonday.model.message import Dispatch
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.slots import of_line
+from noonday.model.slots import of_ordering_key
 from noonday.ports.archive import Slots
 from noonday.ports.jobs import Change, Fire
 from tests.support.crank import Crank
@@ -35,7 +35,7 @@ from tests.support.factories import (
 )
 
 LINE = Concurrency("customer-42", 1, ordered=True)
-SLOT = of_line(LINE.key)
+SLOT = of_ordering_key(LINE.key)
 RETRIES = RetryPolicy(max_attempts=2, backoff=Backoff.FIXED, initial_delay_ms=MINUTE)
 
 
@@ -192,7 +192,7 @@ async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> 
     await crank.change(first, lambda before: edits.replace(before, other, None, NOW_MS, None))
     crank.now_ms += SECOND
     assert {d.job_id for d in (await crank.fire()).dispatches} == {first.id, second.id}
-    assert (await used(crank), await used(crank, of_line("another"))) == (1, 1)
+    assert (await used(crank), await used(crank, of_ordering_key("another"))) == (1, 1)
 
 
 @pytest.mark.parametrize("line", [None, Concurrency("another", 1, ordered=True)], ids=["none", "another"])
@@ -248,7 +248,7 @@ async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it
     await fail(crank, dispatch)
     again = await crank.fire(at_ms=NOW_MS + HOUR)
     assert [d.execution_id for d in again.dispatches] == [dispatch.execution_id]
-    assert (await used(crank), await used(crank, of_line("another"))) == (0, 1)
+    assert (await used(crank), await used(crank, of_ordering_key("another"))) == (0, 1)
     assert (await crank.fire_one()).job_id == second.id
 
 
@@ -431,8 +431,8 @@ class Lives:
         found = [each for one in self.jobs for each in await self.crank.all_of(one)]
         held = Counter(name for each in found if each.state in OPEN for name in each.slots)
         for line in self.LINES:
-            assert held[of_line(line.key)] == await used(self.crank, of_line(line.key))
-            assert held[of_line(line.key)] <= 1
+            assert held[of_ordering_key(line.key)] == await used(self.crank, of_ordering_key(line.key))
+            assert held[of_ordering_key(line.key)] <= 1
         for each in found:
             if each.fired_ms is not None and each.state in OPEN:
                 assert len(each.slots) == 1

@@ -26,7 +26,7 @@ _decode_pack = msgspec.msgpack.Decoder(list[Dispatch]).decode
 _decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 
-class Letter(NamedTuple):
+class KafkaMessage(NamedTuple):
     topic: str
     partition: int
     value: bytes
@@ -34,15 +34,15 @@ class Letter(NamedTuple):
     headers: Headers
 
 
-class Pack(NamedTuple, Generic[T]):
+class Packed(NamedTuple, Generic[T]):
     """A message and the values in it."""
 
     values: Sequence[T]
-    letter: Letter
+    message: KafkaMessage
 
 
-class Post:
-    """Writes letters and opens messages. Counts the messages that it did not believe."""
+class Codec:
+    """Writes messages and opens messages. Counts the messages that it did not believe."""
 
     def __init__(self, signer: Signer, pack_bytes: int) -> None:
         """`pack_bytes`: the largest value of a message. Only a single entry that is larger by itself exceeds it."""
@@ -55,25 +55,25 @@ class Post:
 
     def packs(
         self, topic: str, dispatches: Sequence[Dispatch], partitions: Iterator[int], share: int
-    ) -> list[Pack[Dispatch]]:
+    ) -> list[Packed[Dispatch]]:
         """In packs that are small enough to be shared by `share` partitions, which take turns."""
         size = max(1, min(LARGEST_PACK, len(dispatches) // (2 * share)))
-        packs: list[Pack[Dispatch]] = []
+        packs: list[Packed[Dispatch]] = []
         for at in range(0, len(dispatches), size):
             for pack, value in _encoded(dispatches[at : at + size], self._pack_bytes):
                 headers: Headers = [(COUNT, b"%d" % len(pack))]
                 if len(pack) == 1 and pack[0].trace:
                     headers.append((TRACE, pack[0].trace.encode()))
-                packs.append(Pack(pack, self._sign(topic, next(partitions), value, pack[0].execution_id, headers)))
+                packs.append(Packed(pack, self._sign(topic, next(partitions), value, pack[0].execution_id, headers)))
         return packs
 
-    def entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[Pack[LogEntry]]:
+    def entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[Packed[LogEntry]]:
         return [
-            Pack(part, self._sign(topic, partition, value, None, []))
+            Packed(part, self._sign(topic, partition, value, None, []))
             for part, value in _encoded(entries, self._pack_bytes)
         ]
 
-    def plain(self, topic: str, value: bytes) -> Letter:
+    def plain(self, topic: str, value: bytes) -> KafkaMessage:
         return self._sign(topic, 0, value, None, [])
 
     def open_pack(self, message: Message) -> list[Dispatch]:
@@ -91,9 +91,9 @@ class Post:
         except msgspec.DecodeError as error:
             return self._refuse(message, str(error))
 
-    def _sign(self, topic: str, partition: int, value: bytes, key: str | None, headers: Headers) -> Letter:
+    def _sign(self, topic: str, partition: int, value: bytes, key: str | None, headers: Headers) -> KafkaMessage:
         headers.append((SIGNATURE, self._signer.sign(_place(topic, partition), value)))
-        return Letter(topic, partition, value, key, headers)
+        return KafkaMessage(topic, partition, value, key, headers)
 
     def _open(self, message: Message) -> bytes | None:
         value = message.value()
