@@ -18,7 +18,7 @@ from typing import Any
 from rich.text import Text
 
 from noonday.cli.screen import console, show
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 
 RESULTS = Path(__file__).parent / "results"
 Document = dict[str, Any]
@@ -296,7 +296,7 @@ def main() -> None:
     chosen = _chosen(sys.argv[1:])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")
-    grid, wrong = Listing("FIGURE", "MEASURED", "WANTED", "", right=("MEASURED",)), []
+    grid, wrong = ListTable("FIGURE", "MEASURED", "WANTED", "", right=("MEASURED",)), []
     for work in chosen:
         document = _measured(work)
         if document is None:

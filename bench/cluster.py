@@ -1,4 +1,4 @@
-"""The cluster that is measured: every role a process of its own, and in this one whoever creates the jobs."""
+"""The measured cluster: every role is a process; this process creates the jobs."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from bench.notes import Seen, read_notes
 from bench.rig import Memory, Rig
 from bench.served import STOP_WITHIN_SEC, complaints_in
 from bench.site import circumstances, watching
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.model.caller import Caller
 from noonday.model.execution import State
 from noonday.model.ids import JobId
@@ -57,7 +57,7 @@ class ClusterRig(Rig):
     mode = CLUSTER
     look_every_sec = 0.02
 
-    def __init__(self, running: Running, settings: Settings, node: Node, database: Database) -> None:
+    def __init__(self, running: Running, settings: Settings, node: Node, database: PostgresDatabase) -> None:
         self.settings = settings
         self._running = running
         self._node = node

@@ -24,7 +24,7 @@ from bench.workshop import Workshop, open_workshop
 from noonday.cli.exits import FAILED, ExitCodes
 from noonday.cli.group import Group
 from noonday.cli.screen import console, json_option, show, show_json
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.view import TenantSettings
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
@@ -287,9 +287,9 @@ def _measure_tenants(
     conclude(document, as_json, _tenants(document))
 
 
-def _tenants(document: Document) -> Listing:
+def _tenants(document: Document) -> ListTable:
     right = ("JOBS", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "SHARE %", "RECORDED/S", "CPU US/JOB")
-    grid = Listing("TENANT", *right, right=right)
+    grid = ListTable("TENANT", *right, right=right)
     for about, found in (("", document), (", alone", document["alone"]), (", without limits", document["without"])):
         for name, got in (found or {"tenants": {}})["tenants"].items():
             share = None if got["share"] is None else got["share"] * 100
@@ -313,7 +313,7 @@ def _measure(
     conclude(of_rounds(measured, **(asked or {})), as_json, _rounds(measured))
 
 
-def conclude(document: Document, as_json: bool, table: Listing) -> None:
+def conclude(document: Document, as_json: bool, table: ListTable) -> None:
     """Print what was measured, and under which circumstances. The exit code says whether anything went wrong."""
     if as_json:
         show_json(document)
@@ -386,9 +386,9 @@ class _Shown:
         self._progress.update(self._task, completed=done)
 
 
-def _rounds(rounds: Sequence[Figures]) -> Listing:
+def _rounds(rounds: Sequence[Figures]) -> ListTable:
     right = ("JOBS", "FIRED", "RECORDED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
-    grid = Listing("WORK", *right, right=right, spare=("MAX MS", "P95 MS", "RSS MB"))
+    grid = ListTable("WORK", *right, right=right, spare=("MAX MS", "P95 MS", "RSS MB"))
     for each in rounds:
         grid.add(
             each.work,
@@ -419,9 +419,9 @@ def _ranked(by: dict[str, float | None]) -> list[tuple[str, float]]:
     return sorted(known, key=lambda share: -share[1])
 
 
-def _ways(created: Sequence[Created]) -> Listing:
+def _ways(created: Sequence[Created]) -> ListTable:
     right = ("JOBS", "CREATED/S", "P50 MS", "P95 MS", "P99 MS", "MAX MS", "CPU US/JOB", "RSS MB")
-    grid = Listing("WAY", "CALLERS", *right, right=("CALLERS", *right), spare=("P95 MS", "MAX MS", "RSS MB", "JOBS"))
+    grid = ListTable("WAY", "CALLERS", *right, right=("CALLERS", *right), spare=("P95 MS", "MAX MS", "RSS MB", "JOBS"))
     for each in created:
         grid.add(
             each.way,
@@ -435,8 +435,8 @@ def _ways(created: Sequence[Created]) -> Listing:
     return grid
 
 
-def _compared(size: RestSize, compared: Compared) -> Listing:
-    grid = Listing("", "NOTHING AT REST", f"{size.at_rest.jobs:,} AT REST", "CHANGE %", right=("CHANGE %",))
+def _compared(size: RestSize, compared: Compared) -> ListTable:
+    grid = ListTable("", "NOTHING AT REST", f"{size.at_rest.jobs:,} AT REST", "CHANGE %", right=("CHANGE %",))
     before, after = compared.before, compared.after
 
     def add(name: str, was: float | None, now: float | None, digits: int) -> None:

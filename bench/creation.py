@@ -9,11 +9,11 @@ import msgspec
 
 from bench.engine import ENGINE
 from bench.figures import Created, total, us_per_job, used_between
-from bench.ledger import open_ledger
 from bench.machine import memory_mb, own_cpu_sec
 from bench.measure import PAGE, Tell
 from bench.notes import Notes
 from bench.rig import Rig
+from bench.stored_rows import open_stored_rows
 from bench.works import TARGET, AtRest, one_shot
 from noonday.model.job import JobSpec, instant_of
 from noonday.runtime.clock import SystemClock
@@ -74,8 +74,8 @@ async def create_through_application(bulk: Bulk, data: str, tell: Tell) -> Creat
         begun, used_before = time.perf_counter(), own_cpu_sec()
         acknowledged = await _in_pages(bulk.way, bulk.jobs, create, 1, tell)
         took, used = time.perf_counter() - begun, {ENGINE: own_cpu_sec() - used_before}
-        with open_ledger(data) as ledger:
-            found = ledger.count_jobs()
+        with open_stored_rows(data) as stored_rows:
+            found = stored_rows.count_jobs()
         return stored(found, way=bulk.way, jobs=acknowledged, took=took, used=used, rss_mb=memory_mb()[0])
 
 

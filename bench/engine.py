@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import ROOT, BenchFailed
-from bench.ledger import Ledger, open_ledger
 from bench.machine import filesystem_of, memory_mb, own_cpu_sec, settings_used
 from bench.notes import Notes, Seen
 from bench.rig import Memory, Rig
+from bench.stored_rows import StoredRows, open_stored_rows
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
@@ -61,8 +61,8 @@ async def embedded_rig(data: str) -> AsyncIterator["EmbeddedRig"]:
     settings, notes = settings_for(data, environment()), Notes()
     async with AsyncExitStack() as engine:
         embedded = await engine.enter_async_context(_running(settings, notes))
-        with open_ledger(data) as ledger:
-            yield EmbeddedRig(embedded, settings, notes, ledger, engine.aclose)
+        with open_stored_rows(data) as stored_rows:
+            yield EmbeddedRig(embedded, settings, notes, stored_rows, engine.aclose)
 
 
 class EmbeddedRig(Rig):
@@ -76,13 +76,13 @@ class EmbeddedRig(Rig):
         embedded: Embedded,
         settings: Settings,
         notes: Notes,
-        ledger: Ledger,
+        stored_rows: StoredRows,
         stop: Callable[[], Awaitable[None]],
     ) -> None:
         self.settings = settings
         self._engine = embedded.engine
         self._notes = notes
-        self._ledger = ledger
+        self._stored_rows = stored_rows
         self._stop = stop
 
     def now_ms(self) -> int:
@@ -105,7 +105,7 @@ class EmbeddedRig(Rig):
         return len(self._notes)
 
     async def all_recorded(self, last_due_ms: int) -> bool:
-        return self.now_ms() >= last_due_ms and not self._ledger.any_open()
+        return self.now_ms() >= last_due_ms and not self._stored_rows.any_open()
 
     def used_sec(self) -> Mapping[str, float]:
         return {ENGINE: own_cpu_sec()}
@@ -118,10 +118,10 @@ class EmbeddedRig(Rig):
         return self._notes.seen()
 
     async def succeeded(self, first_ms: int, last_ms: int) -> Sequence[str]:
-        return self._ledger.succeeded(first_ms, last_ms)
+        return self._stored_rows.succeeded(first_ms, last_ms)
 
     async def count_jobs(self) -> int:
-        return self._ledger.count_jobs()
+        return self._stored_rows.count_jobs()
 
     async def circumstances(self) -> dict[str, Any]:
         return embedded_circumstances(self.settings)

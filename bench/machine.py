@@ -72,7 +72,7 @@ def _memory_mb(pid: str) -> tuple[float, float] | None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or only waits for whoever started it to notice."""
+    """Whether a process has ended, even if its parent has not collected it yet."""
     stat = _stat(pid)
     return stat is None or stat.state == "Z"
 

@@ -26,7 +26,7 @@ Tell = Callable[[str, int, int], None]
 
 
 def longest_sec(work: Work, head_start: float) -> float:
-    """When whoever waits for the figures may give up."""
+    """The deadline for the figures."""
     return head_start + work.lasts_ms / 1000 + PATIENCE_SEC + _expected(work, 0) / SLOWEST_DRAIN_PER_S
 
 

@@ -56,7 +56,7 @@ class Notes:
         return Seen(self._executions, list(self._at_ns), self._at_once)
 
     def write(self, path: Path) -> None:
-        """All of it, or nothing: whoever finds the file may read it."""
+        """Write the whole file or nothing, so that a reader never sees a part of it."""
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_bytes(msgspec.msgpack.encode(self.seen()))
         unfinished.rename(path)

@@ -38,14 +38,14 @@ def receiving(after_sec: float) -> Iterator[str]:
         try:
             port = process.stdout.readline().strip()
             if not port:
-                raise BenchFailed("whoever is to be called did not start: see above")
+                raise BenchFailed("the webhook receiver did not start: see above")
             yield f"http://{HOST}:{port.decode()}/"
         finally:
             process.kill()
 
 
 def notes_of(url: str) -> Seen:
-    """What was seen by whoever answers there."""
+    """The requests that the receiver has seen."""
     with urllib.request.urlopen(url.rstrip("/") + NOTES, timeout=ANSWERS_WITHIN_SEC) as answer:
         return msgspec.msgpack.decode(answer.read(), type=Seen)
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from bench import BenchFailed
 from bench.fleet import CALLER, WORKER, Member, by_role, check_members
 from bench.machine import settings_used, with_children
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate
 from noonday.wiring.cluster import kafka_options, postgres_options, redis_connection
 from noonday.wiring.settings import Settings, load_settings
@@ -114,18 +114,18 @@ class Site:
 
 
 @asynccontextmanager
-async def watching(settings: Settings) -> AsyncIterator[Database]:
+async def watching(settings: Settings) -> AsyncIterator[PostgresDatabase]:
     """The database as somebody else reads it."""
     options = postgres_options(settings)
     patient = replace(options, sessions=2, statement_sec=PATIENCE_SEC, lock_sec=30.0, name="noonday-bench")
-    database = await Database.open(patient)
+    database = await PostgresDatabase.open(patient)
     try:
         yield database
     finally:
         await database.close()
 
 
-async def _is_settled(database: Database, before: list[int], workers: list[int]) -> bool:
+async def _is_settled(database: PostgresDatabase, before: list[int], workers: list[int]) -> bool:
     # A worker has a parent process, which is the one that was started: its own is a child of that.
     if await database.value(_WORKERS, list(with_children(workers))) < len(workers):
         return False
@@ -133,7 +133,7 @@ async def _is_settled(database: Database, before: list[int], workers: list[int])
     return len(epochs) == len(before) and all(now > was for now, was in zip(epochs, before, strict=True))
 
 
-async def circumstances(settings: Settings, database: Database) -> dict[str, Any]:
+async def circumstances(settings: Settings, database: PostgresDatabase) -> dict[str, Any]:
     redis = redis_connection(settings)
     try:
         said = await redis.client.info("server")

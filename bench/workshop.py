@@ -20,10 +20,10 @@ from bench.creation import APPLICATION_WAYS, Bulk, Way
 from bench.engine import EMBEDDED, embedded_circumstances, environment, settings_for
 from bench.figures import Created, Figures
 from bench.fleet import FleetSize
-from bench.ledger import open_ledger
 from bench.measure import Tell, longest_sec
 from bench.receiver import receiving
 from bench.served import Process, Up, stopped_afterwards, token_for
+from bench.stored_rows import open_stored_rows
 from bench.works import AtRest, Webhooks, Work
 from noonday.model.job import Target
 
@@ -47,7 +47,7 @@ class Workshop(ABC):
     def __init__(self, directory: Path, tell: Tell) -> None:
         self.directory = directory
         self.heading = ""
-        """What the next parts belong to, for whoever watches."""
+        """Print a heading for the parts that follow."""
         self._tell = tell
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Workshop(ABC):
 
     @contextmanager
     def passing_place(self) -> Iterator[str]:
-        """What goes wrong is left to whoever clears up in the end."""
+        """Errors are left to the final clean-up."""
         place = self.new_place()
         yield place
         self.drop(place)
@@ -192,8 +192,8 @@ class EmbeddedWorkshop(Workshop):
             yield Up({"engine": [process.pid]}, {}, startup_sec, process.url, token_for(secret), DEMO)
 
     def count_jobs(self, place: str) -> int:
-        with open_ledger(place) as ledger:
-            return ledger.count_jobs()
+        with open_stored_rows(place) as stored_rows:
+            return stored_rows.count_jobs()
 
     def size_mb(self, place: str) -> float:
         return round(Path(place).stat().st_size / 2**20, 1)

@@ -11,31 +11,32 @@ from pathlib import Path
 
 from servers.project import ROOT
 
+from cluster.folder import FOLDER, AlreadyRuns, ClusterFolder
 from cluster.greeting import command, exports, greeting, status
 from cluster.members import NOONDAY, PATIENCE_SEC, ROLES, STOP_SEC, ClusterFailed, Members, PortsTaken
-from cluster.place import FOLDER, AlreadyRuns, Place
-from cluster.supervisor import supervise
+from cluster.supervisor import STOPPED, supervise
 from servers import Command, Daemon, ServerFailed, eventually, urls
 
 ABOUT = f"""\
 Runs a whole cluster on this machine: PostgreSQL, Redis, etcd and Kafka (scripts/servers), and {len(ROLES)} processes:
 {", ".join(ROLES)}.
-Each has a port of its own, from PORT on, and its log in var/cluster. Ctrl-C stops all; whatever dies is started again."""
+The processes listen on consecutive ports from PORT on and log to var/cluster. A process that dies is restarted.
+Ctrl-C stops all processes."""
 COMMANDS = {
-    "run": "start it, watch over it, stop it at Ctrl-C",
-    "start": "the same in the background; returns when all is ready",
-    "stop": "stop it; the servers go on",
-    "status": "show what runs; ends with 1 if anything is not ready",
-    "env": 'print what the command line needs, for a shell: eval "$(scripts/cluster env)"',
+    "run": "run the cluster until Ctrl-C",
+    "start": "start the cluster in the background; returns when all processes are ready",
+    "stop": "stop the cluster; the servers keep running",
+    "status": "list the processes; exits with 1 if one is not ready",
+    "env": 'print URL, token and settings file for a shell: eval "$(scripts/cluster env)"',
 }
 DEFAULT_PORT = 8080
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
-    place = Place(chosen.folder.absolute())
+    options = _parser().parse_args(arguments)
+    folder = ClusterFolder(options.folder.absolute())
     try:
-        return int(globals()[f"_{chosen.command}"](place, chosen))
+        return int(globals()[f"_{options.command}"](folder, options))
     except (AlreadyRuns, ClusterFailed, PortsTaken, ServerFailed) as error:
         _say(f"scripts/cluster: {error}")
         return 1
@@ -44,101 +45,107 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    as_written = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("scripts/cluster", description=ABOUT, formatter_class=as_written)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("scripts/cluster", description=ABOUT, formatter_class=formatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, does in COMMANDS.items():
-        command = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
-        command.add_argument("--folder", type=Path, default=FOLDER, help="of its settings and logs [var/cluster]")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command.add_argument("--folder", type=Path, default=FOLDER, help="folder for settings and logs [var/cluster]")
         if name in ("run", "start"):
-            command.add_argument("--port", type=int, default=DEFAULT_PORT, help="the first of its ports [8080]")
-            command.add_argument("--name", type=_name, default="noonday", help="two on the same servers differ in it")
+            command.add_argument("--port", type=int, default=DEFAULT_PORT, help="first port of the processes [8080]")
+            command.add_argument(
+                "--name", type=_name, default="noonday", help="cluster name; must be unique on its servers [noonday]"
+            )
     return parser
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", text):
-        raise argparse.ArgumentTypeError("a letter, then lower-case letters, digits and hyphens, 40 at most")
+        raise argparse.ArgumentTypeError(
+            "must begin with a letter and contain only lower-case letters, digits and hyphens, at most 40 characters"
+        )
     return text
 
 
-def _run(place: Place, chosen: argparse.Namespace) -> int:
-    with place.held():
-        members = Members(place, chosen.port)
-        members.stop()  # what was left over by a run that was killed
+def _run(folder: ClusterFolder, options: argparse.Namespace) -> int:
+    with folder.locked():
+        members = Members(folder, options.port)
+        members.stop()  # processes of an earlier run that was killed
         members.check_ports()
         _start_servers()
-        place.prepare(chosen.name, chosen.port, urls())
-        _migrate(place)
+        folder.prepare(options.name, options.port, urls())
+        _migrate(folder)
         _say(f"starting {len(ROLES)} processes")
-        supervise(members, lambda: print(greeting(members), "Stop with Ctrl-C.", sep="\n", flush=True), _say)
+        supervise(members, lambda: print(greeting(members), "Press Ctrl-C to stop.", sep="\n", flush=True), _say)
     return 0
 
 
-def _start(place: Place, chosen: argparse.Namespace) -> int:
-    with place.held():
-        members = Members(place, chosen.port)
+def _start(folder: ClusterFolder, options: argparse.Namespace) -> int:
+    with folder.locked():
+        members = Members(folder, options.port)
         members.stop()
         members.check_ports()
         _start_servers()
-    daemon = _run_behind(place, chosen)
+    daemon = _run_in_background(folder, options)
 
     def ready() -> bool:
         return daemon.pid is None or not any(member.why_not_ready() for member in members.members)
 
     if not eventually(ready, PATIENCE_SEC) or daemon.pid is None:
-        raise ClusterFailed(f"it did not start; the end of {daemon.log}:\n{daemon.tail(40)}")
-    print(greeting(members), f"Stop with: {command(place, 'stop')}", sep="\n")
+        raise ClusterFailed(f"the cluster did not start; last lines of {daemon.log}:\n{daemon.tail(40)}")
+    print(greeting(members), f"To stop it: {command(folder, 'stop')}", sep="\n")
     return 0
 
 
-def _run_behind(place: Place, chosen: argparse.Namespace) -> Daemon:
-    daemon = Daemon(place.folder / "supervisor")
-    words = ["run", "--folder", str(place.folder), "--port", str(chosen.port), "--name", chosen.name]
-    daemon.spawn(Command([sys.executable, "-P", "-u", "-m", "cluster", *words], env={"PYTHONPATH": str(ROOT)}))
+def _run_in_background(folder: ClusterFolder, options: argparse.Namespace) -> Daemon:
+    daemon = Daemon(folder.path / "supervisor")
+    arguments = ["run", "--folder", str(folder.path), "--port", str(options.port), "--name", options.name]
+    daemon.spawn(Command([sys.executable, "-P", "-u", "-m", "cluster", *arguments], env={"PYTHONPATH": str(ROOT)}))
     return daemon
 
 
-def _stop(place: Place, chosen: argparse.Namespace) -> int:
-    holder = place.holder()
+def _stop(folder: ClusterFolder, options: argparse.Namespace) -> int:
+    holder = folder.holder()
     if holder:
         os.kill(holder, signal.SIGTERM)
-        if not eventually(lambda: place.holder() is None, 2 * STOP_SEC + 10):
-            raise ClusterFailed(f"process {holder} does not end")
-    if place.config.exists():
-        _members(place).stop()
-    _say("stopped; the servers go on (scripts/servers stop)" if holder else "it did not run")
+        if not eventually(lambda: folder.holder() is None, 2 * STOP_SEC + 10):
+            raise ClusterFailed(f"process {holder} did not end within {2 * STOP_SEC + 10:g} s")
+    if folder.config.exists():
+        _members(folder).stop()
+    _say(STOPPED if holder else "the cluster was not running")
     return 0
 
 
-def _status(place: Place, chosen: argparse.Namespace) -> int:
-    table, well = status(_members(place))
+def _status(folder: ClusterFolder, options: argparse.Namespace) -> int:
+    table, all_ready = status(_members(folder))
     print(table)
-    return 0 if well else 1
+    return 0 if all_ready else 1
 
 
-def _env(place: Place, chosen: argparse.Namespace) -> int:
-    _members(place)
-    print(exports(place))
+def _env(folder: ClusterFolder, options: argparse.Namespace) -> int:
+    _members(folder)
+    print(exports(folder))
     return 0
 
 
-def _members(place: Place) -> Members:
-    """Of a cluster that was started before."""
-    if not place.config.exists():
-        raise ClusterFailed(f"there is no cluster in {place.folder} yet: scripts/cluster start")
-    return Members(place, place.settings()["port"])
+def _members(folder: ClusterFolder) -> Members:
+    """Return the processes of a cluster that was started before."""
+    if not folder.config.exists():
+        raise ClusterFailed(f"no cluster was started in {folder.path}: run scripts/cluster start")
+    return Members(folder, folder.settings()["port"])
 
 
 def _start_servers() -> None:
     for step in ("install", "start"):
-        words = [str(ROOT / "scripts" / "servers"), step]
-        if subprocess.run(words, env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.DEVNULL).returncode:
-            raise ClusterFailed(f"scripts/servers {step} failed; see above")
+        arguments = [str(ROOT / "scripts" / "servers"), step]
+        if subprocess.run(
+            arguments, env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.DEVNULL
+        ).returncode:
+            raise ClusterFailed(f"scripts/servers {step} failed; its messages are above")
 
 
-def _migrate(place: Place) -> None:
-    _say(Command([str(NOONDAY), "migrate"], env=place.environment()).run().strip())
+def _migrate(folder: ClusterFolder) -> None:
+    _say(Command([str(NOONDAY), "migrate"], env=folder.environment()).run().strip())
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What whoever starts a cluster reads: where to look, a first job, and how to go on."""
+"""Texts that `scripts/cluster` prints: the greeting, the status table and the exports for a shell."""
 
 import getpass
 import shlex
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from servers.project import ROOT
 
+from cluster.folder import FOLDER, SCRIPT, ClusterFolder
 from cluster.members import NOONDAY, ROLES, Member, Members
-from cluster.place import FOLDER, SCRIPT, Place
 from noonday.api.auth import mint
 
 DAY_SEC = 86_400
@@ -20,21 +20,21 @@ def greeting(members: Members) -> str:
     first, second = members.members[:2]
     return "\n".join(
         [
-            f"A cluster of {len(ROLES)} processes is running.",
+            f"The cluster is running, with {len(ROLES)} processes.",
             "",
             *_rows([("role", "pid", "metrics", "log"), *(_row(member) for member in members.members)]),
             "",
             f"API   {first.url} and {second.url}",
             f"docs  {first.url}/docs",
-            "      /healthz and /readyz are beside each /metrics",
+            "      each process also serves /healthz and /readyz",
             "",
-            "Create a first job:",
+            "Create a job:",
             "",
-            _curl(first, token(members.place, "write")),
+            _curl(first, token(members.folder, "write")),
             "",
-            "and see what became of it, in another terminal:",
+            "Show it in another terminal:",
             "",
-            f'eval "$({command(members.place, "env")})"',
+            f'eval "$({command(members.folder, "env")})"',
             f"{_short(NOONDAY)} job list",
             f"{_short(NOONDAY)} top",
             "",
@@ -43,36 +43,38 @@ def greeting(members: Members) -> str:
 
 
 def status(members: Members) -> tuple[str, bool]:
-    """A table, and whether all is well."""
-    holder = members.place.holder()
+    """Return the status table, and whether all processes are ready and supervised."""
+    holder = members.folder.holder()
     states = [_state(member) for member in members.members]
     rows = [("role", "port", "pid", "state")]
     for member, state in zip(members.members, states, strict=True):
         rows.append((member.name, str(member.port), str(member.daemon.pid or "-"), state))
-    watched = f"watched by process {holder}" if holder else "nobody watches over them"
-    return "\n".join([*_rows(rows), watched]), holder is not None and set(states) == {"ready"}
+    supervision = (
+        f"supervised by process {holder}" if holder else "not supervised: a process that dies is not restarted"
+    )
+    return "\n".join([*_rows(rows), supervision]), holder is not None and set(states) == {"ready"}
 
 
-def exports(place: Place) -> str:
-    """For a shell: what programs, the command line, and further workers need."""
-    port = place.settings()["port"]
+def exports(folder: ClusterFolder) -> str:
+    """Return shell exports for programs, the command line and further workers."""
+    port = folder.settings()["port"]
     values = {
         "NOONDAY_URL": f"http://127.0.0.1:{port}",
-        "NOONDAY_TOKEN": token(place, "admin"),
-        "NOONDAY_CONFIG": str(place.config),
+        "NOONDAY_TOKEN": token(folder, "admin"),
+        "NOONDAY_CONFIG": str(folder.config),
     }
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())
 
 
-def command(place: Place, word: str) -> str:
-    """How this script is asked about this cluster."""
-    usual = place.folder == FOLDER
-    return f"{_short(SCRIPT)} {word}" + ("" if usual else f" --folder {shlex.quote(str(place.folder))}")
+def command(folder: ClusterFolder, name: str) -> str:
+    """Return the `scripts/cluster` command line for this cluster."""
+    is_default = folder.path == FOLDER
+    return f"{_short(SCRIPT)} {name}" + ("" if is_default else f" --folder {shlex.quote(str(folder.path))}")
 
 
-def token(place: Place, scope: str) -> str:
+def token(folder: ClusterFolder, scope: str) -> str:
     return mint(
-        place.settings()["auth"]["secret"],
+        folder.settings()["auth"]["secret"],
         tenant="default",
         subject=f"cli:{getpass.getuser()}",
         scopes=[scope],
@@ -93,8 +95,8 @@ def _state(member: Member) -> str:
 
 def _curl(member: Member, bearer: str) -> str:
     headers = (f"Authorization: Bearer {bearer}", "Content-Type: application/json")
-    words = ["curl", "-sS", *(word for header in headers for word in ("-H", header))]
-    return shlex.join([*words, "-d", FIRST_JOB, f"{member.url}/v1/jobs"])
+    arguments = ["curl", "-sS", *(argument for header in headers for argument in ("-H", header))]
+    return shlex.join([*arguments, "-d", FIRST_JOB, f"{member.url}/v1/jobs"])
 
 
 def _rows(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -103,6 +105,6 @@ def _rows(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _short(path: Path) -> str:
-    """As it would be typed by whoever is in the project's folder."""
+    """Return the path relative to the project, if that is the working directory."""
     inside = Path.cwd() == ROOT and path.is_relative_to(ROOT)
     return str(path.relative_to(ROOT) if inside else path)

@@ -1,4 +1,4 @@
-"""The processes of a cluster: which there are, how each is started, and whether it does its work."""
+"""The processes of a cluster: their commands, start, stop and readiness."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from threading import Event
 from servers.ports import HOST
 from servers.project import ROOT
 
-from cluster.place import Place
+from cluster.folder import ClusterFolder
 from servers import Command, Daemon, eventually, is_free
 
 NOONDAY = Path(sys.executable).with_name("noonday")
@@ -31,24 +31,24 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "worker-emails": ("worker", "cluster_app:app", "--pool", "emails"),
     "worker-webhooks": ("worker", "--pool", "webhooks", "--pool", "notices"),
 }
-"""What `noonday` is told, for each process. Each has the port after the one before."""
+"""Arguments of `noonday` for each process. Ports are consecutive, in this order."""
 PATIENCE_SEC = 300.0
-"""Long enough for a machine with ten times as much to do."""
+"""Time that all processes have to become ready, in seconds. Long enough for a heavily loaded machine."""
 STOP_SEC = 45.0
-"""Handlers may finish for 30 s, and may be cancelled for 10 s."""
+"""Time that a process has to stop, in seconds: more than drain time and cancel grace of its handlers."""
 
 
 class ClusterFailed(Exception):
-    """A process did not start, or does not do its work; the message ends with the last lines of its log."""
+    """A process did not start or is not ready. The message ends with the last lines of its log."""
 
 
 class PortsTaken(Exception):
-    """Somebody else listens where we would."""
+    """Another process listens on a port that the cluster needs."""
 
 
 @dataclass
 class Member:
-    """One process, which may have been started by a command before this one."""
+    """One process. An earlier `scripts/cluster` command may have started it."""
 
     name: str
     port: int
@@ -59,33 +59,33 @@ class Member:
         return f"http://{HOST}:{self.port}"
 
     def start(self, environment: Mapping[str, str]) -> None:
-        words = [str(NOONDAY), *ROLES[self.name], "--port", str(self.port)]
-        self.daemon.spawn(Command(words, env={**environment, "PYTHONPATH": str(ROOT / "examples")}))
+        arguments = [str(NOONDAY), *ROLES[self.name], "--port", str(self.port)]
+        self.daemon.spawn(Command(arguments, env={**environment, "PYTHONPATH": str(ROOT / "examples")}))
 
     def why_not_ready(self) -> str | None:
-        """None, if it does its work."""
-        asking = HTTPConnection(HOST, self.port, timeout=2.0)
+        """Return why the process is not ready, or None if it is ready."""
+        connection = HTTPConnection(HOST, self.port, timeout=2.0)
         try:
-            asking.request("GET", "/readyz")
-            answer = asking.getresponse()
-            return None if answer.status == HTTPStatus.OK else _reasons(answer.read())
+            connection.request("GET", "/readyz")
+            response = connection.getresponse()
+            return None if response.status == HTTPStatus.OK else _reasons(response.read())
         except (OSError, HTTPException) as error:
-            return f"nothing answers at {self.url} ({error})"
+            return f"no response from {self.url} ({error})"
         finally:
-            asking.close()
+            connection.close()
 
 
 @dataclass
 class Members:
-    """All of them, in the order they are shown."""
+    """All processes of a cluster, in the order of `ROLES`."""
 
-    place: Place
+    folder: ClusterFolder
     port: int
     members: list[Member] = field(init=False)
 
     def __post_init__(self) -> None:
         self.members = [
-            Member(name, self.port + index, Daemon(self.place.folder / name)) for index, name in enumerate(ROLES)
+            Member(name, self.port + index, Daemon(self.folder.path / name)) for index, name in enumerate(ROLES)
         ]
 
     def check_ports(self) -> None:
@@ -93,32 +93,32 @@ class Members:
         if taken:
             last = self.port + len(ROLES) - 1
             raise PortsTaken(
-                f"another process listens on {', '.join(taken)} (all of {self.port} to {last} are needed): "
-                f"choose others, such as: make cluster PORT={self.port + 1000}"
+                f"another process listens on {', '.join(taken)}, and the cluster needs ports {self.port} to {last}: "
+                f"choose other ports, for example with: make cluster PORT={self.port + 1000}"
             )
 
-    def start(self, told_to_stop: Event) -> None:
-        """Start all at once, and return when each of them does its work."""
+    def start(self, stop_requested: Event) -> None:
+        """Start all processes, and return when all are ready or a stop is requested. Raises ClusterFailed."""
         for member in self.members:
-            member.start(self.place.environment())
+            member.start(self.folder.environment())
         waiting = list(self.members)
 
         def all_ready() -> bool:
             waiting[:] = [member for member in waiting if member.why_not_ready()]
-            over = any(member.daemon.pid is None for member in waiting)
-            return not waiting or over or told_to_stop.is_set()
+            has_died = any(member.daemon.pid is None for member in waiting)
+            return not waiting or has_died or stop_requested.is_set()
 
         eventually(all_ready, PATIENCE_SEC)
-        if waiting and not told_to_stop.is_set():
+        if waiting and not stop_requested.is_set():
             raise ClusterFailed("\n".join(_complaint(member) for member in waiting))
 
     def stop(self) -> None:
-        """End all in good order. Recorders go last: what the others say at their end is then recorded."""
+        """Stop all processes. Recorders stop last, so that they record the final reports of the others."""
         self._end([member for member in self.members if not member.name.startswith("recorder")])
         self._end([member for member in self.members if member.name.startswith("recorder")])
 
-    def hurry(self) -> None:
-        """Those that are stopping end at once."""
+    def kill(self) -> None:
+        """Kill all processes."""
         for member in self.members:
             member.daemon.kill()
 
@@ -131,13 +131,13 @@ class Members:
 
 def _complaint(member: Member) -> str:
     daemon = member.daemon
-    what = "ended" if daemon.pid is None else f"is not ready: {member.why_not_ready()}"
-    return f"{member.name} {what}; the end of {daemon.log}:\n{daemon.tail()}"
+    problem = "ended" if daemon.pid is None else f"is not ready: {member.why_not_ready()}"
+    return f"{member.name} {problem}; last lines of {daemon.log}:\n{daemon.tail()}"
 
 
 def _reasons(body: bytes) -> str:
     try:
-        said = json.loads(body)
-        return "; ".join(said.get("reasons") or [said.get("detail", "not ready")])
+        response = json.loads(body)
+        return "; ".join(response.get("reasons") or [response.get("detail", "not ready")])
     except (ValueError, AttributeError):
-        return "it does not answer as Noonday does"
+        return "its response is not one of Noonday"

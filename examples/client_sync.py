@@ -1,6 +1,6 @@
-"""A program without an event loop that talks to a server: `noonday up`, then `python client_sync.py`.
+"""Use a server from a program without an event loop.
 
-NOONDAY_TOKEN is a token: export NOONDAY_TOKEN=$(noonday token)
+Start a server with `noonday up`, set a token with `export NOONDAY_TOKEN=$(noonday token)`, and run `python client_sync.py`.
 """
 
 import os
@@ -21,8 +21,8 @@ def main() -> None:
         print("echo", client.result(job, timeout=timedelta(seconds=10)))
 
         specs = [JobSpec(type=JobType.ONE_TIME, target=echo, payload=number, tags=("batch",)) for number in range(100)]
-        made = [one for one in client.create_many(specs) if isinstance(one, JobView)]
-        print("batch", len(made), "last", client.result(made[-1], timeout=10))
+        jobs = [created for created in client.create_many(specs) if isinstance(created, JobView)]
+        print("batch", len(jobs), "last", client.result(jobs[-1], timeout=10))
 
         nightly = client.create(
             type="CRON", target=echo, schedule="0 3 * * *", timezone="Europe/Oslo", unique_key="nightly"
@@ -32,17 +32,17 @@ def main() -> None:
 
         try:
             client.create(type="CRON", target=echo, schedule="61 3 * * *")
-        except InvalidInput as refused:
-            print("refused", refused.detail)
+        except InvalidInput as error:
+            print("refused", error.detail)
 
-        doomed = client.create(
-            type="ONE_TIME", target=Target("demo", "demo.fail"), retry_policy={"maxAttempts": 1}, name="doomed"
+        failing = client.create(
+            type="ONE_TIME", target=Target("demo", "demo.fail"), retry_policy={"maxAttempts": 1}, name="failing"
         )
         try:
-            client.result(doomed, timeout=10)
-        except ExecutionFailed as failed:
-            print("failed", failed.context["state"])
-        for letter in client.dead_letters(job_id=doomed.job_id).items():
+            client.result(failing, timeout=10)
+        except ExecutionFailed as error:
+            print("failed", error.context["state"])
+        for letter in client.dead_letters(job_id=failing.job_id).items():
             print("dead letter", letter.execution.error.message if letter.execution.error else None)
 
 

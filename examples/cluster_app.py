@@ -1,11 +1,11 @@
-"""Two pools that scale on their own: slow work on data, and many short messages.
+"""Two pools that scale independently: slow data processing, and many short emails.
 
-In a cluster each pool has its own workers, as many as it needs, on any machine:
+In a cluster, each pool has as many workers as it needs, on any machine:
 
     noonday worker cluster_app:app --pool batch-etl --concurrency 4
     noonday worker cluster_app:app --pool emails --concurrency 500
 
-`python cluster_app.py` runs both in this process, without a cluster.
+`python cluster_app.py` runs both pools in one process, without a cluster.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ app = Noonday()
 
 @app.handler("etl.count_words", pool="batch-etl", timeout=600)
 async def count_words(ctx: Context, payload: list[str]) -> dict[str, int]:
-    """Says after each page how far it is, so that an interrupted count does not begin again."""
+    """Count words, and save the progress after each page, so that the next attempt continues after an interruption."""
     counted: Counter[str] = Counter(ctx.progress.get("counted", {}))
     for page in range(ctx.progress.get("page", 0), len(payload)):
         counted.update(payload[page].split())
@@ -28,13 +28,13 @@ async def count_words(ctx: Context, payload: list[str]) -> dict[str, int]:
 
 @app.handler("emails.send", pool="emails", retry=RetryPolicy(max_attempts=5, backoff=Backoff.EXPONENTIAL))
 async def send_email(ctx: Context, payload: dict[str, str]) -> str:
-    """The execution's id is the same at every attempt: with it a mail server can drop the second copy."""
+    """Send an email. The execution id is the same for every attempt, so a mail server can drop duplicates."""
     await deliver(payload["to"], payload["text"], message_id=ctx.execution_id)
     return f"sent to {payload['to']}"
 
 
 async def deliver(to: str, text: str, message_id: str) -> None:
-    """Stands for your own mail server."""
+    """Placeholder for your mail server."""
 
 
 async def main() -> None:

@@ -1,6 +1,6 @@
-"""A report every night at half past two in Berlin, rehearsed over the two nights on which the clocks change.
+"""A report every night at 02:30 in Berlin, simulated over the two nights on which the clocks change.
 
-`python cron_report.py` needs no waiting: the test kit owns the clock. `noonday up cron_report:app` runs it for real.
+`python cron_report.py` runs it without waiting, on the clock of the test kit. `noonday up cron_report:app` runs it in real time.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ NIGHTS = {"spring": datetime(2026, 3, 28, 12, tzinfo=UTC), "autumn": datetime(20
     catch_up=CatchUp(CatchUpPolicy.LATEST, window_sec=6 * 3600),
 )
 async def nightly_report(ctx: Context) -> str:
-    """Named after its nominal time, so that a report made late still has the right date."""
+    """Return the title of a report. It uses the nominal time, so a late report has the right date."""
     return f"report of {ctx.scheduled_at.astimezone(BERLIN):%a %d %b %H:%M %Z}"
 
 
-async def rehearse(start: datetime) -> list[str]:
-    """What two days from `start` on would bring."""
+async def simulate(start: datetime) -> list[str]:
+    """Simulate two days from `start` and return the results."""
     async with testing.engine(app, start=start) as engine:
         await engine.advance(days=2)
         return [execution.result for execution in reversed(engine.executions("nightly-report"))]
@@ -35,7 +35,7 @@ async def rehearse(start: datetime) -> list[str]:
 
 async def main() -> None:
     for season, start in NIGHTS.items():
-        print(season, await rehearse(start))
+        print(season, await simulate(start))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""An application that has its own things to do, and leaves what can wait to Noonday, in the same process.
+"""An application with Noonday embedded for background jobs.
 
-The handler runs on the loop of the application, so it may use what the application has opened there.
+The handler runs on the event loop of the application, so it can use objects that belong to that loop.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ app = Noonday()
 
 
 class Mailbox:
-    """Stands for a client that belongs to one event loop, such as an HTTP session."""
+    """Placeholder for a client that belongs to one event loop, such as an HTTP session."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -40,7 +40,7 @@ async def send_welcome(ctx: Context, payload: Welcome) -> None:
 
 
 async def sign_up(form: Mapping[str, str]) -> JobView:
-    """What a web framework would call. It returns as soon as the job is safely on disk."""
+    """Handle a request of a web framework. Returns as soon as the job is on disk."""
     return await app.enqueue(send_welcome, Welcome(form["address"], form["name"]))
 
 
@@ -50,7 +50,7 @@ async def main() -> None:
     async with app.embedded("app.db", concurrency={"mail": 4}, worker_drain_sec=10):
         jobs = [await sign_up({"address": f"{name.lower()}@example.com", "name": name}) for name in ("Ada", "Grace")]
         await asyncio.gather(*(app.result(job, timeout=10) for job in jobs))
-    # Leaving the block lets what runs finish. What has not begun would stay in the file for the next start.
+    # At the end of the block, running handlers finish. Jobs that have not started stay in the file for the next start.
     print("sent", sorted(mailbox.sent))
 
 

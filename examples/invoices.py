@@ -1,4 +1,4 @@
-"""Invoices, page by page, every night: a handler with a typed payload, progress, and a job declared in code.
+"""Generate invoices every night: a handler with a typed payload and progress, and a job declared in code.
 
 Run it inside this program:            python invoices.py
 Run it with an API and a command line: noonday up invoices:app
@@ -25,7 +25,7 @@ class DateRange(msgspec.Struct):
 
 @app.handler("generate_invoices", pool="batch-etl", timeout=600)
 async def generate_invoices(ctx: Context, payload: DateRange) -> dict[str, int]:
-    """Writes the invoices of a range of days, and goes on where the last attempt stopped."""
+    """Write the invoices of a range of days. A further attempt continues where the last one stopped."""
     for page in range(ctx.progress.get("page", 0), payload.pages):
         await write_page(payload, page, key=f"{ctx.execution_id}/{page}")
         await ctx.heartbeat({"page": page + 1})
@@ -34,18 +34,18 @@ async def generate_invoices(ctx: Context, payload: DateRange) -> dict[str, int]:
 
 @app.cron("0 3 * * *", timezone=ZONE, name="daily-invoice-gen", pool="batch-etl")
 async def nightly(ctx: Context) -> dict[str, int]:
-    """Handlers are plain functions: one may call another."""
+    """Generate the invoices of one day. Handlers are plain functions, so one can call another."""
     day = ctx.scheduled_at.astimezone(ZoneInfo(ZONE)).date()
     return await generate_invoices(ctx, DateRange(day, day))
 
 
 async def order_invoices(first: date, last: date) -> JobView:
-    """For the rest of the application. Ordered twice, the same days are one job."""
+    """Create a job for a range of days. A second call for the same days does not create another job."""
     return await app.enqueue(generate_invoices, DateRange(first, last), unique_key=f"invoices/{first}/{last}")
 
 
 async def write_page(days: DateRange, page: int, key: str) -> None:
-    """Stands for your own work. `key` is the same however often the page is tried, so it can be written once."""
+    """Placeholder for your code. `key` is the same for every attempt of a page, so that duplicates can be dropped."""
 
 
 async def main() -> None:

@@ -1,7 +1,7 @@
-"""Work that keeps a processor busy, in processes of its own: it slows nobody down, and it can be killed.
+"""CPU-bound handlers in separate processes, which do not slow down other handlers and can be killed.
 
-A handler with `process=True` is a plain function at the top of a module. Its processes load the module again, so
-whatever the program does when it is started stands under `if __name__ == "__main__":`.
+A handler with `process=True` is a plain function at module level. Its processes import the module again, so the code that
+starts the program must be under `if __name__ == "__main__":`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ app = Noonday()
 
 @app.handler("count_primes", pool="numbers", process=True, timeout=60)
 def count_primes(ctx: Context, payload: int) -> dict[str, int]:
-    """How many primes there are below a number, the slow way."""
+    """Count the primes below a number by trial division."""
     found = 0
     for number in range(2, payload):
         ctx.raise_if_cancelled()
@@ -25,10 +25,10 @@ def count_primes(ctx: Context, payload: int) -> dict[str, int]:
 async def main() -> None:
     async with app.embedded("numbers.db", worker_processes=2):
         jobs = [await app.enqueue(count_primes, limit) for limit in (100, 1_000, 10_000)]
-        answers = [await app.result(job, timeout=30) for job in jobs]
-    for answer in answers:
-        print(f"{answer['primes']} primes below {answer['below']}")
-    print("elsewhere:", all(answer["process"] != os.getpid() for answer in answers))
+        results = [await app.result(job, timeout=30) for job in jobs]
+    for result in results:
+        print(f"{result['primes']} primes below {result['below']}")
+    print("in other processes:", all(result["process"] != os.getpid() for result in results))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""A long job that says how far it is, is interrupted, and goes on where it was."""
+"""A long job that saves its progress, fails, and continues from there in the next attempt."""
 
 import asyncio
 
 from noonday import Backoff, Context, Noonday, RetryPolicy
 
 app = Noonday()
-AT_ONCE = RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=0)
+NO_DELAY = RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=0)
 
 
-@app.handler("copy_rows", pool="etl", timeout=4 * 3600, retry=AT_ONCE)
+@app.handler("copy_rows", pool="etl", timeout=4 * 3600, retry=NO_DELAY)
 async def copy_rows(ctx: Context, payload: dict[str, int]) -> str:
-    begun_at = ctx.progress.get("row", 0)
-    for row in range(begun_at, payload["rows"]):
-        if row == payload["breaks_at"] and ctx.attempt == 1:
-            raise ConnectionError(f"the database went away at row {row}")
+    first_row = ctx.progress.get("row", 0)
+    for row in range(first_row, payload["rows"]):
+        if row == payload["fails_at"] and ctx.attempt == 1:
+            raise ConnectionError(f"lost connection to the database at row {row}")
         await ctx.heartbeat({"row": row + 1, "of": payload["rows"]})
-    return f"attempt {ctx.attempt} began at row {begun_at}"
+    return f"attempt {ctx.attempt} began at row {first_row}"
 
 
 async def main() -> None:
     async with app.embedded("rows.db") as noonday:
-        job = await app.enqueue(copy_rows, {"rows": 1_000, "breaks_at": 600}, heartbeat_timeout_sec=60)
+        job = await app.enqueue(copy_rows, {"rows": 1_000, "fails_at": 600}, heartbeat_timeout_sec=60)
         print(await app.result(job, timeout=10))
         (execution,) = (await noonday.get_job(job.job_id)).executions
         print("progress", execution.progress)

@@ -1,4 +1,4 @@
-"""Tests for `invoices.py` with a clock they own: run them with `pytest test_invoices.py`."""
+"""Tests for `invoices.py` with a simulated clock. Run them with `pytest test_invoices.py`."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
@@ -27,26 +27,24 @@ async def test_invoices_are_written_at_three_in_the_morning(engine: testing.Test
     assert execution.result == {"pages": 3}
 
 
-async def test_a_month_of_nights(engine: testing.Testing) -> None:
+async def test_invoices_are_written_every_night(engine: testing.Testing) -> None:
     await engine.advance(days=31)
     assert len(engine.executions("daily-invoice-gen")) == 31
 
 
-async def test_the_same_days_are_ordered_once(engine: testing.Testing) -> None:
+async def test_a_second_order_of_the_same_days_creates_no_job(engine: testing.Testing) -> None:
     await invoices.order_invoices(NEW_YEAR, NEW_YEAR)
     await invoices.order_invoices(NEW_YEAR, NEW_YEAR)
     engine.assert_enqueued("generate_invoices", DateRange(NEW_YEAR, NEW_YEAR), count=1)
 
 
-async def test_a_failed_attempt_goes_on_with_the_page_it_stopped_at(
-    engine: testing.Testing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_continues_at_the_failed_page(engine: testing.Testing, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
 
     async def write_page(days: DateRange, page: int, key: str) -> None:
         written.append(page)
         if written == [0, 1]:
-            raise ConnectionError("the printer is away")
+            raise ConnectionError("printer offline")
 
     monkeypatch.setattr(invoices, "write_page", write_page)
     await invoices.order_invoices(NEW_YEAR, NEW_YEAR)

@@ -1,6 +1,6 @@
-"""The real servers of this project: installed, started, and broken on purpose. Needs nothing but Python's own library.
+"""Installs and runs the real servers of this project, and breaks them for tests. Needs only Python's standard library.
 
-`scripts/servers` is the command; tests take `Postgres`, `Redis`, `Etcd` and `Kafka` to start their own.
+`scripts/servers` is the command. Tests start their own servers with `Postgres`, `Redis`, `Etcd` and `Kafka`.
 """
 
 from servers.certificates import Authority, Certificate

@@ -1,4 +1,4 @@
-"""Throw-away certificates for servers that demand TLS in a test, made with the `openssl` command."""
+"""Certificates for tests of servers with TLS, created with the `openssl` command."""
 
 import subprocess
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Files in PEM: who we are, the secret that proves it, and the authority that says so."""
+    """PEM files of a certificate, its private key and the authority that signed it."""
 
     certificate: Path
     key: Path
@@ -18,7 +18,7 @@ class Certificate:
 
 
 class Authority:
-    """A certificate authority that nobody but a test trusts."""
+    """A certificate authority for one test."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class Authority:
         _openssl("req", "-x509", *EC, *files, "-days", "30", "-subj", "/CN=Noonday test authority")
 
     def issue(self, name: str) -> Certificate:
-        """A certificate for `name` on this machine, good for a server and for a client."""
+        """Create a certificate for `name` on this machine, for a server or a client."""
         certificate, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"{NAMES}\nextendedKeyUsage=serverAuth,clientAuth\n")
@@ -40,5 +40,5 @@ class Authority:
         return Certificate(certificate, key, self.certificate)
 
 
-def _openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True)
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)

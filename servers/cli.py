@@ -14,31 +14,31 @@ from servers import install as installation
 from servers import project
 from servers.errors import CannotInstall, ServerFailed, WrongUse
 from servers.postgres import Postgres
-from servers.project import Theirs
+from servers.project import ExternalServer
 from servers.server import Server
 
 ABOUT = """\
-Installs and runs the real servers that Noonday's tests, benchmarks and cluster use: PostgreSQL, Redis, etcd, Kafka.
-They listen on 127.0.0.1 only, on ports of their own, and keep their data in var/servers. Versions and ports are in
-servers/versions.toml."""
-MORE = """\
-A server of your own is used instead of ours when one of these is set; it is only asked whether it answers:
+Installs and runs the servers that Noonday's tests, benchmarks and cluster use: PostgreSQL, Redis, etcd and Kafka.
+They listen on 127.0.0.1 only, on nonstandard ports, and keep their data in var/servers. servers/versions.toml lists
+their versions and ports."""
+EPILOG = """\
+To use your own server instead, set one of these variables. scripts/servers then only checks that it responds:
   NOONDAY_POSTGRES_URL  NOONDAY_REDIS_URL  NOONDAY_ETCD_URLS  NOONDAY_KAFKA_SERVERS"""
-AsWritten = argparse.RawDescriptionHelpFormatter
+Formatter = argparse.RawDescriptionHelpFormatter
 COMMANDS = {
-    "install": "fetch what is missing",
-    "start": "start what does not run, wait until it answers, print the URLs",
-    "stop": "stop what runs; the data stay",
-    "status": "show what runs, where, and how much it stores",
-    "wipe": "stop and delete the data",
+    "install": "install missing servers",
+    "start": "start the servers, wait until they respond, print their URLs",
+    "stop": "stop the servers; keep their data",
+    "status": "list the servers with version, port, state and size of data",
+    "wipe": "stop the servers and delete their data",
     "env": 'print the URLs for a shell: eval "$(scripts/servers env)"',
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        return int(globals()[f"_{chosen.command}"](chosen))
+        return int(globals()[f"_{options.command}"](options))
     except (CannotInstall, ServerFailed, WrongUse) as error:
         print(f"scripts/servers: {error}", file=sys.stderr)
         return 2 if isinstance(error, WrongUse) else 1
@@ -47,15 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("scripts/servers", description=ABOUT, epilog=MORE, formatter_class=AsWritten)
+    parser = argparse.ArgumentParser("scripts/servers", description=ABOUT, epilog=EPILOG, formatter_class=Formatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, does in COMMANDS.items():
-        about = f"{does[0].upper()}{does[1:]}."
-        command = commands.add_parser(name, help=does, description=about, epilog=MORE, formatter_class=AsWritten)
-        only = f"some of {','.join(installation.SERVERS)}"
+    for name, summary in COMMANDS.items():
+        about = f"{summary[0].upper()}{summary[1:]}."
+        command = commands.add_parser(name, help=summary, description=about, epilog=EPILOG, formatter_class=Formatter)
+        only = f"servers, separated by commas, out of {','.join(installation.SERVERS)}"
         command.add_argument("--only", type=_names, default=list(installation.SERVERS), metavar="NAMES", help=only)
         if name == "start":
-            command.add_argument("--nodes", type=int, choices=(1, 3), help="of etcd and Kafka, at their first start")
+            command.add_argument(
+                "--nodes", type=int, choices=(1, 3), help="nodes of etcd and of Kafka, at their first start [1]"
+            )
     return parser
 
 
@@ -63,34 +65,36 @@ def _names(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in names if name not in installation.SERVERS]:
         known = ", ".join(installation.SERVERS)
-        raise argparse.ArgumentTypeError(f"there is no server {unknown[0]!r}; there are {known}")
+        raise argparse.ArgumentTypeError(f"unknown server {unknown[0]!r}; the servers are {known}")
     return names
 
 
-def _install(chosen: argparse.Namespace) -> int:
-    with _alone():
+def _install(options: argparse.Namespace) -> int:
+    with _exclusive():
         began = time.monotonic()
-        servers = project.servers(chosen.only)
-        _check_theirs(servers)
+        servers = project.servers(options.only)
+        _check_external(servers)
         names = [server.name for server in servers if isinstance(server, Server)]
-        whole = len(chosen.only) == len(installation.SERVERS)
-        installation.install([*names, *(installation.TOOLS if whole else ())], _say)
+        all_servers = len(options.only) == len(installation.SERVERS)
+        installation.install([*names, *(installation.TOOLS if all_servers else ())], _say)
         _say(f"installed: {', '.join(names) or 'nothing'} ({time.monotonic() - began:.1f} s)")
     return 0
 
 
-def _start(chosen: argparse.Namespace) -> int:
-    with _alone():
-        servers = project.servers(chosen.only, chosen.nodes)
-        _check_theirs(servers)
+def _start(options: argparse.Namespace) -> int:
+    with _exclusive():
+        servers = project.servers(options.only, options.nodes)
+        _check_external(servers)
         _on_each(_start_one, [server for server in servers if isinstance(server, Server)])
     for server in servers:
-        print(f"{project.VARIABLES[server.name]}={server.masked_url if isinstance(server, Theirs) else server.url}")
+        print(
+            f"{project.VARIABLES[server.name]}={server.masked_url if isinstance(server, ExternalServer) else server.url}"
+        )
     return 0
 
 
 def _on_each(work: Callable[[Server], None], servers: Sequence[Server]) -> None:
-    """Side by side, to the end of all, whichever fails."""
+    """Run `work` for all servers in parallel, and wait for all of them. Raises ServerFailed if one fails."""
     with ThreadPoolExecutor(len(installation.SERVERS)) as pool:
         ends = [pool.submit(work, server) for server in servers]
     if failures := [str(error) for end in ends if (error := end.exception())]:
@@ -99,34 +103,36 @@ def _on_each(work: Callable[[Server], None], servers: Sequence[Server]) -> None:
 
 def _start_one(server: Server) -> None:
     if missing := installation.missing_packages(server.name):
-        raise CannotInstall(f"{server.name} is not installed ({' '.join(missing)}): scripts/servers install")
+        raise CannotInstall(
+            f"{server.name} is not installed (missing: {' '.join(missing)}): run scripts/servers install"
+        )
     began = time.monotonic()
-    ran = server.running
+    was_running = server.running
     server.start()
-    _say(f"{server.name}: {'ran already' if ran else f'ready after {time.monotonic() - began:.1f} s'}")
+    _say(f"{server.name}: {'already running' if was_running else f'ready after {time.monotonic() - began:.1f} s'}")
     if isinstance(server, Postgres) and server.data.parent != server.base:
-        _say(f"{server.name}: its data are in {server.data}, for the user postgres may not enter {server.base}")
+        _say(f"{server.name}: the data are in {server.data}, because the user postgres cannot enter {server.base}")
 
 
-def _stop(chosen: argparse.Namespace) -> int:
-    with _alone():
-        _on_each(_stop_one, _mine(chosen))
+def _stop(options: argparse.Namespace) -> int:
+    with _exclusive():
+        _on_each(_stop_one, _own_servers(options))
     return 0
 
 
 def _stop_one(server: Server) -> None:
-    ran = any(daemon.pid is not None for daemon in server.daemons)
-    if not ran:
-        _say(f"{server.name}: did not run")
+    was_running = any(daemon.pid is not None for daemon in server.daemons)
+    if not was_running:
+        _say(f"{server.name}: was not running")
     elif server.stop():
         _say(f"{server.name}: stopped")
     else:
-        _say(f"{server.name}: killed, since it did not stop when asked")
+        _say(f"{server.name}: killed, because it did not stop in time")
 
 
-def _wipe(chosen: argparse.Namespace) -> int:
-    with _alone():
-        _on_each(_wipe_one, _mine(chosen))
+def _wipe(options: argparse.Namespace) -> int:
+    with _exclusive():
+        _on_each(_wipe_one, _own_servers(options))
     return 0
 
 
@@ -135,29 +141,29 @@ def _wipe_one(server: Server) -> None:
     _say(f"{server.name}: data deleted")
 
 
-def _env(chosen: argparse.Namespace) -> int:
-    for server in project.servers(chosen.only):
+def _env(options: argparse.Namespace) -> int:
+    for server in project.servers(options.only):
         print(f"export {project.VARIABLES[server.name]}={shlex.quote(server.url)}")
     return 0
 
 
-def _status(chosen: argparse.Namespace) -> int:
+def _status(options: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [("server", "version", "port", "pid", "state", "data")]
-    for server in project.servers(chosen.only):
-        rows += _their_rows(server) if isinstance(server, Theirs) else _our_rows(server)
+    for server in project.servers(options.only):
+        rows += _external_rows(server) if isinstance(server, ExternalServer) else _own_rows(server)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
 
 
-def _their_rows(server: Theirs) -> Iterator[tuple[str, ...]]:
+def _external_rows(server: ExternalServer) -> Iterator[tuple[str, ...]]:
     state = "up" if server.answers() else "down"
     for address in server.addresses:
         yield server.name, "yours", f"{address.host}:{address.port}", "-", state, "-"
 
 
-def _our_rows(server: Server) -> Iterator[tuple[str, ...]]:
+def _own_rows(server: Server) -> Iterator[tuple[str, ...]]:
     version = installation.installed_version(server.name) or "not installed"
     for index, daemon in enumerate(server.daemons):
         state = "down" if daemon.pid is None else "up" if server.answers(index) else "silent"
@@ -178,27 +184,28 @@ def _blocks(path: Path) -> int:
         return 0
 
 
-def _mine(chosen: argparse.Namespace) -> list[Server]:
-    return [server for server in project.servers(chosen.only) if isinstance(server, Server)]
+def _own_servers(options: argparse.Namespace) -> list[Server]:
+    return [server for server in project.servers(options.only) if isinstance(server, Server)]
 
 
-def _check_theirs(servers: Sequence[Server | Theirs]) -> None:
+def _check_external(servers: Sequence[Server | ExternalServer]) -> None:
     for server in servers:
-        if isinstance(server, Theirs):
+        if isinstance(server, ExternalServer):
             if not server.answers():
-                raise ServerFailed(f"{server.name}: yours does not answer ({project.VARIABLES[server.name]} names it)")
-            _say(f"{server.name}: yours, and it answers")
+                variable = project.VARIABLES[server.name]
+                raise ServerFailed(f"{server.name}: your own server does not respond: start it, or unset {variable}")
+            _say(f"{server.name}: your own server responds")
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """One at a time: two that start the same server would get in each other's way."""
+def _exclusive() -> Iterator[None]:
+    """Wait for other `scripts/servers` commands: two of them must not start the same server."""
     project.FOLDER.mkdir(parents=True, exist_ok=True)
     with (project.FOLDER / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("waiting for another scripts/servers to finish")
+            _say("waiting for another scripts/servers command to finish")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -1,13 +1,13 @@
-"""What can go wrong with a server, said in a way that helps."""
+"""Errors of servers. Each message names the next step or the last lines of a log."""
 
 
 class ServerFailed(Exception):
-    """A server did not start, answer or stop; the message ends with the last lines of its log."""
+    """A server did not start, respond or stop. The message ends with the last lines of its log."""
 
 
 class CannotInstall(Exception):
-    """Something is missing that we may not or cannot install; the message says what to do."""
+    """A program is missing and cannot be installed here. The message names the next step."""
 
 
 class WrongUse(Exception):
-    """What was asked for does not fit what is there; the message says what would."""
+    """The request contradicts the existing data or the allowed values. The message names the next step."""

@@ -1,4 +1,4 @@
-"""etcd, of one or three nodes."""
+"""An etcd cluster with one or three nodes."""
 
 import json
 import shutil
@@ -15,14 +15,14 @@ from servers.server import Server
 
 
 class Etcd(Server):
-    """An etcd cluster. Each node has two ports: clients, peers.
+    """An etcd cluster. Each node has two ports, for clients and for peers.
 
-    With a `password` the user `root` has to show it; with a `certificate` clients have to speak TLS (peers do not).
+    With a `password`, clients log in as the user `root`. With a `certificate`, clients must use TLS (peers do not).
     """
 
     name = "etcd"
     ports_per_node = 2
-    stop_patience = 1.0  # a leader that finds nobody to hand over to waits 7 s; all it answered for is on disk anyway
+    stop_patience = 1.0  # a leader without a successor would wait 7 s; everything acknowledged is on disk
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Etcd(Server):
 
     @property
     def url(self) -> str:
-        """The client URL of each node."""
+        """The client URLs of all nodes, separated by commas."""
         return ",".join(self._url(client) for client, _ in self.ports)
 
     def answers(self, node: int) -> bool:
@@ -49,7 +49,7 @@ class Etcd(Server):
     def _prepare(self, node: int) -> Command:
         program = shutil.which("etcd")
         if program is None:
-            raise CannotInstall("etcd is not installed: scripts/servers install")
+            raise CannotInstall("etcd is not installed: run scripts/servers install")
         client, peer = self.ports[node]
         options = {
             "name": f"node{node}",
@@ -64,8 +64,8 @@ class Etcd(Server):
             "auto-compaction-retention": "1h",
             **self._tls(),
         }
-        words = [word for key, value in options.items() for word in (f"--{key}", value)]
-        return Command([program, *words, "--logger", "zap", "--log-level", "warn"])
+        arguments = [argument for key, value in options.items() for argument in (f"--{key}", value)]
+        return Command([program, *arguments, "--logger", "zap", "--log-level", "warn"])
 
     def _tls(self) -> dict[str, str]:
         if self.certificate is None:
@@ -82,8 +82,8 @@ class Etcd(Server):
         self._post("auth/enable")
         done.touch()
 
-    def _post(self, what: str, **body: str) -> dict[str, str]:
-        url = f"{self._url(self.ports[0][0])}/v3/auth/{what.removeprefix('auth/')}"
+    def _post(self, path: str, **body: str) -> dict[str, str]:
+        url = f"{self._url(self.ports[0][0])}/v3/auth/{path.removeprefix('auth/')}"
         return dict(json.loads(answers.fetch(url, body)))
 
     def _url(self, port: int) -> str:

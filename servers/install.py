@@ -1,4 +1,4 @@
-"""What is missing on this machine, and how it gets there: packages with apt, Kafka's jars with Maven, side by side."""
+"""Installs missing programs: packages with apt and Kafka's jars with Maven, in parallel."""
 
 import os
 import re
@@ -11,26 +11,26 @@ from contextlib import suppress
 
 from servers import jars, postgres
 from servers.errors import CannotInstall
-from servers.run import run_aloud
+from servers.run import run_with_output
 from servers.versions import at_least, pins
 
 SERVERS = ("postgres", "redis", "etcd", "kafka")
 TOOLS = ("prometheus",)
 PROGRAMS = {"postgres": "postgres", "redis": "redis-server", "etcd": "etcd", "prometheus": "promtool"}
-OWN = {
+EXAMPLES = {
     "postgres": "NOONDAY_POSTGRES_URL=postgresql://USER:PASSWORD@HOST:5432/DATABASE",
     "redis": "NOONDAY_REDIS_URL=redis://:PASSWORD@HOST:6379/0",
     "etcd": "NOONDAY_ETCD_URLS=http://HOST:2379",
     "kafka": "NOONDAY_KAFKA_SERVERS=HOST:9092",
 }
 APT = ["apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
-EVERY = 5.0  # seconds between two lines of progress
+PROGRESS_SEC = 5.0  # interval of progress messages
 
 Say = Callable[[str], None]
 
 
 def install(names: Sequence[str], say: Say) -> None:
-    """Install what is missing for the named servers; raise CannotInstall with what to do where that is impossible."""
+    """Install the missing programs of the named servers. Raises CannotInstall, with the next step, if that is not possible."""
     missing = _missing(names)
     if missing and not _may_install():
         missing = _without_tools(missing, say)
@@ -45,7 +45,7 @@ def install(names: Sequence[str], say: Say) -> None:
 
 
 def missing_packages(name: str) -> list[str]:
-    """The packages that the server still needs: none when programs of the right version are there, wherever from."""
+    """Return the packages that the server still needs; none if its programs are installed in the right version."""
     pin = pins()[name]
     if name == "kafka":
         java, maven = pin.packages
@@ -55,7 +55,7 @@ def missing_packages(name: str) -> list[str]:
 
 
 def installed_version(name: str) -> str | None:
-    """Of the programs on this machine, or None when they are not there."""
+    """Return the version on this machine, or None if the server is not installed."""
     if name == "kafka":
         return pins()[name].version if jars.find() else None
     return _version(_program(name), "--version")
@@ -66,31 +66,31 @@ def _missing(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _without_tools(missing: dict[str, list[str]], say: Say) -> dict[str, list[str]]:
-    """What cannot be done without."""
+    """Return the missing servers without the optional tools."""
     for name in missing.keys() & set(TOOLS):
-        say(f"{name} is missing and cannot be installed here: alert rules will not be checked")
+        say(f"{name} is missing and cannot be installed here: alert rules are not checked")
     return {name: packages for name, packages in missing.items() if name not in TOOLS}
 
 
 def _steps(names: Sequence[str], missing: dict[str, list[str]]) -> "list[Step]":
     steps: list[Step] = []
     if packages := [package for each in missing.values() for package in each]:
-        steps.append(Step("packages", lambda tell: _install_packages(packages, tell)))
+        steps.append(Step("packages", lambda say: _install_packages(packages, say)))
     if "kafka" in names:
-        first = list(steps) if "kafka" in missing else []  # Maven itself is one of the packages
+        first = list(steps) if "kafka" in missing else []  # Maven may be one of the packages
         steps.append(Step("Kafka's jars", jars.install, after=first))
     return steps
 
 
-def _has(program: str, question: str, wanted: str) -> bool:
-    version = _version(program, question)
-    return version is not None and at_least(version, wanted)
+def _has(program: str, option: str, minimum: str) -> bool:
+    version = _version(program, option)
+    return version is not None and at_least(version, minimum)
 
 
-def _version(program: str, question: str) -> str | None:
+def _version(program: str, option: str) -> str | None:
     with suppress(OSError):
-        said = subprocess.run([program, question], capture_output=True, text=True, check=False)
-        if found := re.search(r"\d+(\.\d+)+", said.stdout + said.stderr):
+        output = subprocess.run([program, option], capture_output=True, text=True, check=False)
+        if found := re.search(r"\d+(\.\d+)+", output.stdout + output.stderr):
             return found.group()
     return None
 
@@ -106,50 +106,50 @@ def _may_install() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
-def _install_packages(packages: Sequence[str], tell: Say) -> str:
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    with suppress(CannotInstall):  # the lists that are there may do; if not, the next line says so
-        run_aloud([*APT, "update"], tell, quiet)
-    run_aloud([*APT, "install", "--no-install-recommends", *packages], tell, quiet)
+def _install_packages(packages: Sequence[str], say: Say) -> str:
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    with suppress(CannotInstall):  # old package lists may suffice; if not, the installation fails
+        run_with_output([*APT, "update"], say, env)
+    run_with_output([*APT, "install", "--no-install-recommends", *packages], say, env)
     return " ".join(packages)
 
 
 def _advice(missing: dict[str, list[str]]) -> str:
-    lines = [f"these are missing and cannot be installed here ({_obstacle()}):"]
+    lines = [f"some programs are missing and cannot be installed here ({_obstacle()}):"]
     for name, packages in missing.items():
         pin = pins()[name]
-        what = f"Java {pin.java} or later, and Maven" if name == "kafka" else f"{name} {pin.version} or later"
-        lines.append(f"  {name}: install {what} (Debian 12: apt-get install {' '.join(packages)})")
-        if name in OWN:
-            lines.append(f"    or use one that runs already: export {OWN[name]}")
+        programs = f"Java {pin.java} or later, and Maven" if name == "kafka" else f"{name} {pin.version} or later"
+        lines.append(f"  {name}: install {programs} (Debian 12: apt-get install {' '.join(packages)})")
+        if name in EXAMPLES:
+            lines.append(f"    or use a running server: export {EXAMPLES[name]}")
     return "\n".join(lines)
 
 
 def _obstacle() -> str:
     if shutil.which("apt-get") is None:
         return "this system has no apt-get"
-    return "apt-get did not bring them" if os.geteuid() == 0 else "that needs root"
+    return "apt-get did not install them" if os.geteuid() == 0 else "installing needs root"
 
 
 class Step(threading.Thread):
-    """One part of the installation, which runs beside the others and after those that it needs."""
+    """One step of the installation, in its own thread. It starts after the steps in `after`."""
 
     def __init__(self, title: str, work: Callable[[Say], str], after: "Sequence[Step]" = ()) -> None:
         super().__init__(name=title, daemon=True)
         self.work = work
         self.after = after
-        self.news = ""
+        self.status = ""
         self.result = ""
         self.error: BaseException | None = None
         self.began = time.monotonic()
-        self.told = self.began
+        self.reported_at = self.began
 
     def run(self) -> None:
         try:
             for step in self.after:
-                self.news = f"waits for {step.name}"
+                self.status = f"waiting for {step.name}"
                 step.join()
-            self.result = self.work(self._note)
+            self.result = self.work(self._set_status)
         except BaseException as error:
             self.error = error
 
@@ -157,13 +157,13 @@ class Step(threading.Thread):
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def _note(self, line: str) -> None:
-        self.news = line[:70]
+    def _set_status(self, line: str) -> None:
+        self.status = line[:70]
 
 
 def _run(steps: Sequence[Step], say: Say) -> None:
     for step in steps:
-        say(f"{step.name}: begins")
+        say(f"{step.name}: started")
         step.start()
     waiting = list(steps)
     while waiting:
@@ -172,9 +172,9 @@ def _run(steps: Sequence[Step], say: Say) -> None:
             if not step.is_alive():
                 waiting.remove(step)
                 say(f"{step.name}: {'failed' if step.error else 'done'} after {step.seconds:.1f} s {step.result}")
-            elif time.monotonic() - step.told > EVERY:
-                step.told = time.monotonic()
-                say(f"{step.name}: {step.seconds:.0f} s so far  {step.news}")
+            elif time.monotonic() - step.reported_at > PROGRESS_SEC:
+                step.reported_at = time.monotonic()
+                say(f"{step.name}: {step.seconds:.0f} s so far  {step.status}")
     for step in steps:
         if step.error:
             raise step.error

@@ -1,6 +1,6 @@
-"""Kafka's jars: fetched once a machine with Maven, checked against `versions.toml`, shared by every clone.
+"""Kafka's jars: downloaded once per machine with Maven, verified against `versions.toml`, shared by all clones.
 
-`python3 -m servers.jars` prints the table of a new version for that file.
+`python3 -m servers.jars` prints the table of a new version for `versions.toml`.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from servers.errors import CannotInstall
-from servers.run import run_aloud
+from servers.run import run_with_output
 from servers.versions import Pin, pins
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,39 +27,39 @@ DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><versi
 
 
 def find() -> Path | None:
-    """The folder of a whole set of jars: this project's, or this user's."""
-    return next((folder for folder in (project_folder(), user_folder()) if is_whole(folder)), None)
+    """Find a folder with all jars: that of the project, else that of the user."""
+    return next((folder for folder in (project_folder(), user_folder()) if is_complete(folder)), None)
 
 
 def get() -> Path:
     folder = find()
     if folder is None:
-        raise CannotInstall("Kafka's jars are not there: scripts/servers install")
+        raise CannotInstall("Kafka's jars are missing: run scripts/servers install")
     return folder
 
 
 def install(say: Callable[[str], None]) -> str:
-    """Put the jars into the project, from the user's folder when they are there. Tells where they came from."""
-    pin, ours, shared = pins()["kafka"], project_folder(), user_folder()
-    if is_intact(ours, pin):
-        return "there already"
+    """Copy the jars into the project, from the user's folder if it has them. Returns where they came from."""
+    pin, local, shared = pins()["kafka"], project_folder(), user_folder()
+    if is_intact(local, pin):
+        return "(already installed)"
     if is_intact(shared, pin):
-        _copy(shared, ours, pin)
-        return f"from {shared}"
-    with _beside(ours) as scratch:
+        _copy(shared, local, pin)
+        return f"(copied from {shared})"
+    with _temporary_beside(local) as scratch:
         fetched = fetch(pin, Path(scratch), say)
         if flaws := _flaws(fetched, pin):
-            raise CannotInstall(f"Maven brought other jars than versions.toml names: {', '.join(flaws)}")
-        _copy(fetched, ours, pin)
+            raise CannotInstall(f"the jars that Maven downloaded differ from versions.toml: {', '.join(flaws)}")
+        _copy(fetched, local, pin)
     try:
-        _copy(ours, shared, pin)
+        _copy(local, shared, pin)
     except OSError as error:
-        return f"fetched; not kept for other clones ({error})"
-    return "fetched"
+        return f"(downloaded, but not cached for other clones: {error})"
+    return "(downloaded)"
 
 
 def fetch(pin: Pin, scratch: Path, say: Callable[[str], None]) -> Path:
-    """Ask Maven, as this machine has it configured, for the artifacts and all they need."""
+    """Download the artifacts and their dependencies with Maven, as configured on this machine."""
     dependencies = "".join(DEPENDENCY.format(*artifact.split(":")) for artifact in pin.artifacts)
     (scratch / "pom.xml").write_text(POM.format(dependencies=dependencies))
     files = 0
@@ -70,21 +70,21 @@ def fetch(pin: Pin, scratch: Path, say: Callable[[str], None]) -> Path:
         say(f"{files} files")
 
     goal = [f"{pin.fetcher}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch / 'jars'}"]
-    words = ["mvn", "-B", *MAVEN, "-f", str(scratch / "pom.xml"), *goal]
+    arguments = ["mvn", "-B", *MAVEN, "-f", str(scratch / "pom.xml"), *goal]
     try:
-        run_aloud(words, progress)
-    except CannotInstall:  # a hiccup of the network; Maven keeps what it has
-        run_aloud(words, progress)
+        run_with_output(arguments, progress)
+    except CannotInstall:  # probably a network error; Maven keeps the files that it has
+        run_with_output(arguments, progress)
     return scratch / "jars"
 
 
-def is_whole(folder: Path) -> bool:
-    """Every jar is there. A folder gets its name only when it is whole, so this is enough to start from."""
+def is_complete(folder: Path) -> bool:
+    """Return whether every jar exists. A folder gets its final name only when it is complete, so names suffice."""
     return all((folder / name).is_file() for name in pins()["kafka"].jars)
 
 
 def is_intact(folder: Path, pin: Pin) -> bool:
-    """Every jar is there and is the one that was pinned."""
+    """Return whether every jar exists and has the pinned digest."""
     return not _flaws(folder, pin)
 
 
@@ -103,9 +103,9 @@ def _folder_name() -> str:
 
 
 def _flaws(folder: Path, pin: Pin) -> list[str]:
-    there = {path.name: path for path in folder.glob("*.jar")}
-    unknown = sorted(set(there) - set(pin.jars))
-    return unknown + [name for name, digest in pin.jars.items() if name not in there or _digest(there[name]) != digest]
+    found = {path.name: path for path in folder.glob("*.jar")}
+    unknown = sorted(set(found) - set(pin.jars))
+    return unknown + [name for name, digest in pin.jars.items() if name not in found or _digest(found[name]) != digest]
 
 
 def _digest(path: Path) -> str:
@@ -114,14 +114,14 @@ def _digest(path: Path) -> str:
 
 
 def _copy(source: Path, target: Path, pin: Pin) -> None:
-    """By way of a folder beside it, so that nobody ever sees half of it."""
-    with _beside(target) as scratch:
-        whole = Path(scratch) / target.name
-        whole.mkdir()
+    """Copy jars into a temporary folder and rename it, so that `target` is never incomplete."""
+    with _temporary_beside(target) as scratch:
+        copy = Path(scratch) / target.name
+        copy.mkdir()
         for name in pin.jars:
-            _link(source / name, whole / name)
+            _link(source / name, copy / name)
         shutil.rmtree(target, ignore_errors=True)
-        whole.rename(target)
+        copy.rename(target)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -131,7 +131,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
+def _temporary_beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(dir=folder.parent, prefix=".part-", ignore_cleanup_errors=True)
 

@@ -1,4 +1,4 @@
-"""Kafka in KRaft mode, of one or three nodes, each broker and controller."""
+"""A Kafka cluster in KRaft mode, with one or three nodes that are broker and controller."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ rootLogger.appenderRef.console.ref = console
 
 
 class Kafka(Server):
-    """A Kafka cluster. Each node has two ports: clients (and brokers), controllers.
+    """A Kafka cluster. Each node has two ports: one for clients and brokers, one for controllers.
 
-    With a `password` the user `noonday` has to show it (SASL/PLAIN); with a `certificate` clients have to speak TLS.
-    `throwaway` makes a small one: little heap, a quick start, slow under load; a dead broker is given up after 4 s.
+    With a `password`, clients log in as the user `noonday` (SASL/PLAIN). With a `certificate`, clients must use TLS.
+    `throwaway` creates a small cluster: little heap, a jit start, slow under load, and a broker session timeout of 4 s.
     """
 
     name = "kafka"
@@ -57,22 +57,22 @@ class Kafka(Server):
 
     @property
     def url(self) -> str:
-        """The list of brokers, as clients call `bootstrap.servers`."""
+        """The brokers, as in `bootstrap.servers` of clients."""
         return ",".join(f"{HOST}:{client}" for client, _ in self.ports)
 
     @property
     def protocol(self) -> Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]:
-        """What clients call `security.protocol`."""
+        """The protocol, as in `security.protocol` of clients."""
         if self.password:
             return "SASL_SSL" if self.certificate else "SASL_PLAINTEXT"
         return "SSL" if self.certificate else "PLAINTEXT"
 
     def answers(self, node: int) -> bool:
-        running = sum(daemon.pid is not None for daemon in self.daemons)  # some may be down on purpose
+        running = sum(daemon.pid is not None for daemon in self.daemons)  # a test may have stopped some
         return answers.kafka(self._address(node), brokers=running)
 
     def _settle(self) -> None:
-        """Kafka loads its coordinators when they are first asked for, and refuses for some seconds."""
+        """Wait for the coordinators. Kafka loads them at the first request, and refuses requests for some seconds."""
         node = next(index for index, daemon in enumerate(self.daemons) if daemon.pid is not None)
         if not eventually(lambda: answers.kafka_coordinates(self._address(node)), PATIENCE):
             raise ServerFailed(self._complaint(node, "has no coordinators"))
@@ -87,22 +87,30 @@ class Kafka(Server):
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties(node).items()))
         logging.write_text(LOGGING)
         if not (folder / "data" / "meta.properties").exists():
-            words = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER, "-c", str(properties)]
-            self._java(["-Xmx128m", "-XX:TieredStopAtLevel=1"], logging, words).run()
+            arguments = [
+                "kafka.tools.StorageTool",
+                "format",
+                "--ignore-formatted",
+                "-t",
+                CLUSTER,
+                "-c",
+                str(properties),
+            ]
+            self._java(["-Xmx128m", "-XX:TieredStopAtLevel=1"], logging, arguments).run()
         heap = [f"-Xms{self.heap}", f"-Xmx{self.heap}"]
-        quick = ["-XX:TieredStopAtLevel=1"] if self.throwaway else []
-        return self._java([*heap, *quick, "-XX:MaxDirectMemorySize=256m"], logging, ["kafka.Kafka", str(properties)])
+        jit = ["-XX:TieredStopAtLevel=1"] if self.throwaway else []
+        return self._java([*heap, *jit, "-XX:MaxDirectMemorySize=256m"], logging, ["kafka.Kafka", str(properties)])
 
-    def _java(self, options: list[str], logging: Path, words: list[str]) -> Command:
+    def _java(self, options: list[str], logging: Path, arguments: list[str]) -> Command:
         program = shutil.which("java")
         if program is None:
-            raise CannotInstall("java is not installed: scripts/servers install")
-        quiet = ["-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={logging}"]
-        return Command([program, *options, *quiet, "-cp", f"{jars.get()}/*", *words])
+            raise CannotInstall("java is not installed: run scripts/servers install")
+        common = ["-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={logging}"]
+        return Command([program, *options, *common, "-cp", f"{jars.get()}/*", *arguments])
 
     def _properties(self, node: int) -> dict[str, str]:
         client, controller = self.ports[node]
-        copies, in_step = (3, 2) if len(self.daemons) == 3 else (1, 1)
+        replicas, min_in_sync = (3, 2) if len(self.daemons) == 3 else (1, 1)
         return {
             "process.roles": "broker,controller",
             "node.id": str(node + 1),
@@ -114,17 +122,17 @@ class Kafka(Server):
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.daemons[node].folder / "data"),
             "num.partitions": "4",
-            "default.replication.factor": str(copies),
-            "min.insync.replicas": str(in_step),
-            "offsets.topic.replication.factor": str(copies),
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(min_in_sync),
+            "offsets.topic.replication.factor": str(replicas),
             "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": str(copies),
-            "transaction.state.log.min.isr": str(in_step),
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(min_in_sync),
             "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": str(copies),
-            "share.coordinator.state.topic.min.isr": str(in_step),
+            "share.coordinator.state.topic.replication.factor": str(replicas),
+            "share.coordinator.state.topic.min.isr": str(min_in_sync),
             "share.coordinator.state.topic.num.partitions": "4",
-            "broker.session.timeout.ms": "4000" if self.throwaway else "6000",  # until a dead one is given up
+            "broker.session.timeout.ms": "4000" if self.throwaway else "6000",  # until a dead broker is removed
             "broker.heartbeat.interval.ms": "1000",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
@@ -147,12 +155,12 @@ class Kafka(Server):
     def _tls(self) -> dict[str, str]:
         if self.certificate is None:
             return {}
-        both = self.base / "identity.pem"
-        both.touch(mode=0o600)
-        both.write_text(self.certificate.key.read_text() + self.certificate.certificate.read_text())
+        identity = self.base / "identity.pem"
+        identity.touch(mode=0o600)
+        identity.write_text(self.certificate.key.read_text() + self.certificate.certificate.read_text())
         return {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(both),
+            "ssl.keystore.location": str(identity),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.certificate.authority),
         }

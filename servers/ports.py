@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1: whether one is free, and some that nobody else takes."""
+"""Free ports on 127.0.0.1, reserved against other test processes."""
 
 import fcntl
 import os
@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 HOST = "127.0.0.1"
-RANGE = range(12000, 22000)  # below what the kernel gives to outgoing connections, and away from our pinned ports
+RANGE = range(12000, 22000)  # below the ephemeral ports of the kernel, and apart from our pinned ports
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, and that no other process that asks this function is given while we live."""
+    """Return free ports. No other process gets them from this function while the current process lives."""
     found: list[int] = []
     for port in random.sample(RANGE, len(RANGE)):
         if len(found) == count:
@@ -37,7 +37,7 @@ def is_free(port: int) -> bool:
 
 
 def _claim(port: int) -> bool:
-    """Holds a lock for as long as this process lives: several test processes look for ports at the same time."""
+    """Lock a port until this process ends, because several test processes look for ports at the same time."""
     folder = Path(tempfile.gettempdir()) / f"noonday-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR, 0o600)

@@ -1,7 +1,7 @@
-"""A process that outlives whoever started it, and is found again by its recorded id and birth.
+"""Background processes that outlive the command that started them, found again by process id and start time.
 
-A process id alone is not enough: after a crash or a reboot the same number may be somebody else's process. So the time at
-which the process began is recorded beside it, and nothing is ever signalled whose birth differs.
+A process id alone is not enough: after a crash or a reboot another process may have the same id. So the start time is recorded
+too, and a process with another start time is never signalled.
 """
 
 import json
@@ -24,14 +24,14 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class Command:
-    words: Sequence[str]
-    user: str | None = None  # only root may name one
+    arguments: Sequence[str]
+    user: str | None = None  # only root may set it
     env: Mapping[str, str] = field(default_factory=dict)
 
     def popen(self, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start it in `/`, in a session of its own and in plain English, as its user."""
+        """Start the command as its user, in `/`, in a new session, with English messages."""
         return subprocess.Popen(
-            list(self.words),
+            list(self.arguments),
             cwd="/",
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -44,21 +44,21 @@ class Command:
         )
 
     def run(self) -> str:
-        """Run it to its end and return what it printed."""
+        """Run the command to its end and return its output. Raises ServerFailed if it fails."""
         with self.popen(subprocess.PIPE) as process:
-            said = process.communicate()[0].decode(errors="replace")
+            output = process.communicate()[0].decode(errors="replace")
         if process.returncode:
-            raise ServerFailed(f"{' '.join(self.words)} ended with {process.returncode}:\n{said}")
-        return said
+            raise ServerFailed(f"{' '.join(self.arguments)} exited with {process.returncode}:\n{output}")
+        return output
 
     def _environment(self) -> dict[str, str]:
-        # PG... variables speak of some other PostgreSQL than ours
+        # PG* variables are for another PostgreSQL than ours
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**inherited, "LC_ALL": "C", **({"HOME": "/tmp"} if self.user else {}), **self.env}
 
 
 class Daemon:
-    """One server process with its log and its record in `folder`."""
+    """A background process. `folder` contains its log and its record."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,63 +72,63 @@ class Daemon:
         with self.log.open("ab") as log:
             child = command.popen(log)
         _children[child.pid] = child
-        written = self.record.with_suffix(".new")
-        written.write_text(json.dumps({"pid": child.pid, "born": _born(child.pid)}))
-        written.replace(self.record)
+        new = self.record.with_suffix(".new")
+        new.write_text(json.dumps({"pid": child.pid, "born": _start_time(child.pid)}))
+        new.replace(self.record)
 
     @property
     def pid(self) -> int | None:
-        """Of the running process, or None when it does not run (or the number is another process's by now)."""
+        """Process id, or None if the process does not run or another process has its id."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             recorded = json.loads(self.record.read_text())
-            born = _born(recorded["pid"])
-            if born is not None and born == recorded["born"]:
+            start_time = _start_time(recorded["pid"])
+            if start_time is not None and start_time == recorded["born"]:
                 return int(recorded["pid"])
         return None
 
-    def end(self, how: signal.Signals, patience: float) -> bool:
-        """Ask it to end, wait, and kill it when it does not. Tells whether asking was enough."""
+    def end(self, number: signal.Signals, patience: float) -> bool:
+        """Signal the process, wait, and kill it if it does not end in time. Returns whether it ended without being killed."""
         pid = self.pid
         if pid is None:
             return True
-        _signal([pid], how)
-        _signal(_family(pid), signal.SIGCONT)  # a frozen process would never see the request
-        gone = eventually(lambda: _born(pid) is None, patience)
-        if not gone:
+        _signal([pid], number)
+        _signal(_process_tree(pid), signal.SIGCONT)  # a stopped process would not handle the signal
+        ended = eventually(lambda: _start_time(pid) is None, patience)
+        if not ended:
             self.kill()
         self.record.unlink(missing_ok=True)
-        return gone
+        return ended
 
     def kill(self) -> None:
         pid = self.pid
         if pid is None:
             return
-        family = _family(pid)
-        _signal(family, signal.SIGKILL)
-        if not eventually(lambda: all(_born(member) is None for member in family), 10):
-            raise ServerFailed(f"process {pid} is still there 10 s after SIGKILL")
+        tree = _process_tree(pid)
+        _signal(tree, signal.SIGKILL)
+        if not eventually(lambda: all(_start_time(member) is None for member in tree), 10):
+            raise ServerFailed(f"process {pid} still exists 10 s after SIGKILL")
 
     def pause(self) -> None:
-        _signal(self._family(), signal.SIGSTOP)
+        _signal(self._process_tree(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        _signal(reversed(self._family()), signal.SIGCONT)
+        _signal(reversed(self._process_tree()), signal.SIGCONT)
 
     def tail(self, lines: int = 15) -> str:
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 16384))
             return b"\n".join(log.read().splitlines()[-lines:]).decode(errors="replace")
-        return "(there is no log)"
+        return "(no log)"
 
-    def _family(self) -> list[int]:
-        return [] if self.pid is None else _family(self.pid)
+    def _process_tree(self) -> list[int]:
+        return [] if self.pid is None else _process_tree(self.pid)
 
 
-def eventually(true: Callable[[], bool], patience: float) -> bool:
-    """Look again and again until it is true, at most `patience` seconds."""
+def eventually(condition: Callable[[], bool], patience: float) -> bool:
+    """Wait until the condition is true, for at most `patience` seconds. Returns whether it became true."""
     deadline = time.monotonic() + patience
     pause = 0.01
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
@@ -142,29 +142,29 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _family(pid: int) -> list[int]:
-    """A process and all its descendants, parents first: PostgreSQL's backends are sessions of their own."""
-    parents = {other: seen[1] for other in _all_pids() if (seen := _look(other))}
-    family = [pid]
-    for member in family:
-        family.extend(child for child, parent in parents.items() if parent == member)
-    return family
+def _process_tree(pid: int) -> list[int]:
+    """Return a process and all its descendants, parents first. A signal to the session would miss PostgreSQL's backends."""
+    parents = {other: found[1] for other in _all_pids() if (found := _find_process(other))}
+    tree = [pid]
+    for member in tree:
+        tree.extend(child for child, parent in parents.items() if parent == member)
+    return tree
 
 
-def _born(pid: int) -> str | None:
-    """When a process began, or None if there is none; a zombie is none."""
-    seen = _look(pid)
-    if seen is None and pid in _children and _children[pid].poll() is not None:  # else it stays a zombie while we live
+def _start_time(pid: int) -> str | None:
+    """Return the start time of a process, or None if it does not exist or is a zombie."""
+    found = _find_process(pid)
+    if found is None and pid in _children and _children[pid].poll() is not None:  # `poll` reaps a zombie of ours
         _children.pop(pid, None)
-    return seen[0] if seen else None
+    return found[0] if found else None
 
 
 def _all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _look(pid: int) -> tuple[str, int] | None:
-    """The birth and the parent of a living process."""
+def _find_process(pid: int) -> tuple[str, int] | None:
+    """Find the start time and the parent of a live process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -176,7 +176,7 @@ def _look(pid: int) -> tuple[str, int] | None:
 
 
 def _has_threads(pid: int) -> bool:
-    """A killed JVM is a zombie while its other threads still hold its ports."""
+    """Return whether a zombie has live threads. Those of a killed JVM keep its ports for a while."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:

@@ -1,4 +1,4 @@
-"""The servers of this project: where their data are, on which ports they listen, which of them are the user's own."""
+"""The servers that this project uses: its own, with their data and ports, or external ones that the user names."""
 
 import os
 import re
@@ -27,19 +27,19 @@ VARIABLES = {
     "kafka": "NOONDAY_KAFKA_SERVERS",
 }
 STANDARD_PORTS = {"postgres": 5432, "redis": 6379, "etcd": 2379, "kafka": 9092}
-ASK = {
+CHECKS = {
     "postgres": answers.postgres,
     "redis": answers.redis,
     "etcd": answers.etcd,
     "kafka": answers.kafka_greets,
 }
 NODE_STEP = 10
-CLONE_STEP = 100  # when another clone on this machine has the pinned ports, ours are so much higher
+CLONE_STEP = 100  # added to the pinned ports while another clone on this machine uses them
 
 
 @dataclass(frozen=True)
-class Theirs:
-    """A server that the user runs: we only ask whether it answers."""
+class ExternalServer:
+    """A server that the user runs. The project only checks whether it responds."""
 
     name: str
     url: str
@@ -53,52 +53,58 @@ class Theirs:
         return re.sub(r":[^:/@]+@", ":***@", self.url)
 
     def answers(self) -> bool:
-        return any(ASK[self.name](address) for address in self.addresses)
+        return any(CHECKS[self.name](address) for address in self.addresses)
 
 
 def servers(
     names: Sequence[str], nodes: int | None = None, env: Mapping[str, str] = os.environ
-) -> list[Server | Theirs]:
-    """Each named server: ours, or the user's own if the environment says where that is."""
-    return [theirs(name, env) or ours(name, nodes) for name in names]
+) -> list[Server | ExternalServer]:
+    """Return the given servers: external ones if the environment names them, else our own."""
+    return [external_server(name, env) or own_server(name, nodes) for name in names]
 
 
 def urls(env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment in which our programs find the servers, whether they run or not."""
+    """Return the environment variables with the URLs of all servers, running or not."""
     return {VARIABLES[server.name]: server.url for server in servers(list(VARIABLES), env=env)}
 
 
-def ours(name: str, nodes: int | None = None) -> Server:
-    """Our own server, with the ports and the number of nodes that its data have, or will have."""
+def own_server(name: str, nodes: int | None = None) -> Server:
+    """Return our own server, with the ports and the number of nodes of its data, if there are any."""
     base = FOLDER / name
-    each = len(pins()[name].ports)
+    ports_per_node = len(pins()[name].ports)
     recorded = recorded_ports(base)
-    found = len(recorded) // each if recorded else None
-    wanted = 1 if name in ("postgres", "redis") else nodes or found or 1
-    if found and wanted != found:
-        raise WrongUse(f"{name} has data of {found} node(s), not {wanted}: scripts/servers wipe --only {name}")
-    ports = recorded or _choose_ports(name, wanted)
+    recorded_nodes = len(recorded) // ports_per_node if recorded else None
+    node_count = 1 if name in ("postgres", "redis") else nodes or recorded_nodes or 1
+    if recorded_nodes and node_count != recorded_nodes:
+        raise WrongUse(
+            f"{name} has data of {recorded_nodes} node(s), not {node_count}: "
+            f"delete them with scripts/servers wipe --only {name}"
+        )
+    ports = recorded or _choose_ports(name, node_count)
     if name == "postgres":
         return Postgres(base, ports[0])
     if name == "redis":
         return Redis(base, ports[0])
     if name == "etcd":
-        return Etcd(base, ports, wanted)
-    return Kafka(base, ports, wanted, heap="1g" if wanted == 1 else "512m")
+        return Etcd(base, ports, node_count)
+    return Kafka(base, ports, node_count, heap="1g" if node_count == 1 else "512m")
 
 
-def theirs(name: str, env: Mapping[str, str]) -> Theirs | None:
-    """The user's own server. Our own address does not count: the environment may hold the output of `env`."""
+def external_server(name: str, env: Mapping[str, str]) -> ExternalServer | None:
+    """Find the external server that the environment names.
+
+    Addresses of our own server do not count, because the environment may contain the output of `env`.
+    """
     url = env.get(VARIABLES[name], "").strip()
     if not url:
         return None
-    named = Theirs(name, url)
-    mine = _could_be(ours(name))
-    return None if all((address.host, address.port) in mine for address in named.addresses) else named
+    server = ExternalServer(name, url)
+    own = _possible_addresses(own_server(name))
+    return None if all((address.host, address.port) in own for address in server.addresses) else server
 
 
-def _could_be(server: Server) -> set[tuple[str, int]]:
-    """Every address of the server, with whatever number of nodes."""
+def _possible_addresses(server: Server) -> set[tuple[str, int]]:
+    """Return every address that the server may have, with one or three nodes."""
     first = server.ports[0][0]
     ports = {port for node in server.ports for port in node} | {first + NODE_STEP * node for node in range(3)}
     return {(host, port) for host in (HOST, "localhost") for port in ports}
@@ -110,7 +116,7 @@ def _choose_ports(name: str, nodes: int) -> list[int]:
         ports = [port + shift for shift in shifts for port in pins()[name].ports]
         if all(is_free(port) for port in ports):
             return ports
-    raise ServerFailed(f"{name}: no free ports from {pins()[name].ports} on")
+    raise ServerFailed(f"{name}: found no free ports above {pins()[name].ports}")
 
 
 def _address(name: str, url: str) -> Address:

@@ -1,4 +1,4 @@
-"""Redis."""
+"""A Redis server."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ DURABLE = {"save": '""', "appendonly": "yes", "appendfsync": "everysec"}
 
 
 class Redis(Server):
-    """A Redis that appends what it does to a file each second. With a `certificate` it speaks TLS only."""
+    """A Redis server that syncs its append-only file every second. With a `certificate`, it accepts only TLS."""
 
     name = "redis"
     ports_per_node = 1
@@ -48,7 +48,7 @@ class Redis(Server):
     def _prepare(self, node: int) -> Command:
         program = shutil.which("redis-server")
         if program is None:
-            raise CannotInstall("redis-server is not installed: scripts/servers install")
+            raise CannotInstall("redis-server is not installed: run scripts/servers install")
         data = self.base / "data"
         data.mkdir(parents=True, exist_ok=True)
         settings = {"bind": HOST, "dir": str(data), "daemonize": "no", **DURABLE, **self._security(), **self.settings}

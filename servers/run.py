@@ -1,4 +1,4 @@
-"""Running a program whose lines are listened to while it runs."""
+"""Runs a program and passes on its output line by line."""
 
 import os
 import subprocess
@@ -8,28 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 
 from servers.errors import CannotInstall
 
-LIMIT = 900.0  # seconds after which a download is taken for hung
+TIMEOUT_SEC = 900.0  # after this time a download counts as hung
 
 
-def run_aloud(words: Sequence[str], listen: Callable[[str], None], env: Mapping[str, str] | None = None) -> None:
-    """Call `listen` with each line that the program prints; when it fails, its last lines are the error."""
+def run_with_output(
+    arguments: Sequence[str], on_line: Callable[[str], None], env: Mapping[str, str] | None = None
+) -> None:
+    """Run a program and call `on_line` with each line of its output.
+
+    Raises CannotInstall, with the last lines of the output, if the program fails or is not installed.
+    """
     last: deque[str] = deque(maxlen=15)
-    process = _open(words, {**os.environ, **(env or {})})
-    hung = threading.Timer(LIMIT, process.kill)
-    hung.start()
+    process = _open(arguments, {**os.environ, **(env or {})})
+    timeout = threading.Timer(TIMEOUT_SEC, process.kill)
+    timeout.start()
     with process:
         for line in process.stdout or ():
             last.append(line.rstrip())
-            listen(line.rstrip())
-    hung.cancel()
+            on_line(line.rstrip())
+    timeout.cancel()
     if process.returncode:
-        raise CannotInstall(f"{' '.join(words[:3])} ... ended with {process.returncode}:\n" + "\n".join(last))
+        raise CannotInstall(f"{' '.join(arguments[:3])} ... exited with {process.returncode}:\n" + "\n".join(last))
 
 
-def _open(words: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _open(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
-            list(words),
+            list(arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -38,4 +43,4 @@ def _open(words: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]
             env=dict(env),
         )
     except FileNotFoundError:
-        raise CannotInstall(f"{words[0]} is not installed") from None
+        raise CannotInstall(f"{arguments[0]} is not installed") from None

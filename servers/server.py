@@ -1,4 +1,4 @@
-"""What all servers have in common: nodes that are started, stopped, killed, frozen and waited for."""
+"""Base class of servers: starts, stops, kills and pauses nodes, and waits until they are ready."""
 
 import json
 import shutil
@@ -17,21 +17,21 @@ from servers.ports import HOST, is_free
 from servers.process import Command, Daemon
 
 RECORD = "ports.json"
-PATIENCE = 90.0  # a cold JVM on a busy machine needs a good part of it
+PATIENCE = 90.0  # seconds; a JVM on a loaded machine starts slowly
 
 
 class Server(ABC):
-    """One server of one or several nodes, with its data below `base` and its ports on 127.0.0.1 only.
+    """One server with one or three nodes, with its data below `base` and its ports on 127.0.0.1 only.
 
-    Each method takes `node`, the index of one node; without it, all nodes are meant. As a context manager it is started
-    on entering, and wiped on leaving.
+    Most methods take `node`, the index of one node; without it, they apply to all nodes. As a context manager, the server
+    starts at the beginning of the block and is wiped at its end.
     """
 
     name: ClassVar[str]
     ports_per_node: ClassVar[int]
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     stop_patience: ClassVar[float] = 30.0
-    quit_signal: ClassVar[signal.Signals] = signal.SIGKILL  # at once, when the data do not matter
+    quit_signal: ClassVar[signal.Signals] = signal.SIGKILL  # immediate stop, for data that are wiped
 
     def __init__(self, base: Path, ports: Sequence[int], nodes: int) -> None:
         if nodes not in (1, 3):
@@ -47,29 +47,29 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where a client finds it."""
+        """URL for clients."""
 
     @property
     def folders(self) -> list[Path]:
-        """Everything that `wipe` deletes."""
+        """Folders that `wipe` deletes."""
         return [self.base]
 
     def start(self, node: int | None = None, *, patience: float = PATIENCE) -> Self:
-        """Start what does not run yet and return when it answers."""
-        sleeping = [index for index in self._chosen(node) if self.daemons[index].pid is None]
-        if sleeping:
-            self._remember()
-            with ThreadPoolExecutor(len(sleeping)) as pool:
-                list(pool.map(self._launch, sleeping))
+        """Start the nodes that do not run, and return when all respond. Raises ServerFailed."""
+        stopped = [index for index in self._selected(node) if self.daemons[index].pid is None]
+        if stopped:
+            self._record_ports()
+            with ThreadPoolExecutor(len(stopped)) as pool:
+                list(pool.map(self._launch, stopped))
         self.wait_ready(node, patience=patience)
         self._settle()
         return self
 
     def stop(self, node: int | None = None) -> bool:
-        """End it in good order. Tells whether that was enough, or it had to be killed because it took too long."""
-        chosen = [self.daemons[index] for index in self._chosen(node)]
-        with ThreadPoolExecutor(len(chosen)) as pool:
-            ends = [pool.submit(daemon.end, self.stop_signal, self.stop_patience) for daemon in chosen]
+        """Stop the nodes. Returns False if one had to be killed because it took too long."""
+        daemons = [self.daemons[index] for index in self._selected(node)]
+        with ThreadPoolExecutor(len(daemons)) as pool:
+            ends = [pool.submit(daemon.end, self.stop_signal, self.stop_patience) for daemon in daemons]
         return all(end.result() for end in ends)
 
     def restart(self, node: int | None = None) -> Self:
@@ -77,21 +77,21 @@ class Server(ABC):
         return self.start(node)
 
     def kill(self, node: int | None = None) -> None:
-        """SIGKILL, to every process of the node at once."""
-        for index in self._chosen(node):
+        """Send SIGKILL to all processes of the nodes."""
+        for index in self._selected(node):
             self.daemons[index].kill()
 
     def pause(self, node: int | None = None) -> None:
-        """Freeze every process of the node: connections stay open, and nothing answers."""
-        for index in self._chosen(node):
+        """Freeze all processes of the nodes (SIGSTOP): connections stay open, but get no response."""
+        for index in self._selected(node):
             self.daemons[index].pause()
 
     def resume(self, node: int | None = None) -> None:
-        for index in self._chosen(node):
+        for index in self._selected(node):
             self.daemons[index].resume()
 
     def wipe(self) -> None:
-        """End it and delete all its data."""
+        """Stop the server and delete all its data."""
         for daemon in self.daemons:
             daemon.end(self.quit_signal, 10)
         for folder in self.folders:
@@ -99,9 +99,9 @@ class Server(ABC):
                 shutil.rmtree(folder)
 
     def wait_ready(self, node: int | None = None, *, patience: float = PATIENCE) -> None:
-        """Return when each node answers a request of its protocol; raise ServerFailed when one ends or stays silent."""
+        """Wait until each node responds to a request of its protocol. Raises ServerFailed if a node ends or does not respond."""
         deadline = time.monotonic() + patience
-        for index in self._chosen(node):
+        for index in self._selected(node):
             self._wait(index, deadline)
 
     @property
@@ -110,22 +110,22 @@ class Server(ABC):
 
     @abstractmethod
     def answers(self, node: int) -> bool:
-        """Whether the node answers a request of its own protocol now."""
+        """Return whether the node responds to a request of its protocol now."""
 
     @abstractmethod
     def _prepare(self, node: int) -> Command:
-        """Make the node's folder and configuration, and say how to start it. Called before each start."""
+        """Create the folder and configuration of a node, and return its command. Called before each start."""
 
     def _settle(self) -> None:  # noqa: B027 - most servers need nothing
-        """What is done each time it has started: must be safe to repeat."""
+        """Complete a start. Called after each start, so it must be safe to repeat."""
 
-    def _chosen(self, node: int | None) -> list[int]:
+    def _selected(self, node: int | None) -> list[int]:
         return list(range(len(self.daemons))) if node is None else [node]
 
     def _launch(self, node: int) -> None:
         if sys.platform != "linux":
             raise ServerFailed(
-                f"our own {self.name} runs on Linux only: name one that runs already, see scripts/servers --help"
+                f"scripts/servers runs {self.name} on Linux only: use a running server, see scripts/servers --help"
             )
         for port in self.ports[node]:
             if not is_free(port):
@@ -137,23 +137,23 @@ class Server(ABC):
         pause = 0.02
         while not self.answers(node):
             if self.daemons[node].pid is None:
-                raise ServerFailed(self._complaint(node, "ended instead of answering"))
+                raise ServerFailed(self._complaint(node, "ended before it was ready"))
             if time.monotonic() > deadline:
-                raise ServerFailed(self._complaint(node, "does not answer"))
+                raise ServerFailed(self._complaint(node, "does not respond"))
             time.sleep(pause)
             pause = min(pause * 1.3, 0.25)
 
-    def _complaint(self, node: int, what: str) -> str:
+    def _complaint(self, node: int, problem: str) -> str:
         daemon = self.daemons[node]
-        return f"{self.name} on port {self.ports[node][0]} {what}; the end of {daemon.log}:\n{daemon.tail()}"
+        return f"{self.name} on port {self.ports[node][0]} {problem}; last lines of {daemon.log}:\n{daemon.tail()}"
 
-    def _remember(self) -> None:
-        """The data belong to these ports and this number of nodes, until they are wiped."""
+    def _record_ports(self) -> None:
+        """Record the ports, which the data keep until they are wiped. Raises WrongUse if other ports are recorded."""
         self.base.mkdir(parents=True, exist_ok=True)
-        remembered = recorded_ports(self.base)
-        if remembered and remembered != self._flat_ports:
+        recorded = recorded_ports(self.base)
+        if recorded and recorded != self._flat_ports:
             raise WrongUse(
-                f"the data in {self.base} belong to ports {remembered}, not {self._flat_ports}: wipe them first"
+                f"the data in {self.base} belong to ports {recorded}, not {self._flat_ports}: wipe them first"
             )
         (self.base / RECORD).write_text(json.dumps(self._flat_ports))
 
@@ -175,6 +175,6 @@ class Server(ABC):
 
 
 def recorded_ports(base: Path) -> list[int] | None:
-    """The ports that the data below `base` belong to, if there are any."""
+    """Return the ports that the data below `base` belong to, or None if there are no data."""
     path = base / RECORD
     return list(json.loads(path.read_text())) if path.exists() else None

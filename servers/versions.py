@@ -1,4 +1,4 @@
-"""The pinned versions: `versions.toml`, read once."""
+"""Pinned versions of the servers, from `versions.toml`."""
 
 import re
 import tomllib
@@ -23,12 +23,12 @@ class Pin:
 
 @cache
 def pins() -> Mapping[str, Pin]:
-    """The pin of each server, by its name."""
+    """Return the pin of each server, by name."""
     return {name: _pin(entry) for name, entry in tomllib.loads(PINNED.read_text()).items()}
 
 
-def at_least(version: str, wanted: str) -> bool:
-    return _numbers(version) >= _numbers(wanted)
+def at_least(version: str, minimum: str) -> bool:
+    return _numbers(version) >= _numbers(minimum)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

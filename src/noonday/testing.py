@@ -1,4 +1,4 @@
-"""A test kit: an engine whose clock the test owns. An hour of cron takes milliseconds.
+"""Test kit: an engine with a clock that the test controls. One hour of cron takes milliseconds.
 
     async with noonday.testing.engine(app) as t:
         await app.enqueue("send_report", {"to": "ada"}, delay=3600)
@@ -6,8 +6,8 @@
         await t.advance(hours=1)
         assert t.executions("send_report")[0].state == "SUCCEEDED"
 
-Everything runs in the test's own loop, on a database in memory, with the real stages. Nothing runs unless the test says so:
-`run_due()` runs what is due at this instant, `advance()` moves the clock and stops at each due time on the way.
+The real stages run in the event loop of the test, on a database in memory. They run only when the test calls them:
+`run_due()` runs what is due now, and `advance()` moves the clock and runs the due jobs at each due time on the way.
 """
 
 import asyncio
@@ -29,13 +29,11 @@ from noonday.wiring.settings import Settings
 T = TypeVar("T")
 START = datetime(2030, 1, 1, tzinfo=UTC)
 _MOST_ROUNDS = 100_000
-
-
 PAGE = 10_000
 
 
 class ManualClock(Clock):
-    """Stands still until it is told to move. Whoever sleeps wakes when it has moved far enough."""
+    """A clock that moves only by `move_to`. Sleeping tasks wake when it reaches their time."""
 
     def __init__(self, start: datetime = START) -> None:
         self._now_ms = ms_of(start)
@@ -65,7 +63,7 @@ class ManualClock(Clock):
 
 
 class Testing:
-    """The engine of a test."""
+    """The engine of a test, with its clock and assertions."""
 
     __test__ = False
 
@@ -79,20 +77,20 @@ class Testing:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
 
     async def run_due(self) -> int:
-        """Run everything that is due now, and what becomes due by it, until nothing is left. Answers how many runs ended."""
-        ended, moved = 0, True
+        """Run everything that is due now, and everything that becomes due by it. Returns the number of runs that ended."""
+        ended, progressed = 0, True
         for _ in range(_MOST_ROUNDS):
-            if moved:
-                # What is held is tried again only if something happened since: else it would be tried for ever.
-                self._engine.dispatcher.release_held()
-            fired, moved, runs = await self._round()
+            if progressed:
+                # Blocked entries are tried again only after progress; otherwise they would be tried forever.
+                self._engine.dispatcher.release_blocked()
+            fired, progressed, runs = await self._round()
             ended += runs
-            if not fired and not moved:
+            if not fired and not progressed:
                 return ended
-        raise AssertionError(f"work never came to an end at {self.now}: does a handler enqueue itself without a delay?")
+        raise AssertionError(f"due work did not end at {self.now}: does a handler enqueue itself without a delay?")
 
     async def advance(self, delta: timedelta | None = None, **parts: float) -> int:
-        """Move the clock, `advance(hours=1)`, running what comes due at its instant. Answers how many runs ended."""
+        """Move the clock, as in `advance(hours=1)`, and run each job at its due time. Returns the number of runs that ended."""
         target = self.clock.now_ms() + round((delta or timedelta(**parts)).total_seconds() * 1000)
         ended = await self.run_due()
         while (due_ms := await self._next_due_ms()) is not None and due_ms <= target:
@@ -105,7 +103,7 @@ class Testing:
         return await self.advance(instant - self.now)
 
     def jobs(self) -> list[JobView]:
-        """All jobs, oldest first."""
+        """Return all jobs, oldest first."""
         jobs = list[JobView]()
         cursor: str | None = ""
         while cursor is not None:
@@ -114,7 +112,7 @@ class Testing:
         return jobs[::-1]
 
     def executions(self, handler: str | None = None) -> list[ExecutionView]:
-        """All executions, by job and then newest first; of one handler if it is named."""
+        """Return all executions, or those of one handler, by job and then newest first."""
         found = []
         for job in self.jobs():
             cursor: str | None = ""
@@ -126,27 +124,29 @@ class Testing:
         return found
 
     def enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> list[JobView]:
-        """Jobs for a handler, with just this payload if one is given."""
+        """Return the jobs of a handler, only those with an equal payload if one is given."""
         jobs = [job for job in self.jobs() if job.target.handler == handler]
         return [job for job in jobs if payload is msgspec.UNSET or job.payload == msgspec.to_builtins(payload)]
 
     def assert_enqueued(self, handler: str, payload: Any = msgspec.UNSET, *, count: int | None = None) -> list[JobView]:
         found = self.enqueued(handler, payload)
         if (count is None and not found) or (count is not None and len(found) != count):
-            wanted = "at least one" if count is None else str(count)
-            there = [f"{job.target.handler} {msgspec.json.encode(job.payload).decode()}" for job in self.jobs()]
-            raise AssertionError(f"expected {wanted} job for {handler!r}, found {len(found)}; there are: {there}")
+            expected = "at least one" if count is None else str(count)
+            existing = [f"{job.target.handler} {msgspec.json.encode(job.payload).decode()}" for job in self.jobs()]
+            raise AssertionError(
+                f"expected {expected} job for {handler!r}, found {len(found)}; existing jobs: {existing}"
+            )
         return found
 
     def refute_enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> None:
         self.assert_enqueued(handler, payload, count=0)
 
     async def _round(self) -> tuple[int, bool, int]:
-        """Turn every crank once. Answers how many entries were tried, whether anything moved, and how many runs ended."""
+        """Run every stage once. Returns how many entries were tried, whether there was progress, and how many runs ended."""
         engine, now_ms = self._engine, self.clock.now_ms()
         await engine.loops["hydrator"].service.run_once(now_ms)
         fired = await engine.dispatcher.run_once(now_ms)
-        await engine.dispatcher.land()
+        await engine.dispatcher.drain()
         taken = await engine.worker.take_once(wait_sec=0)
         await engine.worker.start_once()
         await engine.start_announced()
@@ -155,12 +155,12 @@ class Testing:
         return fired, bool(taken or ended or recorded), ended
 
     async def _next_due_ms(self) -> int | None:
-        """The next due time to come: what is due already and did not run is held, by a pool without workers, say."""
+        """Find the next due time after now. Entries that are due already are blocked, for example by a pool without workers."""
         entries = await self._store.firing.walk(range(PARTITIONS), (self.clock.now_ms(), "\uffff"), 2**62, 1)
         return entries[0].due_ms if entries else None
 
     def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The database is in memory and answers at once, so a plain function may ask it."""
+        """Run a query from a synchronous function. The database is in memory, so its coroutines never wait."""
         step: Callable[[None], Any] = coroutine.send
         while True:
             try:
@@ -171,7 +171,7 @@ class Testing:
 
 @asynccontextmanager
 async def engine(app: Noonday, *, start: datetime = START, declared: bool = True) -> AsyncIterator[Testing]:
-    """An engine for `app` that stands still. `declared=False` leaves out the jobs that the code declares."""
+    """Open an engine for `app` that runs only on demand. `declared=False` omits the jobs that are declared in code."""
     clock = ManualClock(start)
     settings = Settings(data=":memory:")
     settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))

@@ -8,7 +8,7 @@ from noonday.alerts.lateness import EXPLAINED, Lateness
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.waiting import Waiting
 from noonday.model.alert import Alert, AlertKind, AlertState, Observation
 from noonday.model.errors import StoreUnavailable
@@ -43,25 +43,25 @@ GRACE = MINUTE
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[SqliteStore]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def crank(store: Store) -> Crank:
+async def crank(store: SqliteStore) -> Crank:
     crank = Crank(store)
     await crank.own()
     return crank
 
 
 @pytest.fixture
-def watcher(store: Store) -> DeadMansSwitch:
+def watcher(store: SqliteStore) -> DeadMansSwitch:
     return watching(store)
 
 
-def watching(store: Store, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
+def watching(store: SqliteStore, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
     waiting = Waiting(store.archive, tokens or MemoryTokens(), ManualClock())
     return DeadMansSwitch(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
 
@@ -77,11 +77,11 @@ class FailingAlerts(SqliteAlerts):
         return await super().take_in(observations)
 
 
-async def alerts(store: Store, tenant: TenantId = TENANT) -> list[Alert]:
+async def alerts(store: SqliteStore, tenant: TenantId = TENANT) -> list[Alert]:
     return await store.alerts.list_alerts(tenant, AlertFilter(), None, 1_000)
 
 
-async def of_kind(store: Store, kind: AlertKind) -> list[str]:
+async def of_kind(store: SqliteStore, kind: AlertKind) -> list[str]:
     return [alert.job_id for alert in await alerts(store) if alert.kind is kind]
 
 
@@ -89,7 +89,7 @@ async def of_kind(store: Store, kind: AlertKind) -> list[str]:
 
 
 async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one = job()
     await crank.add(one)
@@ -103,7 +103,7 @@ async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
 
 
 async def test_dispatched_execution_that_no_worker_started_is_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one = job()
     await crank.add(one)
@@ -114,7 +114,7 @@ async def test_dispatched_execution_that_no_worker_started_is_missed(
     assert alert.message.endswith("and not started: no worker of pool 'etl' has started it")
 
 
-async def test_started_execution_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_started_execution_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     await watcher.run_once(NOW_MS + GRACE + 1)
@@ -123,7 +123,7 @@ async def test_started_execution_is_not_missed(watcher: DeadMansSwitch, crank: C
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")])
 async def test_paused_entry_is_not_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: Store, kind: str, name: str
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore, kind: str, name: str
 ) -> None:
     await crank.add(job())
     await store.archive.add_pause(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
@@ -134,14 +134,14 @@ async def test_paused_entry_is_not_missed(
     assert len(await alerts(store)) == 1
 
 
-async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     await store.archive.add_pause(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await store.archive.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
@@ -153,7 +153,7 @@ async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, cra
 
 
 async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     await crank.settle(signs=[hello()])
     key = Concurrency(key="one at a time", limit=1)
@@ -165,7 +165,7 @@ async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
-async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: Store) -> None:
+async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: SqliteStore) -> None:
     await crank.settle(signs=[hello()])
     settings, tokens = TenantSettings(rate_per_sec=0.001), MemoryTokens()
     await store.archive.put_tenant(TENANT, settings, audit("tenant.put"))
@@ -180,7 +180,7 @@ async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Cran
 
 
 async def test_every_pool_gets_an_alert_beyond_the_number_explained(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     pools = [f"pool-{number}" for number in range(EXPLAINED + 2)]
     await crank.add(*(job(spec(target=Target(pool, HANDLER))) for pool in pools))
@@ -190,7 +190,7 @@ async def test_every_pool_gets_an_alert_beyond_the_number_explained(
     assert sum("has no workers" in alert.message for alert in found) == EXPLAINED
 
 
-async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, store: Store) -> None:
+async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     failing = FailingAlerts(store.database)
     watcher = watching(replace(store, alerts=failing))
@@ -201,13 +201,15 @@ async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, s
     assert len(await alerts(store)) == 1
 
 
-async def test_late_notice_raises_no_alert(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_late_notice_raises_no_alert(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job(spec(target=Target(NOTICES_POOL, HANDLER))))
     await watcher.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
 
 
-async def test_backlog_beyond_the_limit_shares_one_alert(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_backlog_beyond_the_limit_shares_one_alert(
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+) -> None:
     await crank.add(*(job() for _ in range(MOST_LATE + 30)))
     for later in range(3):
         await watcher.run_once(NOW_MS + GRACE + 1 + later)
@@ -219,7 +221,7 @@ async def test_backlog_beyond_the_limit_shares_one_alert(watcher: DeadMansSwitch
 
 
 async def test_backlog_of_one_tenant_does_not_hide_another_tenant(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     await crank.add(*(job() for _ in range(LATE_PAGE)))
     behind = job(tenant=TenantId("other"), now_ms=NOW_MS + SECOND)
@@ -250,7 +252,7 @@ async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) ->
 
 
 async def test_run_longer_than_three_times_the_longest_success_is_slow(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one, since_ms = await start(crank)
     await watcher.run_once(since_ms + 90 * SECOND)
@@ -263,7 +265,7 @@ async def test_run_longer_than_three_times_the_longest_success_is_slow(
 
 
 async def test_acknowledged_slow_run_raises_no_second_alert(
-    watcher: DeadMansSwitch, crank: Crank, store: Store
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     _, since_ms = await start(crank)
     await watcher.run_once(since_ms + 2 * MINUTE)
@@ -273,7 +275,9 @@ async def test_acknowledged_slow_run_raises_no_second_alert(
     assert len(await alerts(store)) == 1
 
 
-async def test_run_below_the_minimum_duration_is_not_slow(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_run_below_the_minimum_duration_is_not_slow(
+    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+) -> None:
     _, since_ms = await start(crank, took_ms=10)
     await watcher.run_once(since_ms + MINUTE)
     assert await alerts(store) == []
@@ -288,7 +292,7 @@ def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -
 # Recovered
 
 
-async def test_success_closes_the_alerts_of_its_job(watcher: DeadMansSwitch, crank: Crank, store: Store) -> None:
+async def test_success_closes_the_alerts_of_its_job(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     one = job(every(3600))
     await crank.add(one)
     await watcher.run_once(NOW_MS + 2 * GRACE)

@@ -15,7 +15,7 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.notice_rows import SqliteNotices
-from noonday.drivers.sqlite.store import Store
+from noonday.drivers.sqlite.store import SqliteStore
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.caller import Caller
 from noonday.model.errors import BadKey, QuotaExceeded, StoreUnavailable
@@ -70,7 +70,7 @@ class Stage:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.backstage = Backstage.make()
-        self.store: Store = self.backstage.store
+        self.store: SqliteStore = self.backstage.store
         self.keyring = Keyring.generate()
         self.seal = Seal(self.keyring)
         self.notices = CrashingNotices(self.store.database)

@@ -4,13 +4,13 @@ import pytest
 
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
 from noonday.model.alert import AlertKind
-from noonday.model.notice import Digest, Line
+from noonday.model.notice import Digest, DigestItem
 from tests.support.factories import MINUTE, NOW_MS, TENANT
 
 JOB = "01900000-0000-7000-8000-000000000001"
 
 
-def line(kind: AlertKind = AlertKind.EXHAUSTED, **fields: Any) -> Line:
+def line(kind: AlertKind = AlertKind.EXHAUSTED, **fields: Any) -> DigestItem:
     defaults = {
         "about": JOB,
         "count": 1,
@@ -24,10 +24,10 @@ def line(kind: AlertKind = AlertKind.EXHAUSTED, **fields: Any) -> Line:
         "endpoint": None,
         "message": "HTTP_500: answered 500",
     }
-    return Line(kind=kind, **{**defaults, **fields})
+    return DigestItem(kind=kind, **{**defaults, **fields})
 
 
-def digest(*lines: Line, subjects: int = 1) -> Digest:
+def digest(*lines: DigestItem, subjects: int = 1) -> Digest:
     counts: dict[AlertKind, int] = {}
     for each in lines:
         counts[each.kind] = counts.get(each.kind, 0) + each.count

@@ -16,7 +16,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.job_queries import JobQueries
 from noonday.intake.job_service import JobService
@@ -42,7 +42,7 @@ from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.secrets import SecretService
 from noonday.tasks.task_service import TaskService
-from noonday.webhooks.bounds import USUAL_BOUNDS
+from noonday.webhooks.bounds import DEFAULT_BOUNDS
 
 NOON_MS = 1_893_499_200_000
 """2030-01-01T12:00:00Z"""
@@ -110,7 +110,7 @@ class Pulse:
 class Backstage:
     """What stands behind an application under test."""
 
-    store: Store
+    store: SqliteStore
     job_service: JobService
     queries: JobQueries
     tasks: TaskService
@@ -148,7 +148,7 @@ class Backstage:
         endpoint_disabler = EndpointDisabler(store.endpoints, job_service)
         endpoints = EndpointService(store.endpoints, endpoint_disabler, job_service.receipts, clock)
         tasks = TaskService(
-            job_service, queries, secrets, store.archive, store.executions, clock, presenter, endpoints, USUAL_BOUNDS
+            job_service, queries, secrets, store.archive, store.executions, clock, presenter, endpoints, DEFAULT_BOUNDS
         )
         return cls(
             store,
@@ -196,7 +196,7 @@ class Backstage:
 
 
 def _preferences(
-    store: Store, job_service: JobService, secrets: SecretService, keyring: Keyring, clock: Clock
+    store: SqliteStore, job_service: JobService, secrets: SecretService, keyring: Keyring, clock: Clock
 ) -> PreferenceService:
     post = NoticeJobs(
         jobs=store.jobs,
@@ -208,7 +208,7 @@ def _preferences(
         make_first_secret=secrets.make_first,
     )
     channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
-    return PreferenceService(store.notices, channels, Seal(keyring), post, job_service.receipts, clock, USUAL_BOUNDS)
+    return PreferenceService(store.notices, channels, Seal(keyring), post, job_service.receipts, clock, DEFAULT_BOUNDS)
 
 
 def _no_figures() -> dict[str, object]:

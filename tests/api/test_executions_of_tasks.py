@@ -189,7 +189,7 @@ async def test_calls_of_several_tasks_are_made_once_more(client: Client, crank: 
     assert [one["resent_as"] is not None for one in found] == [True, False, False, True]
     assert [one["problem"] for one in found if one["problem"]] == [
         "the execution is PENDING: it has not ended",
-        "no task has such an execution",
+        "no task has an execution with this id",
     ]
     assert (await client.get("/v1/task-dlq")).json["dead_letters"] == []
 

@@ -342,7 +342,7 @@ async def test_a_one_shot_whose_instant_has_fired_is_409(client: Client, backsta
     await run_what_is_due(backstage)
     refused = await client.post("/v1/jobs", job(**wanted, payload={"n": 2}))
     assert (refused.status, refused.code) == (409, "conflict")
-    assert "name a later runAt" in refused.json["detail"]
+    assert "set a later runAt" in refused.json["detail"]
     batch = await client.post("/v1/jobs/batch", {"jobs": [job(name="beside"), job(**wanted, payload={"n": 2})]})
     assert [each.get("status", "stored") for each in batch.json["jobs"]] == ["stored", 409]
     whole = await client.post("/v1/jobs/batch?atomic=true", {"jobs": [job(), job(**wanted, payload={"n": 2})]})

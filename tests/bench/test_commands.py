@@ -14,7 +14,7 @@ from bench.report import is_flawless
 from click.testing import CliRunner
 
 from bench import ROOT
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
 
 FIELDS = {"jobs", "recorded_per_s", "lateness_ms", "lost", "duplicated", "early", "cpu_us_per_job", "cpu_us_per_job_by",
@@ -153,7 +153,7 @@ def test_the_exit_code_says_that_something_went_wrong(wrong: str) -> None:
 
     @click.command()
     def command() -> None:
-        conclude(document, True, Listing())
+        conclude(document, True, ListTable())
 
     result = CliRunner().invoke(command)
     assert result.exit_code == 1

@@ -89,7 +89,7 @@ def test_a_database_that_lacks_migrations_names_the_command(examined: Examined, 
     found = examined(environment)
     assert failures(found) == {"migrations"}
     assert found["migrations"]["fix"] == "noonday migrate"
-    assert "can be made" in found["topics"]["detail"]
+    assert "can be created" in found["topics"]["detail"]
 
 
 def test_a_database_of_a_newer_release_fails(examined: Examined, migrated: Environment) -> None:
@@ -120,7 +120,7 @@ def test_examining_leaves_nothing_behind(examined: Examined, migrated: Environme
 
 def test_keys_that_do_not_open_what_is_stored_fail(examined: Examined, migrated: Environment) -> None:
     store_job(migrated["NOONDAY_POSTGRES_SCHEMA"], Keyring.from_env_value(migrated["NOONDAY_KEYS"]))
-    assert "1 looked at" in examined(migrated, code=exits.OK)["payloads"]["detail"]
+    assert "1 sampled" in examined(migrated, code=exits.OK)["payloads"]["detail"]
     found = examined({**migrated, "NOONDAY_KEYS": new_env_value()})
     assert failures(found) == {"payloads"}
     assert "1 of 1 cannot be decrypted" in found["payloads"]["detail"]
@@ -233,7 +233,7 @@ def test_leases_of_redis_need_no_etcd(examined: Examined, migrated: Environment)
     alone = {**migrated, "NOONDAY_ETCD_URLS": "", "NOONDAY_CLUSTER_LEASES": "redis"}
     found = examined(alone, code=exits.OK)
     assert "etcd" not in found
-    assert found["lease"]["detail"].startswith("Redis gave one")
+    assert found["lease"]["detail"].startswith("Redis granted one")
 
 
 def test_a_missing_setting_is_named(examined: Examined, migrated: Environment) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noonday.cli import exits
-from noonday.cli.checks import CHECKS, Level, Patient, check_port, examine
+from noonday.cli.checks import CHECKS, CheckContext, Level, check_port, examine
 from noonday.crypto.keyring import load_or_create
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
@@ -65,7 +65,7 @@ def test_a_place_where_nothing_has_run_yet_is_fine(examined: Findings, tmp_path:
 def test_a_healthy_file_passes_every_check(examined: Findings, used: Path) -> None:
     found = examined("--thorough")
     assert {about: one for about, one in found.items() if one["level"] == "fail"} == {}
-    assert "1 looked at" in found["payloads"]["detail"]
+    assert "1 sampled" in found["payloads"]["detail"]
     assert set(found) >= {"python", "sqlite", "disk", "file", "integrity", "migrations", "secret", "keys", "payloads",
                           "process", "clock", "time zones", "port"}  # fmt: skip
 
@@ -137,18 +137,18 @@ def test_a_port_that_somebody_else_has_is_noticed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         settings = load_settings({"data": str(tmp_path / "x.db"), "port": port}, {}, Path("/dev/null"))
-        (found,) = check_port(Patient(settings, LATER_MS))
+        (found,) = check_port(CheckContext(settings, LATER_MS))
     assert (found.level, f"--port {port + 1}" in (found.fix or "")) == (Level.WARN, True)
 
 
 def test_examining_changes_nothing(used: Path) -> None:
     before = used.read_bytes()
-    list(examine(Patient(settings_of(used), LATER_MS, thorough=True)))
+    list(examine(CheckContext(settings_of(used), LATER_MS, thorough=True)))
     assert used.read_bytes() == before
 
 
 def test_each_check_says_what_it_is_about(used: Path) -> None:
-    findings = list(examine(Patient(settings_of(used), LATER_MS)))
+    findings = list(examine(CheckContext(settings_of(used), LATER_MS)))
     assert len(findings) >= len(CHECKS)
     assert all(finding.about and finding.detail for finding in findings)
 

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_said_of_the_flag(ask: Run) -> None:
 def test_an_endpoint_that_is_not_known_is_not_found(ask: Run) -> None:
     refused = ask("endpoint", "show", "https://nobody.example.com")
     assert refused.exit_code == exits.NOT_FOUND
-    assert "nothing is known of https://nobody.example.com:443" in refused.stderr
+    assert "no endpoint https://nobody.example.com:443" in refused.stderr
 
 
 def test_tasks_stop_with_their_endpoint_and_go_on_with_it(ask_json: Answer, ask: Run) -> None:

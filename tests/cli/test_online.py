@@ -411,4 +411,4 @@ def test_the_doctor_recognises_a_running_server(ask: Run, server: Up) -> None:
     result = ask("doctor", env={"NOONDAY_PORT": port})
     assert result.exit_code == 0
     assert f"process {server.process.pid}" in result.stdout
-    assert f"a Noonday answers on 127.0.0.1 port {port}" in result.stdout
+    assert f"a Noonday server answers on 127.0.0.1 port {port}" in result.stdout

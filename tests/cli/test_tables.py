@@ -3,17 +3,17 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 
 
-def drawn(rows: Listing, width: int) -> list[str]:
+def drawn(rows: ListTable, width: int) -> list[str]:
     out = StringIO()
     Console(file=out, width=width, markup=False).print(rows)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def sample() -> Listing:
-    rows = Listing("ID", "NAME", "CAUSE", "ERROR", cut=("NAME", "ERROR"), spare=("CAUSE",))
+def sample() -> ListTable:
+    rows = ListTable("ID", "NAME", "CAUSE", "ERROR", cut=("NAME", "ERROR"), spare=("CAUSE",))
     rows.add("0123456789", "a rather long name", "SCHEDULE", Text("RuntimeError: something long went wrong"))
     return rows
 
@@ -39,6 +39,6 @@ def test_a_spare_column_goes_before_anything_unreadable_is_shown() -> None:
 
 
 def test_brackets_are_not_read_as_markup() -> None:
-    rows = Listing("NAME")
+    rows = ListTable("NAME")
     rows.add("[bold]x[/bold]")
     assert drawn(rows, 40)[1] == "[bold]x[/bold]"

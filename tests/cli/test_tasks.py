@@ -230,7 +230,7 @@ def test_every_wrong_value_is_told_of_its_flag(ask: Run) -> None:
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
     told = [line.strip().partition(": ")[0] for line in result.stderr.splitlines()]
     assert {"URL", "--every", "--timezone", "--header Host", "--delays", "--attempts"} <= set(told)
-    assert "--delays does not go with backoff FIXED, which takes --initial-delay" in result.stderr
+    assert "--delays is not allowed with backoff FIXED, which takes --initial-delay" in result.stderr
     assert "did you mean Europe/Berlin?" in result.stderr
 
 

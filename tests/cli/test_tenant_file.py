@@ -120,4 +120,4 @@ def test_a_quota_that_is_full_is_told_in_words(ask: Run) -> None:
     result = ask(*create)
     assert result.exit_code == exits.FAILED
     assert "tenant 'full' has 1 of at most 1 jobs waiting for their time (maxJobs)" in result.stderr
-    assert "Come back in 3600 s" in result.stderr
+    assert "Retry after 3600 s" in result.stderr

@@ -68,7 +68,7 @@ def test_there_is_nothing_to_say_of_what_was_never_started(tmp_path: Path, comma
 
 
 def test_stopping_what_does_not_run_is_no_error(tmp_path: Path) -> None:
-    assert "it did not run" in run("stop", "--folder", str(tmp_path)).stderr
+    assert "the cluster was not running" in run("stop", "--folder", str(tmp_path)).stderr
 
 
 @dataclass(frozen=True)

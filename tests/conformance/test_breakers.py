@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from noonday.model.breaker import BUCKET_MS, CLOSED, MIN_CALLS, OPEN_MS, PROBE, PROBE_MS, WINDOW_MS, Breaker
-from noonday.ports.breakers import Breakers, Told
+from noonday.ports.breakers import Breakers, CallCounts
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import BREAKERS
@@ -13,10 +13,10 @@ from tests.support.factories import NOW_MS
 
 X = "x"
 BAD, FINE, PROBED, PROBED_IN_VAIN = (
-    Told(MIN_CALLS, MIN_CALLS),
-    Told(MIN_CALLS),
-    Told(probe_failed=False),
-    Told(probe_failed=True),
+    CallCounts(MIN_CALLS, MIN_CALLS),
+    CallCounts(MIN_CALLS),
+    CallCounts(probe_failed=False),
+    CallCounts(probe_failed=True),
 )
 
 
@@ -33,9 +33,9 @@ async def test_whom_nothing_is_known_of_may_be_called(breakers: Breakers) -> Non
 
 async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> None:
     told = {
-        "few": Told(MIN_CALLS - 1, MIN_CALLS - 1),
-        "half": Told(MIN_CALLS, MIN_CALLS // 2),
-        "more": Told(MIN_CALLS, MIN_CALLS // 2 + 1),
+        "few": CallCounts(MIN_CALLS - 1, MIN_CALLS - 1),
+        "half": CallCounts(MIN_CALLS, MIN_CALLS // 2),
+        "more": CallCounts(MIN_CALLS, MIN_CALLS // 2 + 1),
     }
     assert await breakers.tell(told, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
     assert await breakers.ask("more", NOW_MS + 10) == OPEN_MS - 10
@@ -44,19 +44,21 @@ async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> Non
 
 async def test_what_several_tell_adds_up(breakers: Breakers) -> None:
     for n in range(MIN_CALLS - 1):
-        assert await breakers.tell({X: Told(1, 1)}, NOW_MS + n) == {X: CLOSED}
-    assert await breakers.tell({X: Told(1, 0)}, NOW_MS + 99) == {X: OPEN_MS}
+        assert await breakers.tell({X: CallCounts(1, 1)}, NOW_MS + n) == {X: CLOSED}
+    assert await breakers.tell({X: CallCounts(1, 0)}, NOW_MS + 99) == {X: OPEN_MS}
 
 
 async def test_what_was_more_than_a_minute_ago_does_not_count(breakers: Breakers) -> None:
-    await breakers.tell({X: Told(MIN_CALLS - 1, MIN_CALLS - 1)}, NOW_MS)
-    assert await breakers.tell({X: Told(1, 1)}, NOW_MS + WINDOW_MS + BUCKET_MS) == {X: CLOSED}
+    await breakers.tell({X: CallCounts(MIN_CALLS - 1, MIN_CALLS - 1)}, NOW_MS)
+    assert await breakers.tell({X: CallCounts(1, 1)}, NOW_MS + WINDOW_MS + BUCKET_MS) == {X: CLOSED}
 
 
 async def test_when_its_time_is_over_one_goes_and_the_others_wait(breakers: Breakers) -> None:
     await breakers.tell({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
-    assert await breakers.tell({X: Told(5, 5)}, over) == {X: PROBE}, "late news of calls made before change nothing"
+    assert await breakers.tell({X: CallCounts(5, 5)}, over) == {X: PROBE}, (
+        "late news of calls made before change nothing"
+    )
     assert await breakers.ask(X, over) == PROBE
     assert await breakers.ask(X, over + 1) == PROBE_MS - 1
 
@@ -67,7 +69,7 @@ async def test_a_probe_that_succeeds_closes_it_and_the_past_is_forgotten(breaker
     await breakers.ask(X, over)
     assert await breakers.tell({X: PROBED}, over + 5) == {X: CLOSED}
     assert await breakers.ask(X, over + 5) == CLOSED
-    assert await breakers.tell({X: Told(1, 1)}, over + 6) == {X: CLOSED}
+    assert await breakers.tell({X: CallCounts(1, 1)}, over + 6) == {X: CLOSED}
 
 
 async def test_a_probe_that_fails_opens_it_for_as_long_again(breakers: Breakers) -> None:
@@ -100,7 +102,7 @@ async def test_every_driver_decides_as_the_model_does(breakers: Breakers, seed: 
             case "tell":
                 calls = random.randint(0, 6)
                 failures = random.randint(0, calls)
-                assert await breakers.tell({X: Told(calls, failures)}, now_ms) == {
+                assert await breakers.tell({X: CallCounts(calls, failures)}, now_ms) == {
                     X: model.tell(calls, failures, now_ms)
                 }
             case "ask":
@@ -109,4 +111,4 @@ async def test_every_driver_decides_as_the_model_does(breakers: Breakers, seed: 
                 failed = random.random() < 0.5
                 found = model.tell_probe(failed, now_ms)
                 expected = found if failed else model.tell(0, 0, now_ms)
-                assert await breakers.tell({X: Told(probe_failed=failed)}, now_ms) == {X: expected}
+                assert await breakers.tell({X: CallCounts(probe_failed=failed)}, now_ms) == {X: expected}

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from noonday.intake import edits
-from noonday.intake.edits import Again
+from noonday.intake.edits import Resend
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId
 from noonday.model.job import Job, JobSpec, JobState, Overlap, Target
@@ -62,12 +62,12 @@ async def dead(archive: Archive, **where: Any) -> list[str]:
     return [letter.execution.id for letter in await archive.list_dead(TENANT, query, None, MOST)]
 
 
-def again(execution: Execution, name: str, **said: Any) -> Again:
+def again(execution: Execution, name: str, **said: Any) -> Resend:
     new = ExecutionId(f"{execution.id[:24]}{name:0>12}")
-    return Again(execution, new, **{"revision": execution.revision, **said})
+    return Resend(execution, new, **{"revision": execution.revision, **said})
 
 
-async def run_again(crank: Crank, of: Job, *wanted: Again) -> list[Execution]:
+async def run_again(crank: Crank, of: Job, *wanted: Resend) -> list[Execution]:
     """The new ones, oldest first."""
     new = [each.new for each in wanted]
     applied = await crank.change(of, lambda before: edits.run_again(before, wanted, crank.now_ms, audit()), show=new)

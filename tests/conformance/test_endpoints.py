@@ -111,7 +111,7 @@ async def test_what_is_kept_of_attempts_comes_in_their_order_and_once(crank: Cra
     silent = report(dispatch, Outcome.SNOOZED, started_ms=NOW_MS + 5)
     await executions.keep_attempts([second, silent])
     await executions.keep_attempts([first, second])
-    kept = await executions.accounts(dispatch.execution_id)
+    kept = await executions.attempt_records(dispatch.execution_id)
     assert [(each.dispatch, each.attempt, each.outcome, each.started_ms, each.account) for each in kept] == [
         (1, 1, Outcome.FAILED, NOW_MS, b"not so fine"),
         (2, 2, Outcome.SUCCEEDED, NOW_MS + 9, b"fine"),

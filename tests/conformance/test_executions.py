@@ -53,17 +53,17 @@ async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
 
 
 async def test_a_store_knows_no_place_before_somebody_recorded(executions: Executions) -> None:
-    assert await executions.place(0) is None
+    assert await executions.find_checkpoint(0) is None
 
 
 async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
     first, second = Checkpoint(0, "a", 10, NOW_MS), Checkpoint(0, "a", 11, NOW_MS + 5)
     await executions.settle([], [], was=None, now=first, now_ms=NOW_MS)
-    assert await executions.place(0) == first
+    assert await executions.find_checkpoint(0) == first
     await executions.settle([report(dispatch)], [], was=first, now=second, now_ms=NOW_MS)
-    assert await executions.place(0) == second
-    assert await executions.place(1) is None
+    assert await executions.find_checkpoint(0) == second
+    assert await executions.find_checkpoint(1) is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
         )
     assert (await crank.look(dispatch)).state is State.PENDING
     assert await archive.list_workers() == []
-    assert await executions.place(0) == present
+    assert await executions.find_checkpoint(0) == present
 
 
 async def test_a_batch_cannot_be_applied_twice(crank: Crank) -> None:

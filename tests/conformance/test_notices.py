@@ -132,7 +132,7 @@ async def test_what_happened_is_gathered_until_it_is_due(notices: Notices, alert
     (closed,) = await notices.close_due(DUE_MS, 10)
     assert closed == opened()
     digest = await notices.digest(closed, 20)
-    assert (digest.counts, digest.subjects, digest.untold) == ({AlertKind.EXHAUSTED: 2}, 2, 0)
+    assert (digest.counts, digest.subjects, digest.omitted) == ({AlertKind.EXHAUSTED: 2}, 2, 0)
     assert [(line.about, line.count, line.message) for line in digest.lines] == [
         ("https://a", 1, "broken"),
         ("https://b", 1, "broken"),
@@ -214,7 +214,7 @@ async def test_only_the_first_things_have_lines_but_all_are_counted(notices: Not
     (closed,) = await notices.close_due(DUE_MS, 10)
     digest = await notices.digest(closed, 3)
     assert digest.counts == {AlertKind.EXHAUSTED: 501, AlertKind.STOPPED: 1}
-    assert (digest.subjects, digest.untold) == (501, 498)
+    assert (digest.subjects, digest.omitted) == (501, 498)
     assert (digest.first_ms, digest.last_ms) == (NOW_MS - SECOND, NOW_MS + SECOND)
     assert [(line.about, line.kind) for line in digest.lines] == [
         ("https://z", AlertKind.EXHAUSTED),

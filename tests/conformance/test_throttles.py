@@ -18,7 +18,7 @@ from noonday.model.throttle import (
     SOONEST_MS,
     Throttle,
 )
-from noonday.ports.throttles import Knock, Left, Throttles
+from noonday.ports.throttles import CallEnd, CallRequest, Throttles
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import THROTTLES
@@ -35,8 +35,8 @@ async def throttles(request: pytest.FixtureRequest, tmp_path: Path, clock: Manua
         yield opened
 
 
-def knock(execution: str, limits: EndpointLimits, whom: str = "x", lease_ms: int = LEASE_MS) -> Knock:
-    return Knock(whom, ExecutionId(execution), limits, lease_ms)
+def knock(execution: str, limits: EndpointLimits, whom: str = "x", lease_ms: int = LEASE_MS) -> CallRequest:
+    return CallRequest(whom, ExecutionId(execution), limits, lease_ms)
 
 
 async def ask(throttles: Throttles, names: str, limits: EndpointLimits, now_ms: int = NOW_MS) -> list[int]:
@@ -44,7 +44,7 @@ async def ask(throttles: Throttles, names: str, limits: EndpointLimits, now_ms: 
 
 
 async def leave(throttles: Throttles, name: str, ran_ms: int = 0) -> None:
-    await throttles.leave([Left("x", ExecutionId(name), ran_ms)])
+    await throttles.leave([CallEnd("x", ExecutionId(name), ran_ms)])
 
 
 def about(*waits_ms: float) -> Any:
@@ -191,8 +191,8 @@ async def test_every_driver_decides_as_the_model_does(throttles: Throttles, seed
         name = ExecutionId(f"{random.randrange(20)}")
         if random.random() < 0.7:
             expected = model.ask(name, limits, 1_000_000, now_ms)
-            assert await throttles.ask([Knock("x", name, limits, 1_000_000)], now_ms) == [expected]
+            assert await throttles.ask([CallRequest("x", name, limits, 1_000_000)], now_ms) == [expected]
         else:
             ran_ms = random.choice([0, 5, 333, 60_000])
             model.end(name, ran_ms)
-            await throttles.leave([Left("x", name, ran_ms)])
+            await throttles.leave([CallEnd("x", name, ran_ms)])

@@ -73,14 +73,14 @@ def test_the_report_is_rehearsed_over_both_changes_of_the_clocks(tmp_path: Path)
 
 def test_primes_are_counted_elsewhere(tmp_path: Path) -> None:
     counts = ["25 primes below 100", "168 primes below 1000", "1229 primes below 10000"]
-    assert run("process_pool.py", tmp_path) == [*counts, "elsewhere: True"]
+    assert run("process_pool.py", tmp_path) == [*counts, "in other processes: True"]
 
 
 def test_rows_are_copied_from_where_the_first_attempt_stopped(tmp_path: Path) -> None:
     assert run("progress.py", tmp_path) == [
         "attempt 2 began at row 600",
         "progress {'row': 1000, 'of': 1000}",
-        "1 FAILED the database went away at row 600",
+        "1 FAILED lost connection to the database at row 600",
         "2 SUCCEEDED ",
     ]
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 from noonday.api.jobs import JobStateName
 from noonday.cli.why import OUTCOMES
-from noonday.intake.waiting import By
+from noonday.intake.waiting import BlockedBy
 from noonday.model.execution import TRANSITIONS, Outcome, State, judge
 from noonday.model.firing import Decided
 from noonday.model.job import JobState
@@ -50,7 +50,7 @@ def test_the_advice_on_occurrences_knows_each_outcome() -> None:
 
 
 def test_the_advice_on_what_holds_knows_each_hold() -> None:
-    assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`blockedBy`")] == list(By)
+    assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`blockedBy`")] == list(BlockedBy)
 
 
 def _listed(states: frozenset[State]) -> str:

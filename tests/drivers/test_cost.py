@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.store import open_store as open_postgres
 from noonday.drivers.postgres.transactional import PostgresCompletions
@@ -88,7 +88,7 @@ class SqliteMeter(Meter):
 class PostgresMeter(Meter):
     """Counts rows and index entries that were read, as PostgreSQL counts them. There is one session."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def fill(self, of: Job, count: int, state: int, buffered: int) -> None:
@@ -209,7 +209,7 @@ async def retry_dead(case: Case) -> None:
 
 async def run_again(case: Case) -> None:
     was = await case.crank.look(case.dispatch)
-    again = edits.Again(was, execution_id(case.job.id, NOW_MS, discriminator("again", "x")), 1)
+    again = edits.Resend(was, execution_id(case.job.id, NOW_MS, discriminator("again", "x")), 1)
     await case.change(lambda before: edits.run_again(before, [again], NOW_MS, None), again.new)
 
 

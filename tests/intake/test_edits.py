@@ -242,7 +242,7 @@ def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
     said = spec(run_at=instant(NOW_MS), unique_key="k")
     one = job(said)
     assert upserted(over(one), job(said)) == Change()
-    with pytest.raises(Conflict, match="already: name a later runAt"):
+    with pytest.raises(Conflict, match="set a later runAt"):
         upserted(over(one), job(said, payload=b"new"))
     later = upserted(over(one), job(spec(run_at=instant(LATER_MS), unique_key="k")))
     assert later.fire == Fire(LATER_MS, LATER_MS)
@@ -252,14 +252,14 @@ def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
     ("after", "reason"),
     [
         (seen(job(), waiting(job())), None),
-        (seen(job(), None), "COMPLETED: it has no time to come"),
+        (seen(job(), None), "COMPLETED: it has no future time"),
         (seen(job(), None, execution()), "has fired"),
         (seen(paused(), Fire(NOW_MS, None)), "PAUSED"),
         (seen(job(every(max_runs=2)), Fire(NOW_MS, None, 0)), "maxRuns of 2 are used up"),
     ],
 )
 def test_a_job_that_does_not_fire_says_why(after: Snapshot, reason: str | None) -> None:
-    found = edits.why_nothing_comes(after)
+    found = edits.why_no_next_fire(after)
     assert found is None if reason is None else reason in (found or "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.quotas import Quotas
 from noonday.model.errors import QuotaExceeded
 from noonday.model.ids import TenantId
@@ -21,7 +21,7 @@ from tests.support.factories import MINUTE, NOW_MS, TENANT, audit, every, job, s
 class Books:
     """A store, and one process that accepts jobs. What the crank adds, another process has accepted."""
 
-    def __init__(self, store: Store, clock: ManualClock) -> None:
+    def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
         self.crank = Crank(store)

@@ -23,7 +23,7 @@ def test_each_return_is_the_next_dispatch() -> None:
 def test_gap_says_how_many_dispatches_are_missing() -> None:
     kept = (State.PENDING, *(State.RUNNING, State.PENDING) * KEPT_DISPATCHES)
     waits = _transitions(execution(transitions=transitions(*kept), dispatch=1_051))
-    assert waits[-1].reason == "SNOOZED; 1000 dispatches after this one are not kept"
+    assert waits[-1].reason == "SNOOZED; 1000 dispatches after this one are not stored"
     ended = _transitions(
         execution(transitions=transitions(*kept, State.RUNNING, State.SUCCEEDED), dispatch=1_051, attempt=3)
     )
@@ -32,7 +32,7 @@ def test_gap_says_how_many_dispatches_are_missing() -> None:
         ("RUNNING", 1_051, 3),
         ("SUCCEEDED", 1_051, 3),
     ]
-    assert [view for view in waits if view.reason and "not kept" in view.reason] == [waits[-1]]
+    assert [view for view in waits if view.reason and "not stored" in view.reason] == [waits[-1]]
 
 
 def test_execution_that_was_read_without_its_transitions_shows_none() -> None:

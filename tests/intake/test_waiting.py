@@ -9,7 +9,7 @@ import pytest
 
 from noonday import Context, Noonday
 from noonday.drivers.redis.tokens import RedisTokens
-from noonday.intake.waiting import Blocker, By, Waiter, Waiting
+from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome
@@ -66,7 +66,7 @@ class Shop:
         """As much as may be, and nobody runs it."""
         for _ in range(3):
             await self.engine.dispatcher.run_once(self.clock.now_ms())
-            await self.engine.dispatcher.land()
+            await self.engine.dispatcher.drain()
 
     async def ask(self, of: JobView, caller: Caller = ANN) -> OccurrenceView:
         """About its one occurrence."""
@@ -103,21 +103,21 @@ async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, k
     await shop.engine.job_service.add_pause(ANN, kind, name)
     (one,) = await shop.create(1)
     view = await shop.ask(one)
-    assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", By.PAUSE, None, None)
+    assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", BlockedBy.PAUSE, None, None)
     assert view.reason == f"{told} is paused since 2030-01-01T00:00:00Z by ann"
 
 
 async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
     await shop.engine.job_service.add_pause(BOB, "TENANT", "globex")
     (one,) = await shop.create(1)
-    assert (await shop.ask(one)).blocked_by == By.TURN
+    assert (await shop.ask(one)).blocked_by == BlockedBy.TURN
 
 
 async def test_a_pool_without_workers_is_named(shop: Shop) -> None:
     await shop.engine.job_service.put_pool(ANN, "mail", PoolSettings())
     (one,) = await shop.create(1, target=Target("mail", "send"))
     view = await shop.ask(one)
-    assert (view.blocked_by, view.reason, view.position) == (By.NO_WORKERS, "pool 'mail' has no workers", None)
+    assert (view.blocked_by, view.reason, view.position) == (BlockedBy.NO_WORKERS, "pool 'mail' has no workers", None)
 
 
 async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> None:
@@ -128,8 +128,8 @@ async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> Non
     await shop.hand_out()
     last = (await shop.create(1, concurrency=shared))[0]
     view = await shop.ask(last)
-    assert (view.blocked_by, view.position) == (By.KEY, 2)
-    assert view.reason == "concurrency key 'partner' has 1 of at most 1 executions handed out"
+    assert (view.blocked_by, view.position) == (BlockedBy.KEY, 2)
+    assert view.reason == "concurrency key 'partner' has 1 of at most 1 executions dispatched"
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
 
@@ -137,12 +137,14 @@ async def test_an_order_is_named_with_what_is_before_in_it(shop: Shop) -> None:
     shared = Concurrency("partner", 1, ordered=True)
     jobs = await shop.create(3, concurrency=shared)
     view = await shop.ask(jobs[2])
-    assert (view.blocked_by, view.position) == (By.KEY, 2)
-    assert view.reason == "it waits for its turn in the order of key 'partner'"
+    assert (view.blocked_by, view.position) == (BlockedBy.KEY, 2)
+    assert view.reason == "it waits for its turn under ordering key 'partner'"
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.blocked_by, view.position) == (By.KEY, 0)
-    assert view.reason == "it waits for its turn in the order of key 'partner': one runs, or waits for a retry"
+    assert (view.blocked_by, view.position) == (BlockedBy.KEY, 0)
+    assert (
+        view.reason == "it waits for its turn under ordering key 'partner': another execution runs or waits for a retry"
+    )
 
 
 async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop: Shop) -> None:
@@ -151,16 +153,16 @@ async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop:
     jobs = await shop.create(4)
     await shop.hand_out()
     view = await shop.ask(jobs[3])
-    assert (view.blocked_by, view.position, view.position_is_least) == (By.TENANT_CAP, 2, False)
-    assert view.reason == "tenant 'acme' has 1 of at most 1 executions handed out"
+    assert (view.blocked_by, view.position, view.position_is_least) == (BlockedBy.TENANT_CAP, 2, False)
+    assert view.reason == "tenant 'acme' has 1 of at most 1 executions dispatched"
 
 
 async def test_a_cap_that_those_before_it_will_use_up_holds_it_too(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=2))
     jobs = await shop.create(3)
-    assert (await shop.ask(jobs[1])).blocked_by == By.TURN
+    assert (await shop.ask(jobs[1])).blocked_by == BlockedBy.TURN
     view = await shop.ask(jobs[2])
-    assert (view.blocked_by, view.position) == (By.TENANT_CAP, 2)
+    assert (view.blocked_by, view.position) == (BlockedBy.TENANT_CAP, 2)
     assert "has 0 of at most 2" in view.reason
 
 
@@ -170,7 +172,7 @@ async def test_of_a_cap_that_is_reached_and_one_that_will_be_the_former_is_named
     jobs = await shop.create(5)
     await shop.hand_out()
     view = await shop.ask(jobs[4])
-    assert (view.blocked_by, view.reason) == (By.POOL_CAP, "pool 'web' has 1 of at most 1 executions handed out")
+    assert (view.blocked_by, view.reason) == (BlockedBy.POOL_CAP, "pool 'web' has 1 of at most 1 executions dispatched")
 
 
 async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
@@ -178,8 +180,8 @@ async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
     jobs = await shop.create(2)
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.blocked_by, view.position) == (By.TENANT_POOL_CAP, 0)
-    assert view.reason == "tenant 'acme' in pool 'web' has 1 of at most 1 executions handed out"
+    assert (view.blocked_by, view.position) == (BlockedBy.TENANT_POOL_CAP, 0)
+    assert view.reason == "tenant 'acme' in pool 'web' has 1 of at most 1 executions dispatched"
 
 
 async def test_a_pools_cap_is_named_with_how_many_share_it(shop: Shop) -> None:
@@ -188,8 +190,8 @@ async def test_a_pools_cap_is_named_with_how_many_share_it(shop: Shop) -> None:
     jobs = await shop.create(2)
     await shop.hand_out()
     view = await shop.ask(jobs[1])
-    assert (view.blocked_by, view.position) == (By.POOL_CAP, 1)
-    assert view.reason == ("pool 'web' has 1 of at most 1 executions handed out; 2 tenants take turns there")
+    assert (view.blocked_by, view.position) == (BlockedBy.POOL_CAP, 1)
+    assert view.reason == ("pool 'web' has 1 of at most 1 executions dispatched; 2 tenants take turns there")
 
 
 async def test_behind_a_cap_the_start_is_expected_by_how_long_the_job_runs(shop: Shop) -> None:
@@ -202,7 +204,7 @@ async def test_behind_a_cap_the_start_is_expected_by_how_long_the_job_runs(shop:
     view = await shop.engine.queries.get_execution(ANN, execution.execution_id)
     at = shop.turn.now + timedelta(seconds=(3 + 1) * RUN_SEC / 2)
     assert view.waiting_for == (
-        "tenant 'acme' has 2 of at most 2 executions handed out; 3 before it; "
+        "tenant 'acme' has 2 of at most 2 executions dispatched; 3 before it; "
         f"expected to start at {at:%Y-%m-%dT%H:%M:%SZ}"
     )
 
@@ -223,7 +225,7 @@ async def test_a_cap_of_nothing_lets_nothing_be_expected(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=0))
     execution = await shop.engine.job_service.trigger(ANN, before.job_id)
     view = await shop.engine.queries.get_execution(ANN, execution.execution_id)
-    assert view.waiting_for == "tenant 'acme' has 0 of at most 0 executions handed out"
+    assert view.waiting_for == "tenant 'acme' has 0 of at most 0 executions dispatched"
 
 
 async def test_a_tenants_rate_is_named_and_says_when(shop: Shop) -> None:
@@ -232,7 +234,7 @@ async def test_a_tenants_rate_is_named_and_says_when(shop: Shop) -> None:
     began_ms = shop.clock.now_ms()
     await shop.hand_out()
     view = await shop.ask(jobs[3])
-    assert (view.blocked_by, view.position) == (By.TENANT_RATE, 2)
+    assert (view.blocked_by, view.position) == (BlockedBy.TENANT_RATE, 2)
     assert view.reason == "tenant 'acme' has used up its rate of 0.5 a second"
     assert view.expected_at is not None
     assert abs(ms_of(view.expected_at) - (began_ms + 3 * 2_000)) <= 1
@@ -242,7 +244,7 @@ async def test_asking_takes_no_token(shop: Shop) -> None:
     await shop.settle(TenantSettings(rate_per_sec=0.001, burst=1))
     jobs = await shop.create(2)
     for _ in range(5):
-        assert (await shop.ask(jobs[1])).blocked_by == By.TENANT_RATE
+        assert (await shop.ask(jobs[1])).blocked_by == BlockedBy.TENANT_RATE
     await shop.hand_out()
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
@@ -252,8 +254,8 @@ async def test_a_full_pool_is_named_with_what_is_in_it(shop: Shop) -> None:
     jobs = await shop.create(deep + 2)
     await shop.hand_out()
     view = await shop.ask(jobs[-1])
-    assert (view.blocked_by, view.position, view.expected_at) == (By.POOL_FULL, 1, None)
-    assert view.reason == f"pool 'web' is full, with 0 of {CAPACITY} running and {deep} handed out before it"
+    assert (view.blocked_by, view.position, view.expected_at) == (BlockedBy.POOL_FULL, 1, None)
+    assert view.reason == f"pool 'web' is full, with 0 of {CAPACITY} running and {deep} dispatched before it"
 
 
 async def test_in_a_full_pool_the_start_is_expected_by_how_long_runs_take(shop: Shop) -> None:
@@ -270,15 +272,15 @@ async def test_what_nothing_else_holds_waits_for_its_turn(shop: Shop) -> None:
     await shop.create(1, BOB)
     jobs = await shop.create(3)
     view = await shop.ask(jobs[2])
-    assert (view.blocked_by, view.position, view.expected_at) == (By.TURN, 2, None)
-    assert view.reason == "it has to wait for its turn in pool 'web'; 2 tenants take turns there"
+    assert (view.blocked_by, view.position, view.expected_at) == (BlockedBy.TURN, 2, None)
+    assert view.reason == "it waits for its turn in pool 'web'; 2 tenants take turns there"
 
 
 async def test_overdue_entry_that_nothing_blocks_points_at_the_scheduler(shop: Shop) -> None:
     (one,) = await shop.create(1)
     shop.clock.move_to(shop.clock.now_ms() + 42_000)
     view = await shop.ask(one)
-    assert (view.blocked_by, view.position) == (By.TURN, 0)
+    assert (view.blocked_by, view.position) == (BlockedBy.TURN, 0)
     assert view.reason == "no limit blocks it and it is 42 s late: check /readyz of the schedulers"
 
 
@@ -288,7 +290,7 @@ async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop
     await shop.create(30, BOB)
     (ours,) = await shop.create(1)
     view = await shop.ask(ours)
-    assert (view.blocked_by, view.position) == (By.TURN, 0)
+    assert (view.blocked_by, view.position) == (BlockedBy.TURN, 0)
     assert 0 < (shop.in_sec(view) or 0) < 10
 
 
@@ -307,7 +309,7 @@ async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop
     await shop.turn.run_due()
     view = await shop.engine.queries.get_job(ANN, one.job_id)
     execution = await shop.engine.queries.get_execution(ANN, view.executions[0].execution_id)
-    assert execution.waiting_for == "a worker with handler 'no_such_handler' in pool 'web': no worker has it"
+    assert execution.waiting_for == "a worker with handler 'no_such_handler' in pool 'web': no worker has this handler"
 
 
 class NoTokens(Tokens):
@@ -321,7 +323,9 @@ async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -
     waiting = Waiting(shop.engine.drivers.archive, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
     hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
-    assert hold == Blocker(By.TENANT_RATE, "the rate of tenant 'acme' cannot be counted at present", 0)
+    assert hold == Blocker(
+        BlockedBy.TENANT_RATE, "the rate of tenant 'acme' is unknown: its counters cannot be reached", 0
+    )
 
 
 # Another process than the one that hands out
@@ -342,20 +346,20 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         async def ask(number: int, concurrency: Concurrency | None = None) -> Blocker:
             return await waiting.of(Waiter(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
 
-        assert (await ask(3)).by is By.TURN
+        assert (await ask(3)).by is BlockedBy.TURN
         await store.archive.put_tenant(TENANT, settings, audit())
         rate = rate_of(settings)
         assert rate is not None
         await RedisTokens(redis, prefix).take([Ask(TENANT, rate, 2)], NOW_MS)
         held = await ask(3)
-        assert (held.by, held.position) == (By.TENANT_RATE, 3)
+        assert (held.by, held.position) == (BlockedBy.TENANT_RATE, 3)
         assert held.expected_ms is not None
         assert abs(held.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
 
         fired = await crank.fire((await crank.due())[:2])
-        assert (await ask(3, Concurrency("k", 2))).by is By.KEY
+        assert (await ask(3, Concurrency("k", 2))).by is BlockedBy.KEY
         await store.archive.put_tenant(TENANT, TenantSettings(max_running=2), audit())
         held = await ask(3)
-        assert (held.by, held.position) == (By.TENANT_CAP, 1)
+        assert (held.by, held.position) == (BlockedBy.TENANT_CAP, 1)
         await crank.settle(*[report(each, Outcome.SUCCEEDED) for each in fired.dispatches])
-        assert (await ask(3)).by is By.TURN
+        assert (await ask(3)).by is BlockedBy.TURN

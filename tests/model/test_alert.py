@@ -99,7 +99,7 @@ def test_a_job_recovers_once_whatever_it_recovers_from() -> None:
         ("job", "2", AlertKind.RECOVERED),
         ("other", "3", AlertKind.RECOVERED),
     ]
-    assert told[0].message == "it works again, after SLOW: runs for 91 s"
+    assert told[0].message == "recovered from SLOW: runs for 91 s"
 
 
 def test_an_alert_is_open_until_it_is_seen_or_over() -> None:

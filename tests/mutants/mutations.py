@@ -126,12 +126,14 @@ MUTANTS = (
         "tenancy",
         query("drivers/sqlite/sql/jobs.sql", "job", "tenant = ?1 AND ", "?1 IS NOT NULL AND "),
     ),
-    _mutant("report-fence-off", "I6, I7", returning(SETTLING, "_is_fenced_in", "True"), kind="cut workers off"),
+    _mutant("report-fence-off", "I6, I7", returning(SETTLING, "_is_current", "True"), kind="cut workers off"),
     _mutant(
         "sweeper-off", "lateness, completeness, I1", returning(SWEEPER, "Sweeper._sweep_overdue", "0"), kind="cluster"
     ),
     _mutant("adoption-off", "lateness, I1", returning(SWEEPER, "Sweeper._adopt_unsealed", "0"), kind="die after fire"),
-    _mutant("orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._cast_net", "0"), kind="lose messages"),
+    _mutant(
+        "orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._requeue_orphans", "0"), kind="lose messages"
+    ),
     # More ways to break promises.
     _mutant(
         "hint-of-new-job-lost",
@@ -241,7 +243,7 @@ MUTANTS = (
     _mutant(
         "revocation-ignored",
         "I10",
-        wrapped(WORKER, "Worker._passes", before="given['flags'] = {}"),
+        wrapped(WORKER, "Worker._passes", before="given['reasons'] = {}"),
         kind="requests before start",
         quick=True,
     ),
@@ -359,7 +361,7 @@ MUTANTS = (
     _mutant(
         "log-recovery-off",
         "lateness, I1",
-        query(EXECUTIONS_SQL, "handed_out", "x.state < 2 AND", "x.state > 8 AND"),
+        query(EXECUTIONS_SQL, "dispatched", "x.state < 2 AND", "x.state > 8 AND"),
         most=12,
     ),
     _mutant("spread-ignored", "I9", returning("model/job.py", "spread_ms", "0")),

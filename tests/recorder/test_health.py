@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
-from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions, SqliteDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.store import open_store
 from noonday.model.endpoint import EndpointHealth
@@ -10,7 +10,7 @@ from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.message import Report
 from noonday.ports.endpoints import Failures, Whom
-from noonday.recorder.health import KNOWN_SEC, HealthKeeper
+from noonday.recorder.health import CACHE_SEC, HealthKeeper
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, TENANT, dispatch, failure, report
 
@@ -20,7 +20,7 @@ THERE: Whom = (TENANT, "https://a.example:443")
 class CountedEndpoints(SqliteEndpoints):
     """Counts how often something is noted, and refuses while it is away."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
         self.noted = 0
         self.away = False
@@ -66,7 +66,7 @@ async def test_more_successes_of_somebody_who_is_well_are_no_news(story: Story) 
     for _ in range(9):
         await story.keeper.note([ended() for _ in range(9)])
     assert story.endpoints.noted == 1
-    story.clock.advance(KNOWN_SEC)
+    story.clock.advance(CACHE_SEC)
     await story.keeper.note([ended()])
     assert story.endpoints.noted == 2
 

@@ -7,7 +7,7 @@ import pytest
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
-from noonday.drivers.postgres.store import Store
+from noonday.drivers.postgres.store import PostgresStore
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import InstanceId
@@ -25,13 +25,13 @@ REFUSE = """CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[PostgresStore]:
     async with postgres_store(lead_ms=0) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("state", ["57P01", "53300", "XX000", "42883"])
-async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: Store, state: str) -> None:
+async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: PostgresStore, state: str) -> None:
     crank, clock, metrics = Crank(store), ManualClock(), Metrics()
     bus = MemoryBus(clock)
     recorder = Recorder(

@@ -344,6 +344,6 @@ async def test_error_after_the_commit_does_not_settle_twice(bench: Bench) -> Non
     assert bench.ended(State.SUCCEEDED) == 1
     assert len(bench.bus.buried) == 0
     assert (await bench.bus.read(0, 0, 10, 0)).entries
-    place = await bench.store.executions.place(0)
+    place = await bench.store.executions.find_checkpoint(0)
     assert place is not None
     assert (await bench.bus.read(0, place.offset, 10, 0)).entries == ()

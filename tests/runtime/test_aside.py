@@ -35,7 +35,7 @@ async def test_each_work_has_a_budget_of_its_own() -> None:
 
 
 async def test_what_finds_too_many_waiting_is_refused() -> None:
-    aside, go_on = ThreadAside(most_waiting=2), threading.Event()
+    aside, go_on = ThreadAside(max_waiting=2), threading.Event()
     waiting = [asyncio.create_task(aside.run(lambda _: go_on.wait(60))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Busy):

@@ -92,7 +92,7 @@ class Inside:
     async def turn(self) -> None:
         """By hand: what is due is fired, taken and started; what has ended is recorded."""
         await self.engine.dispatcher.run_once(self.clock.now_ms())
-        await self.engine.dispatcher.land()
+        await self.engine.dispatcher.drain()
         await self.engine.worker.take_once(wait_sec=0)
         await self.engine.worker.start_once()
         await self.engine.start_announced()
@@ -113,8 +113,8 @@ class Inside:
     async def _came_round(self, name: str, times: int) -> None:
         loop = self.engine.loops[name]
         for _ in range(times):
-            before = loop.came_round
-            await until(lambda before=before: loop.came_round > before)
+            before = loop.last_round_at
+            await until(lambda before=before: loop.last_round_at > before)
 
     def app(self) -> Noonday:
         app = Noonday()

@@ -98,7 +98,7 @@ async def test_an_engine_whose_tick_loop_is_stuck_says_that_it_is_not_ready(tmp_
     clock.let_pass(6)
     await until(lambda: len(engine.ready()) == 1)
 
-    assert engine.ready()[0].startswith("dispatcher last came round")
+    assert engine.ready()[0].startswith("dispatcher completed its last round")
     await engine.stop()
     await store.close()
 

@@ -132,7 +132,7 @@ async def test_what_waits_in_a_worker_when_the_clock_is_set_goes_back_and_runs_a
 
 async def _has_ticked(inside: Inside) -> bool:
     """The recorder has noted the time in the store since the clock was set."""
-    place = await inside.store.executions.place(0)
+    place = await inside.store.executions.find_checkpoint(0)
     return abs(place.tick_ms - inside.clock.now_ms()) < 600_000  # type: ignore[no-any-return]
 
 

@@ -1,36 +1,36 @@
-from noonday.scheduler.dispatcher import FLIGHT_SEC, LEAST, AdaptiveBatchSize
+from noonday.scheduler.dispatcher import MIN_BATCH, TARGET_BATCH_SEC, AdaptiveBatchSize
 
 
 def test_batches_that_take_too_long_become_smaller() -> None:
-    stride = AdaptiveBatchSize(2000)
-    stride.note(2000, FLIGHT_SEC * 1.25)
-    assert 1590 <= stride.now <= 1600
-    before = stride.now
-    stride.note(before, FLIGHT_SEC * 100)
-    assert stride.now == before // 2, "one that was held up halves them and no more"
+    batch_size = AdaptiveBatchSize(2000)
+    batch_size.note(2000, TARGET_BATCH_SEC * 1.25)
+    assert 1590 <= batch_size.size <= 1600
+    before = batch_size.size
+    batch_size.note(before, TARGET_BATCH_SEC * 100)
+    assert batch_size.size == before // 2, "one that was held up halves them and no more"
     for _ in range(20):
-        stride.note(stride.now, FLIGHT_SEC * 10)
-    assert stride.now == LEAST
+        batch_size.note(batch_size.size, TARGET_BATCH_SEC * 10)
+    assert batch_size.size == MIN_BATCH
 
 
 def test_batches_that_are_quick_become_larger_again() -> None:
-    stride = AdaptiveBatchSize(2000)
+    batch_size = AdaptiveBatchSize(2000)
     for _ in range(20):
-        stride.note(stride.now, FLIGHT_SEC * 10)
+        batch_size.note(batch_size.size, TARGET_BATCH_SEC * 10)
     for _ in range(20):
-        stride.note(stride.now, FLIGHT_SEC / 10)
-    assert stride.now == 2000
+        batch_size.note(batch_size.size, TARGET_BATCH_SEC / 10)
+    assert batch_size.size == 2000
 
 
 def test_small_batches_say_nothing_of_large_ones() -> None:
-    stride = AdaptiveBatchSize(2000)
-    stride.note(10, FLIGHT_SEC * 10)
-    assert stride.now == 2000
+    batch_size = AdaptiveBatchSize(2000)
+    batch_size.note(10, TARGET_BATCH_SEC * 10)
+    assert batch_size.size == 2000
 
 
 def test_what_was_allowed_is_never_exceeded() -> None:
-    stride = AdaptiveBatchSize(50)
-    stride.note(50, FLIGHT_SEC / 10)
-    assert stride.now == 50
-    stride.note(50, FLIGHT_SEC * 10)
-    assert stride.now == 50
+    batch_size = AdaptiveBatchSize(50)
+    batch_size.note(50, TARGET_BATCH_SEC / 10)
+    assert batch_size.size == 50
+    batch_size.note(50, TARGET_BATCH_SEC * 10)
+    assert batch_size.size == 50

@@ -11,7 +11,7 @@ import pytest
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.job import Concurrency, Target
@@ -33,7 +33,7 @@ from tests.support.factories import HANDLER, POOL, WORKER, audit, every, job, re
 class GatedFiring:
     """A store whose fires wait until the test lets them pass, or fail."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self._firing = store.firing
         self.gates: list[asyncio.Future[None]] = []
         self.is_open = False
@@ -59,7 +59,7 @@ class GatedFiring:
 class Scheduler:
     """A scheduler on a store in memory, turned by hand."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self.store = store
         self.clock = ManualClock()
         self.crank = Crank(store)
@@ -101,24 +101,24 @@ class Scheduler:
         await self.drivers.index.place(await self.crank.timeline())
 
     async def in_hand(self) -> list[str]:
-        return [entry.key for entry in await self.crank.timeline() if self.dispatcher.has_in_hand(entry)]
+        return [entry.key for entry in await self.crank.timeline() if self.dispatcher.tracks(entry)]
 
     async def run_all(self) -> int:
         """Fire and finish everything in pool `etl`. Returns the number of dispatches."""
         self.firing.open()
-        await self.dispatcher.land()
+        await self.dispatcher.drain()
         ran = 0
         for _ in range(200):
             self.clock.advance(3)
             await self.turn("tenants")
             await self.turn("sweeper")
             await self.turn("dispatcher")
-            await self.dispatcher.land()
+            await self.dispatcher.drain()
             taken = await self.drivers.bus.take(WORKER, {POOL: 1_000}, 0)
             if taken:
                 ran += len(taken)
                 await self.crank.settle(*[report(dispatch) for dispatch in taken])
-                self.dispatcher.release_held()
+                self.dispatcher.release_blocked()
             elif not await self.crank.timeline():
                 return ran
         raise AssertionError(f"the scheduler stands still with {len(await self.crank.timeline())} entries due")
@@ -131,7 +131,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
     await scheduler.start()
     yield scheduler
     scheduler.firing.open()
-    await scheduler.dispatcher.land()
+    await scheduler.dispatcher.drain()
     await store.close()
 
 
@@ -148,7 +148,7 @@ async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(schedul
     await scheduler.settle_down()
     second.set_result(None)
     scheduler.firing.open()
-    await scheduler.dispatcher.land()
+    await scheduler.dispatcher.drain()
     assert scheduler.metrics.registry.get_sample_value("noonday_in_flight_entries") == 0
     await scheduler.cap(POOL, 2)
     await scheduler.add_jobs(4)
@@ -236,7 +236,7 @@ async def test_unreadable_job_gets_an_error_decision_and_an_incident_alone(sched
     scheduler.firing.open()
     await scheduler.place_again()
     await scheduler.claim()
-    await scheduler.dispatcher.land()
+    await scheduler.dispatcher.drain()
     assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
     (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
     assert decision.outcome == "ERROR"
@@ -252,7 +252,7 @@ async def test_one_shot_whose_overlap_is_unknown_gets_an_error_decision_alone(sc
     scheduler.firing.open()
     await scheduler.place_again()
     await scheduler.claim()
-    await scheduler.dispatcher.land()
+    await scheduler.dispatcher.drain()
     assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
     (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
     assert decision.outcome == "ERROR"
@@ -265,7 +265,7 @@ async def test_pause_is_in_effect_before_the_next_look_at_the_settings(scheduler
     await scheduler.add_jobs(3)
     await scheduler.place_again()
     assert await scheduler.claim() == 3
-    await scheduler.dispatcher.land()
+    await scheduler.dispatcher.drain()
     assert await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0) == []
     assert await scheduler.claim() == 0, "the refused entries are claimed over and over"
     await scheduler.store.archive.remove_pause("POOL", POOL, audit())

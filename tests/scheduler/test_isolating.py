@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noonday.drivers.postgres.store import Store as PostgresStore
+from noonday.drivers.postgres.store import PostgresStore
 from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.firing import Decided, Entry, Kind
@@ -15,7 +15,7 @@ from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.ports.jobs import Fire, NewJob
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import LONGEST_SEC
-from noonday.scheduler.isolating import MOST_FAILURES, FireOutcome, IsolatingFirer
+from noonday.scheduler.isolating import MAX_FAILURES, FireOutcome, IsolatingFirer
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.drivers import STORES, Driver, Store
@@ -131,7 +131,7 @@ async def test_store_that_fails_everything_is_asked_a_few_times_and_nobody_is_bl
     await bench.crank.add(*[job() for _ in range(500)])
     bench.fail(error)
     outcome = await bench.fire()
-    assert bench.firing.calls <= MOST_FAILURES + 1
+    assert bench.firing.calls <= MAX_FAILURES + 1
     assert len(outcome.unfired) == 500
     assert outcome.error is error
     assert not any(entry in bench.firer for entry in await bench.crank.timeline())

@@ -5,14 +5,14 @@ import pytest
 
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.endpoint import EndpointLimits, EndpointSettings
 from noonday.model.execution import Outcome, State
 from noonday.model.message import Dispatch, Report
 from noonday.ports.bus import Oversized
 from noonday.ports.endpoints import Secret, SecretKind
 from noonday.runtime.tracing import Tracing
-from noonday.scheduler.publishing import KNOWN_SEC, REPORTS_PARTITION, Publisher
+from noonday.scheduler.publishing import CACHE_SEC, REPORTS_PARTITION, Publisher
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.factories import NOW_MS, POOL, TENANT, WORKER, audit, dispatch, job
@@ -21,14 +21,14 @@ THERE = "https://a.example:443"
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[SqliteStore]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
     yield store
     await store.close()
 
 
 class Published:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self.clock = ManualClock()
         self.bus = MemoryBus(self.clock)
         self.publisher = Publisher(self.bus, store.endpoints, Tracing(None), self.clock)
@@ -39,39 +39,39 @@ class Published:
         return await self.bus.take(WORKER, {POOL: 100}, 0)
 
 
-async def add(store: Store, name: str, at_ms: int = NOW_MS) -> None:
+async def add(store: SqliteStore, name: str, at_ms: int = NOW_MS) -> None:
     secret = Secret(TENANT, name, THERE, SecretKind.HMAC, name.encode(), at_ms)
     await store.endpoints.add_secret(secret, at_ms + 60_000, None)
 
 
-async def test_whoever_calls_somebody_is_given_what_to_sign_with(store: Store) -> None:
+async def test_whoever_calls_somebody_is_given_what_to_sign_with(store: SqliteStore) -> None:
     await add(store, "x")
     taken = await Published(store).of(dispatch("a", endpoint=THERE), dispatch("b"))
     assert {each.execution_id: each.secrets for each in taken} == {"a": (b"x",), "b": ()}
 
 
-async def test_a_new_secret_is_given_within_seconds(store: Store) -> None:
+async def test_a_new_secret_is_given_within_seconds(store: SqliteStore) -> None:
     await add(store, "x")
     published = Published(store)
     await published.of(dispatch(endpoint=THERE))
     await add(store, "y", NOW_MS + 1)
-    published.clock.advance(KNOWN_SEC)
+    published.clock.advance(CACHE_SEC)
     (taken,) = await published.of(dispatch(endpoint=THERE))
     assert taken.secrets == (b"y", b"x")
 
 
-async def test_whoever_has_no_secret_is_given_none(store: Store) -> None:
+async def test_whoever_has_no_secret_is_given_none(store: SqliteStore) -> None:
     (taken,) = await Published(store).of(dispatch(endpoint=THERE))
     assert taken.secrets == ()
 
 
-async def test_limits_travel_with_calls_to_whom_they_are_of(store: Store) -> None:
+async def test_limits_travel_with_calls_to_whom_they_are_of(store: SqliteStore) -> None:
     await store.endpoints.put((TENANT, THERE), EndpointSettings(rate_per_sec=2.5, burst=3), NOW_MS, audit())
     published = Published(store)
     taken = await published.of(dispatch("a", endpoint=THERE), dispatch("b", endpoint="https://b.example:443"))
     assert {each.execution_id: each.limits for each in taken} == {"a": EndpointLimits(None, 2.5, 3), "b": None}
     await store.endpoints.put((TENANT, THERE), EndpointSettings(), NOW_MS, audit())
-    published.clock.advance(KNOWN_SEC)
+    published.clock.advance(CACHE_SEC)
     (taken_later,) = await published.of(dispatch("c", endpoint=THERE))
     assert taken_later.limits is None
 
@@ -85,7 +85,7 @@ class NarrowBus(MemoryBus):
         return [Oversized(each, len(each.payload or b""), 10) for each in large]
 
 
-async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(store: Store) -> None:
+async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(store: SqliteStore) -> None:
     clock = ManualClock()
     bus = NarrowBus(clock)
     await bus.join(WORKER, {POOL: 100})
@@ -97,10 +97,10 @@ async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(
     assert (told.execution_id, told.dispatch, told.outcome) == ("b", 1, Outcome.FAILED)
     assert told.failure is not None
     assert not told.failure.retryable
-    assert "11 bytes, more than a message of the bus may have (10)" in told.failure.message
+    assert "dispatch has 11 bytes (payload 11, progress 0), maximum 10" in told.failure.message
 
 
-async def test_that_report_makes_the_execution_a_dead_letter(store: Store) -> None:
+async def test_that_report_makes_the_execution_a_dead_letter(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     await crank.own()
     one = job()

@@ -5,23 +5,23 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.job import JobType
 from noonday.ports.jobs import Change, Fire
-from noonday.scheduler.replanner import AGAIN_SEC, PAGE, Replanner
+from noonday.scheduler.replanner import PAGE, REQUEST_EVERY_SEC, Replanner
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.factories import HOUR, NOW_MS, job, spec
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[SqliteStore]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
     yield store
     await store.close()
 
 
-async def test_processes_with_different_data_do_not_undo_each_other(store: Store) -> None:
+async def test_processes_with_different_data_do_not_undo_each_other(store: SqliteStore) -> None:
     clock, crank = ManualClock(), Crank(store)
     jobs = [job(spec(type=JobType.CRON, schedule="0 9 * * *", timezone="Europe/Oslo")) for _ in range(PAGE + 5)]
     await crank.add(*jobs)
@@ -34,7 +34,7 @@ async def test_processes_with_different_data_do_not_undo_each_other(store: Store
     assert looks == [0] * 10
 
 
-async def test_what_older_data_planned_is_planned_again_with_the_newest(store: Store) -> None:
+async def test_what_older_data_planned_is_planned_again_with_the_newest(store: SqliteStore) -> None:
     clock, crank = ManualClock(), Crank(store)
     one = job(spec(type=JobType.CRON, schedule="0 9 * * *", timezone="Europe/Oslo"))
     await crank.add(one)
@@ -45,7 +45,7 @@ async def test_what_older_data_planned_is_planned_again_with_the_newest(store: S
     await old.run_once(NOW_MS)
     await new.run_once(NOW_MS)
     await crank.change(one, Change(fire=Fire(right.nominal_ms + HOUR, right.nominal_ms + HOUR)))
-    clock.advance(AGAIN_SEC)
+    clock.advance(REQUEST_EVERY_SEC)
     await old.run_once(NOW_MS)
     await new.run_once(NOW_MS)
     assert await crank.fire_row(one) == right

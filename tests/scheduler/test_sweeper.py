@@ -5,7 +5,7 @@ import pytest
 from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.errors import BusUnavailable
 from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry
@@ -46,20 +46,20 @@ class Choosy(MemoryBus):
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[SqliteStore]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
     yield store
     await store.close()
 
 
-def sweeper_on(store: Store, bus: MemoryBus, clock: ManualClock) -> Sweeper:
+def sweeper_on(store: SqliteStore, bus: MemoryBus, clock: ManualClock) -> Sweeper:
     return Sweeper(
         firing=store.firing,
         executions=store.executions,
         index=MemoryHotIndex(0),
         publisher=Publisher(bus, store.endpoints, Tracing(None), clock),
         ownership=Everything(),  # type: ignore[arg-type]
-        has_in_hand=lambda entry: False,
+        is_tracked=lambda entry: False,
         grace_ms=1,
     )
 
@@ -76,7 +76,7 @@ async def published(bus: MemoryBus) -> set[str]:
     return {each.execution_id for each in await bus.take(WORKER, {POOL: 1_000}, 0)}
 
 
-async def test_a_batch_that_cannot_be_published_keeps_no_other_from_being_adopted(store: Store) -> None:
+async def test_a_batch_that_cannot_be_published_keeps_no_other_from_being_adopted(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     first, second = [await fire_alone(crank, number) for number in range(2)]
     clock = ManualClock()
@@ -91,7 +91,7 @@ async def test_a_batch_that_cannot_be_published_keeps_no_other_from_being_adopte
     assert await store.firing.unsealed(NOW_MS + HOUR, 10) == []
 
 
-async def test_batches_that_are_not_ours_hide_none_behind_them(store: Store) -> None:
+async def test_batches_that_are_not_ours_hide_none_behind_them(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     for number in range(BATCHES + 1):
         await fire_alone(crank, number, "alive")
@@ -104,7 +104,7 @@ async def test_batches_that_are_not_ours_hide_none_behind_them(store: Store) -> 
     assert await published(bus) == {orphan.execution_id}
 
 
-async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: Store) -> None:
+async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     fired = await fire_alone(crank, 1)
     clock = ManualClock()
@@ -149,7 +149,7 @@ class Casting:
         return []
 
 
-async def test_orphan_recovery_goes_on_minutes_after_the_clock_was_a_day_ahead(store: Store) -> None:
+async def test_orphan_recovery_goes_on_minutes_after_the_clock_was_a_day_ahead(store: SqliteStore) -> None:
     casting = Casting()
     sweeper = Sweeper(
         firing=casting,  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ async def test_orphan_recovery_goes_on_minutes_after_the_clock_was_a_day_ahead(s
         index=MemoryHotIndex(0),
         publisher=Publisher(MemoryBus(ManualClock()), store.endpoints, Tracing(None), ManualClock()),
         ownership=Everything(),  # type: ignore[arg-type]
-        has_in_hand=lambda entry: False,
+        is_tracked=lambda entry: False,
         grace_ms=1,
     )
 

@@ -49,7 +49,7 @@ def test_help_names_every_command(clone: Clone) -> None:
     ("words", "complaint"),
     [
         (["begin"], "invalid choice: 'begin'"),
-        (["start", "--only", "postgress"], "there is no server 'postgress'; there are postgres, redis, etcd, kafka"),
+        (["start", "--only", "postgress"], "unknown server 'postgress'; the servers are postgres, redis, etcd, kafka"),
         (["start", "--nodes", "2"], "invalid choice: 2"),
         ([], "the following arguments are required: COMMAND"),
     ],
@@ -73,7 +73,7 @@ def test_what_is_missing_and_cannot_be_installed_is_listed_with_both_ways_out(cl
 def test_what_is_not_installed_is_not_started(clone: Clone, tmp_path: Path) -> None:
     ran = clone.run("start", "--only", "redis", PATH=_only_programs(tmp_path, "python3", "bash", "dirname"))
     assert ran.returncode == 1
-    assert "redis is not installed (redis-server): scripts/servers install" in ran.stderr
+    assert "redis is not installed (missing: redis-server): run scripts/servers install" in ran.stderr
 
 
 def test_an_old_java_does_not_do(clone: Clone, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_server_of_the_users_own_is_neither_installed_nor_started(clone: Clone
         for command in ("install", "start"):
             ran = clone.run(command, "--only", "redis", NOONDAY_REDIS_URL=url)
             assert ran.returncode == 0
-            assert "redis: yours, and it answers" in ran.stderr
+            assert "redis: your own server responds" in ran.stderr
         assert f"NOONDAY_REDIS_URL={url}" in ran.stdout
         status = clone.run("status", "--only", "redis", NOONDAY_REDIS_URL=url).stdout
         assert status.splitlines()[1].split() == ["redis", "yours", f"127.0.0.1:{port}", "-", "up", "-"]
@@ -98,7 +98,7 @@ def test_a_server_of_the_users_own_is_neither_installed_nor_started(clone: Clone
 def test_a_server_of_the_users_own_that_is_silent_is_an_error(clone: Clone) -> None:
     ran = clone.run("start", "--only", "etcd", NOONDAY_ETCD_URLS=f"http://127.0.0.1:{free_port()}")
     assert ran.returncode == 1
-    assert "yours does not answer (NOONDAY_ETCD_URLS names it)" in ran.stderr
+    assert "your own server does not respond: start it, or unset NOONDAY_ETCD_URLS" in ran.stderr
 
 
 def test_a_kafka_of_the_users_own_may_want_a_password(clone: Clone) -> None:

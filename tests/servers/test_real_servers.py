@@ -158,8 +158,8 @@ def test_the_command_starts_twice_stops_and_wipes(clone: Clone) -> None:
         assert "NOONDAY_POSTGRES_URL=postgresql://postgres@127.0.0.1:" in started.stdout
         assert "ready after" in started.stderr
         if os.geteuid() == 0:  # a test's folder is closed to others, and PostgreSQL is another user
-            assert "postgres: its data are in /var/tmp/noonday-" in started.stderr
-        assert "ran already" in clone.run("start", *only).stderr
+            assert "postgres: the data are in /var/tmp/noonday-" in started.stderr
+        assert "already running" in clone.run("start", *only).stderr
         assert _states(clone, only) == ["up", "up"]
         assert "postgres: stopped" in clone.run("stop", *only).stderr
         assert _states(clone, only) == ["down", "down"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
-from noonday.drivers.sqlite.store import Store, store_on
+from noonday.drivers.sqlite.store import SqliteStore, store_on
 from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.recorder.recorder import Recorder
@@ -183,7 +183,7 @@ class ClusterSimulation(Simulation):
 
     def _drivers(self, process: Process, clock: SimClock) -> Drivers:
         lead_ms = self.settings.scheduler.lead_ms
-        store: Store = store_on(ServerDatabase(self.disk, self.network, process, clock), lead_ms)
+        store: SqliteStore = store_on(ServerDatabase(self.disk, self.network, process, clock), lead_ms)
         return Drivers(
             clock=clock,  # type: ignore[arg-type]
             jobs=store.jobs,
@@ -219,7 +219,7 @@ class ClusterSimulation(Simulation):
 
         async def hand_over() -> None:
             await tasks.end("dispatcher", "hydrator", "sweeper")
-            await part.dispatcher.land()
+            await part.dispatcher.drain()
             await tasks.end("ownership")
             await part.ownership.leave()
 

@@ -15,7 +15,15 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
-from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, Request, Work, commit_group, connect
+from noonday.drivers.sqlite.connection import (
+    MEMORY,
+    FileOptions,
+    PendingWork,
+    SqliteDatabase,
+    Work,
+    commit_group,
+    connect,
+)
 from noonday.drivers.sqlite.store import prepare, store_on
 from noonday.model.budget import INDEX_ENTRIES, EntryBudget
 from noonday.model.caller import Caller
@@ -95,7 +103,7 @@ class Disk:
         prepare(self.conn)
         observe(self.conn, self.now_ms)
 
-    def commit(self, requests: Sequence[Request[Any]]) -> None:
+    def commit(self, requests: Sequence[PendingWork[Any]]) -> None:
         if self.full:
             for request in requests:
                 request.error = StoreUnavailable("the simulated disk is full")
@@ -108,7 +116,7 @@ class Disk:
         if self.commits % self.check_every == 0 and not self.problems:
             self.problems += list(check_commit(self.conn))
 
-    def _commit_interrupted(self, requests: Sequence[Request[Any]], steps: int) -> None:
+    def _commit_interrupted(self, requests: Sequence[PendingWork[Any]], steps: int) -> None:
         left = [1]
         self.spans.append(Span("interrupted", self.now_ms(), self.now_ms()))
         self.conn.set_progress_handler(lambda: left and left.pop(), steps)
@@ -118,7 +126,7 @@ class Disk:
             self.conn.set_progress_handler(None, 0)
 
 
-class SimDatabase(Database):
+class SimDatabase(SqliteDatabase):
     """Group commit as in the real one, with awaits wherever a process could die."""
 
     def __init__(self, disk: Disk, clock: SimClock, random: Random) -> None:
@@ -126,12 +134,12 @@ class SimDatabase(Database):
         self._disk = disk
         self._clock = clock
         self._random = random
-        self._queue: list[Request[Any]] = []
+        self._queue: list[PendingWork[Any]] = []
         self._wake = asyncio.Event()
         self._writer = asyncio.create_task(self._write_forever())
 
     async def write(self, work: Work[T]) -> T:
-        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        request: PendingWork[T] = PendingWork(work, asyncio.get_running_loop().create_future())
         self._queue.append(request)
         self._wake.set()
         return await request.future

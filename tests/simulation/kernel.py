@@ -429,7 +429,7 @@ class KeptClock(SimClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
 
-    def own_ms(self) -> float:
+    def system_ms(self) -> float:
         """The clock as it is, uncorrected."""
         return START_MS + self._world.loop.now_us / 1_000 + self.ahead_ms
 

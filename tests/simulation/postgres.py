@@ -24,7 +24,7 @@ from uuid import UUID
 import asyncpg
 import psycopg
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions, connect, translated
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions, connect, translated
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.store import store_of
 from noonday.model.errors import StoreUnavailable
@@ -167,7 +167,7 @@ class RealServer:
         return session
 
     async def _migrate(self) -> None:
-        database = await Database.open(self.options)
+        database = await PostgresDatabase.open(self.options)
         await migrate(database)
         await database.close()
 
@@ -270,7 +270,7 @@ class SimSession:
             self._alarm = None
 
 
-class SimPostgres(Database):
+class SimPostgres(PostgresDatabase):
     """The sessions of one simulated process."""
 
     def __init__(self, simulation: "PostgresSimulation", process: Process, clock: SimClock) -> None:

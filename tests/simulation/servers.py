@@ -10,7 +10,7 @@ import msgspec
 
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.hot_index import MemoryHotIndex
-from noonday.drivers.sqlite.connection import Database, Request, Work
+from noonday.drivers.sqlite.connection import PendingWork, SqliteDatabase, Work
 from noonday.model.errors import (
     BusUnavailable,
     IndexUnavailable,
@@ -22,7 +22,7 @@ from noonday.model.errors import (
 from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Report, Token
-from noonday.ports.breakers import Breakers, Told
+from noonday.ports.breakers import Breakers, CallCounts
 from noonday.ports.bus import Bus, LogBatch, Oversized
 from noonday.ports.leases import Leases
 from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
@@ -95,7 +95,7 @@ def verb_of(work: Callable[..., object]) -> str:
     return work.__qualname__.split(".<locals>")[0].split(".")[-1]
 
 
-class ServerDatabase(Database):
+class ServerDatabase(SqliteDatabase):
     """A store that many processes use. Each request is a transaction."""
 
     def __init__(self, disk: Disk, network: Network, process: Process, clock: SimClock) -> None:
@@ -106,7 +106,7 @@ class ServerDatabase(Database):
         self._clock = clock
 
     async def write(self, work: Work[T]) -> T:
-        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        request: PendingWork[T] = PendingWork(work, asyncio.get_running_loop().create_future())
         await self._network.call(
             self._process, self._clock, STORE, lambda: self._disk.commit([request]), StoreUnavailable, verb_of(work)
         )
@@ -523,7 +523,7 @@ class SimBreakers(Breakers):
         self._process = process
         self._clock = clock
 
-    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
+    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         return await (await self._call(lambda: self._redis.breakers.tell(told, now_ms)))
 
     async def ask(self, name: str, now_ms: int) -> int:

@@ -20,7 +20,7 @@ from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
-from noonday.drivers.postgres.store import Store as PostgresStore
+from noonday.drivers.postgres.store import PostgresStore
 from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
@@ -30,8 +30,7 @@ from noonday.drivers.redis.signals import RedisSignals
 from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store as SqliteStore
-from noonday.drivers.sqlite.store import open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.breakers import Breakers

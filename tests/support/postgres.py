@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.migrations import migrate
-from noonday.drivers.postgres.store import Store, open_store
+from noonday.drivers.postgres.store import PostgresStore, open_store
 from tests.support.servers_up import postgres_url
 
 _KEPT = {"migrations", "partitions"}
@@ -20,7 +20,7 @@ _prepared: set[str] = set()
 
 
 @asynccontextmanager
-async def postgres_store(lead_ms: int) -> AsyncIterator[Store]:
+async def postgres_store(lead_ms: int) -> AsyncIterator[PostgresStore]:
     options = PostgresOptions(postgres_url(), schema=f"test_{os.getpid()}", sessions=4)
     if options.schema not in _prepared:
         await _prepare(options)
@@ -34,7 +34,7 @@ async def postgres_store(lead_ms: int) -> AsyncIterator[Store]:
 
 
 async def _prepare(options: PostgresOptions) -> None:
-    database = await Database.open(options)
+    database = await PostgresDatabase.open(options)
     try:
         for (schema,) in await database.fetch("SELECT nspname FROM pg_namespace WHERE nspname ~ '^test_[0-9]+$'"):
             if not _is_alive(int(schema.removeprefix("test_"))) or schema == options.schema:
@@ -48,7 +48,7 @@ def _is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def _empty(database: Database) -> None:
+async def _empty(database: PostgresDatabase) -> None:
     everything = await database.value(_EMPTY, list(_KEPT))
     async with database.session() as session:
         await session.execute(f"{everything}; UPDATE partitions SET epoch = 0, owner = ''")

@@ -6,7 +6,7 @@ import pytest
 from noonday.model.endpoint import Condition, EndpointSettings
 from noonday.model.errors import Conflict, NotFound
 from noonday.tasks.endpoint_disabler import UNSETTLED_MS
-from noonday.tasks.wire import TaskPatch, TaskPayload, WishedStatus
+from noonday.tasks.wire import RequestedStatus, TaskPatch, TaskPayload
 from noonday.wiring.application import OWNER
 from tests.support.factories import audit
 from tests.tasks.calling import Calls, calls_to_a_receiver
@@ -57,7 +57,7 @@ async def test_client_errors_do_not_count_against_the_endpoint(calls: Calls) -> 
     await calls.every("6 hours")
     calls.receiver.status = 404
     await calls.advance(HOURS, DAY)
-    with pytest.raises(NotFound, match="nothing is known of http"):
+    with pytest.raises(NotFound, match="no endpoint http"):
         await calls.endpoint()
 
 
@@ -103,10 +103,10 @@ async def test_task_for_a_disabled_endpoint_is_refused_with_the_next_step(calls:
     ):
         await calls.every("7 hours")
     with pytest.raises(Conflict, match="is disabled since"):
-        await calls.engine.tasks.patch(OWNER, task.id, TaskPatch(status=WishedStatus.SCHEDULED))
+        await calls.engine.tasks.patch(OWNER, task.id, TaskPatch(status=RequestedStatus.SCHEDULED))
     elsewhere = TaskPatch(payload=TaskPayload(webhook_url="https://b.example/x"))
     await calls.engine.tasks.patch(OWNER, task.id, elsewhere)
-    assert (await calls.engine.tasks.patch(OWNER, task.id, TaskPatch(status=WishedStatus.SCHEDULED))).status == (
+    assert (await calls.engine.tasks.patch(OWNER, task.id, TaskPatch(status=RequestedStatus.SCHEDULED))).status == (
         "SCHEDULED"
     )
     back = TaskPatch(payload=TaskPayload(webhook_url=f"{calls.receiver.endpoint}/x"))
@@ -116,7 +116,7 @@ async def test_task_for_a_disabled_endpoint_is_refused_with_the_next_step(calls:
 
 async def test_enabling_resumes_only_tasks_halted_with_the_endpoint(calls: Calls) -> None:
     stopped, paused, gone = [await calls.every("6 hours") for _ in range(3)]
-    await calls.engine.tasks.patch(OWNER, paused.id, TaskPatch(status=WishedStatus.PAUSED))
+    await calls.engine.tasks.patch(OWNER, paused.id, TaskPatch(status=RequestedStatus.PAUSED))
     await calls.engine.job_service.halt(OWNER, gone.id, "the receiver wants no more calls")
     await calls.endpoints.disable(OWNER, calls.receiver.id)
     assert [await calls.status_of(each) for each in (stopped, paused, gone)] == ["FAILED", "PAUSED", "FAILED"]

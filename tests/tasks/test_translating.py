@@ -11,7 +11,7 @@ from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, in
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.tasks.phrases import ALLOWED
-from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
+from noonday.tasks.translating import as_task_flaws, patched, task_of, to_job_spec
 from noonday.tasks.wire import DAYS_LONG_MS, TaskPatch, TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.judging import JudgingSettings
 from noonday.webhooks.sending import WebhookCall
@@ -195,12 +195,12 @@ class TestRefusals:
     )
     def test_flaws_of_the_store_point_into_the_task(self, spec: TaskSpec, pointer: str) -> None:
         found = InvalidInput("two", [Flaw("/schedule", "no time to come"), Flaw("/retryPolicy/delaysMs", "long")])
-        said = in_task_words(found, spec)
+        said = as_task_flaws(found, spec)
         assert [flaw.pointer for flaw in said.flaws] == [pointer, "/retry/delays_ms"]
 
     def test_pointers_into_the_payload_stay(self) -> None:
         found = InvalidInput.of("/payload/headers/X-Trace", "no")
-        assert in_task_words(found, decoded()).flaws == found.flaws
+        assert as_task_flaws(found, decoded()).flaws == found.flaws
 
     @pytest.mark.parametrize(
         "unknown", [{"runAt": 1}, {"payload": {"webhook_url": URL, "url": URL}}, {"retry": {"x": 1}}]

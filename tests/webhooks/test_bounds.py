@@ -6,7 +6,7 @@ from noonday.model.errors import InvalidInput
 from noonday.tasks.translating import patched, to_job_spec
 from noonday.tasks.wire import TaskPatch, TaskPayload, TaskSpec, TaskType
 from noonday.webhooks.addresses import Networks
-from noonday.webhooks.bounds import USUAL_BOUNDS, CallBounds
+from noonday.webhooks.bounds import DEFAULT_BOUNDS, CallBounds
 from tests.support.factories import NOW_MS
 
 
@@ -53,5 +53,5 @@ def test_timeout_beyond_the_maximum_is_refused() -> None:
 
 def test_older_task_with_a_longer_timeout_can_be_changed() -> None:
     older = to_job_spec(task(timeout_seconds=3_000), NOW_MS, CallBounds(timeout_sec=86_400))
-    changed = patched(older, TaskPatch(name="new"), NOW_MS, USUAL_BOUNDS)
+    changed = patched(older, TaskPatch(name="new"), NOW_MS, DEFAULT_BOUNDS)
     assert (changed.name, changed.timeout_sec) == ("new", 300)

@@ -51,8 +51,8 @@ def context(url: str, **fields: Any) -> Context:
 
 
 def account(ctx: Context) -> Any:
-    assert ctx._account is not None
-    return json.loads(ctx._account)
+    assert ctx._attempt_record is not None
+    return json.loads(ctx._attempt_record)
 
 
 async def failure(sender: WebhookSender, url: str, **fields: Any) -> tuple[CallFailed, Context]:

@@ -242,5 +242,5 @@ async def test_an_answer_before_the_whole_body_leaves_the_connection_usable(smal
 
 def test_the_limit_of_open_files_is_raised_and_heeded() -> None:
     files = raise_descriptor_limit()
-    assert Connections.within_files(10).most == 10
-    assert Connections.within_files(10**9).most < files
+    assert Connections.within_descriptor_limit(10).most == 10
+    assert Connections.within_descriptor_limit(10**9).most < files

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from noonday.cli.checks import Finding, Level, Patient
+from noonday.cli.checks import CheckContext, Finding, Level
 from noonday.cli.etcd_checks import check_etcd
 from noonday.cli.kafka_checks import check_kafka
 from noonday.cli.postgres_checks import check_postgres
@@ -15,7 +15,7 @@ from noonday.cli.redis_checks import check_redis
 from noonday.crypto.keyring import Keyring, new_env_value
 from noonday.drivers.etcd.gateway import EtcdOptions, Gateway
 from noonday.drivers.kafka.bus import KafkaBus
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.reference import RedisReference
@@ -52,8 +52,8 @@ def settings_of(**said: str | Path) -> Settings:
     return load_settings({}, {"NOONDAY_KEYS": new_env_value(), **environment}, Path("/dev/null"))
 
 
-async def findings(check: Callable[[Patient], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:
-    return {finding.about: finding async for finding in check(Patient(settings, SystemClock().now_ms()))}
+async def findings(check: Callable[[CheckContext], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:
+    return {finding.about: finding async for finding in check(CheckContext(settings, SystemClock().now_ms()))}
 
 
 def failures(found: dict[str, Finding]) -> set[str]:
@@ -69,7 +69,7 @@ def postgres(tmp_path: Path, certificate: Certificate) -> Iterator[Postgres]:
 async def test_postgres(postgres: Postgres, certificate: Certificate, stranger: Path) -> None:
     url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{postgres.port}/noonday"
     settings = settings_of(postgres_url=url, postgres_ca_file=certificate.authority)
-    database = await Database.open(postgres_options(settings))
+    database = await PostgresDatabase.open(postgres_options(settings))
     try:
         await migrate(database)
         assert await database.value("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
@@ -83,7 +83,7 @@ async def test_postgres(postgres: Postgres, certificate: Certificate, stranger: 
     }.items():
         wrong = settings_of(postgres_url=said[0], postgres_ca_file=said[1])
         with pytest.raises(StoreUnavailable, match=complaint):
-            await Database.open(postgres_options(wrong))
+            await PostgresDatabase.open(postgres_options(wrong))
         found = (await findings(check_postgres, wrong))["postgres"]
         assert (found.level, WRONG in found.detail) == (Level.FAIL, False)
         assert "postgres." in (found.fix or "")
@@ -96,7 +96,7 @@ async def test_a_role_that_owns_its_database_is_all_that_postgres_has_to_give(
     postgres.run_sql("CREATE DATABASE jobs OWNER noonday")
     url = f"postgresql://noonday:{PASSWORD}@127.0.0.1:{postgres.port}/jobs"
     settings = settings_of(postgres_url=url, postgres_ca_file=certificate.authority)
-    database = await Database.open(postgres_options(settings))
+    database = await PostgresDatabase.open(postgres_options(settings))
     await migrate(database)
     await database.close()
     assert failures(await findings(check_postgres, settings)) == set()

@@ -80,7 +80,9 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
 TOGETHER = ("auth.", "email.")
 """Sections whose settings go together."""
 ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]
-documented_values = st.sampled_from(ALONE).flatmap(lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc)))
+documented_values = st.sampled_from(ALONE).flatmap(
+    lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc))
+)
 
 
 @given(documented_values)
@@ -122,7 +124,7 @@ def test_the_keys_have_a_short_variable() -> None:
 
 def test_the_keys_given_under_both_names_are_refused() -> None:
     detail = complaint(env={"NOONDAY_KEYS": "k1:abc", "NOONDAY_ENCRYPTION_KEYS": "k2:abc"})
-    assert detail == "NOONDAY_KEYS and NOONDAY_ENCRYPTION_KEYS are both set, and mean the same: remove one"
+    assert detail == "NOONDAY_KEYS and NOONDAY_ENCRYPTION_KEYS are both set and mean the same: remove one"
 
 
 def test_the_file_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +238,7 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "noonday.example.org"])
 def test_an_address_that_others_can_reach_needs_a_secret_or_a_key_set(host: str) -> None:
     detail = complaint({"host": host})
-    assert detail.startswith(f"host is '{host}', which others can reach")
+    assert detail.startswith(f"host is '{host}', which other machines can reach")
     assert "NOONDAY_AUTH_SECRET" in detail
     assert load({"host": host, "auth.secret": SECRET}).host == host
     provider = {"auth.jwks_file": "keys.json", "auth.issuer": "https://id", "auth.audience": "noonday"}
@@ -254,7 +256,7 @@ def test_beyond_loopback_a_provider_needs_issuer_and_audience(algorithm: str, mi
 
 @pytest.mark.parametrize("secret", ["replace-me: openssl rand -base64 32 makes one", "CHANGEME" * 5])
 def test_a_secret_from_a_manual_is_refused(secret: str) -> None:
-    assert "an example that everybody can read" in complaint({"auth.secret": secret})
+    assert "a published example" in complaint({"auth.secret": secret})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -276,11 +278,11 @@ def test_loopback_needs_no_secret(host: str) -> None:
             "ES256, which has no secret: remove one of them",
         ),
         ({"scheduler.hint_ahead_sec": 600}, "must be more than scheduler.hydrate_ahead_sec (600)"),
-        ({"ui.origins": "jobs.example.com"}, "'jobs.example.com' is not an address such as"),
-        ({"ui.origins": "https://jobs.example.com/ui"}, "is not an address such as"),
-        ({"logs_url_template": "https://logs/"}, "must hold {executionId}"),
+        ({"ui.origins": "jobs.example.com"}, "'jobs.example.com' is not an origin such as"),
+        ({"ui.origins": "https://jobs.example.com/ui"}, "is not an origin such as"),
+        ({"logs_url_template": "https://logs/"}, "must contain {executionId}"),
         ({"logs_url_template": "https://logs/{executionId}/{}"}, "no other {name}"),
-        ({"logs_url_template": "https://logs/{executionId"}, "must hold {executionId}"),
+        ({"logs_url_template": "https://logs/{executionId"}, "must contain {executionId}"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(flags: dict[str, Any], expected: str) -> None:
@@ -292,7 +294,7 @@ def test_a_template_for_logs_is_kept() -> None:
 
 
 def test_settings_made_by_hand_can_be_checked_too() -> None:
-    with pytest.raises(BadSettings, match="which others can reach"):
+    with pytest.raises(BadSettings, match="which other machines can reach"):
         Settings(host="0.0.0.0").check()
 
 
@@ -307,7 +309,7 @@ def test_every_setting_is_described() -> None:
         "NOONDAY_SCHEDULER_LEAD_MS",
         "integer",
         200,
-        "How long before its time a job is handed to a worker, which holds it.",
+        "Milliseconds before its time that a job is dispatched; the worker waits for the exact time. 0 disables early dispatch.",
     )
 
 
@@ -369,15 +371,15 @@ def test_without_a_mail_server_there_is_no_email() -> None:
 @pytest.mark.parametrize("password", [{"email.password": "sesame"}, {"email.password_file": "/run/secrets/mail"}])
 def test_a_name_goes_with_a_password(password: dict[str, str]) -> None:
     assert load({**MAIL, "email.username": "noonday", **password}).email.username == "noonday"
-    assert "go together" in complaint({**MAIL, **password})
+    assert "set both email.username and email.password" in complaint({**MAIL, **password})
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"email.host": "mail.example.com"}, "email.sender is not: say which address"),
+        ({"email.host": "mail.example.com"}, "email.sender is not: set email.sender"),
         ({**MAIL, "email.sender": "Noonday"}, "email.sender is 'Noonday': must be an address"),
-        ({**MAIL, "email.username": "noonday"}, "go together"),
+        ({**MAIL, "email.username": "noonday"}, "set both email.username and"),
         (
             {**MAIL, "email.username": "n", "email.password": "p", "email.password_file": "f"},
             "email.password and email.password_file are both set",
@@ -401,7 +403,7 @@ def test_the_password_of_the_mail_server_is_never_shown() -> None:
 
 def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_what_would_be_needed() -> None:
     said = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
-    assert "kafka.message_bytes is 1048576, but a dispatch within the limits that are set may take 2131" in said
+    assert "kafka.message_bytes is 1048576, but a dispatch within the configured limits may need 2131" in said
     assert "lower limits.payload_bytes or limits.progress_bytes" in said
 
 

@@ -10,8 +10,8 @@ from noonday import Context, Noonday
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring, new_env_value
 from noonday.drivers.memory.hot_index import MemoryHotIndex
-from noonday.drivers.postgres.connection import Database
-from noonday.drivers.postgres.listener import Notices, channel_of
+from noonday.drivers.postgres.connection import PostgresDatabase
+from noonday.drivers.postgres.listener import TimelineListener, channel_of
 from noonday.drivers.postgres.migrations import migrate
 from noonday.model.errors import BadSettings, Conflict, InvalidInput, PayloadTooLarge, QuotaExceeded
 from noonday.model.ids import PARTITIONS, TenantId
@@ -34,7 +34,7 @@ def app() -> Noonday:
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[Database]:
+async def database() -> AsyncIterator[PostgresDatabase]:
     async with own_schema() as options, opened(options) as database:
         await migrate(database)
         await database.value("INSERT INTO pools VALUES ('shop', '{}')")
@@ -42,7 +42,7 @@ async def database() -> AsyncIterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
+def _settings(monkeypatch: pytest.MonkeyPatch, database: PostgresDatabase) -> None:
     monkeypatch.setenv("NOONDAY_POSTGRES_SCHEMA", database.options.schema)
     monkeypatch.setenv("NOONDAY_KEYS", KEYS)
 
@@ -53,7 +53,9 @@ async def caller(request: pytest.FixtureRequest) -> AsyncIterator[Caller]:
         yield caller
 
 
-async def test_a_job_commits_with_the_writes_of_its_caller(app: Noonday, caller: Caller, database: Database) -> None:
+async def test_a_job_commits_with_the_writes_of_its_caller(
+    app: Noonday, caller: Caller, database: PostgresDatabase
+) -> None:
     await caller.execute("CREATE TEMPORARY TABLE orders (n int)")
     async with caller.transaction():
         await caller.execute("INSERT INTO orders VALUES (7)")
@@ -66,7 +68,7 @@ async def test_a_job_commits_with_the_writes_of_its_caller(app: Noonday, caller:
     assert await caller.value("SELECT n FROM orders") == 7
 
 
-async def test_many_jobs_commit_together(app: Noonday, caller: Caller, database: Database) -> None:
+async def test_many_jobs_commit_together(app: Noonday, caller: Caller, database: PostgresDatabase) -> None:
     async with caller.transaction():
         ids = await app.enqueue_many([app.spec_for(ship, n) for n in range(250)], connection=caller.connection)
     found = await database.fetch("SELECT id::text FROM jobs ORDER BY id")
@@ -74,7 +76,7 @@ async def test_many_jobs_commit_together(app: Noonday, caller: Caller, database:
 
 
 async def test_what_is_wrong_is_refused_and_the_transaction_goes_on(
-    app: Noonday, caller: Caller, database: Database
+    app: Noonday, caller: Caller, database: PostgresDatabase
 ) -> None:
     async with caller.transaction():
         with pytest.raises(InvalidInput, match="there is no pool 'shp'"):
@@ -88,7 +90,7 @@ async def test_what_is_wrong_is_refused_and_the_transaction_goes_on(
 
 
 async def test_the_settings_of_the_tenant_hold_in_a_transaction_too(
-    app: Noonday, caller: Caller, database: Database
+    app: Noonday, caller: Caller, database: PostgresDatabase
 ) -> None:
     settings = '{"maxJobs": 2, "maxPayloadBytes": 10, "defaultSpreadSec": 60}'
     await database.value("INSERT INTO tenants VALUES ($1, $2, 0)", OWNER.tenant, settings)
@@ -115,7 +117,7 @@ async def test_a_handler_that_nobody_runs_yet_is_told(app: Noonday, caller: Call
 
 async def test_an_embedded_engine_has_no_part_in_a_transaction(app: Noonday, caller: Caller) -> None:
     async with app.embedded(":memory:"), caller.transaction():
-        with pytest.raises(Conflict, match="is for a cluster"):
+        with pytest.raises(Conflict, match="needs a cluster"):
             await app.enqueue(ship, 1, connection=caller.connection)
 
 
@@ -133,9 +135,9 @@ async def index() -> MemoryHotIndex:
     return index
 
 
-async def listening(notices: Notices, database: Database) -> "asyncio.Task[int]":
+async def listening(listener: TimelineListener, database: PostgresDatabase) -> "asyncio.Task[int]":
     """A round that is under way, and hears."""
-    task = asyncio.create_task(notices.run_once(0))
+    task = asyncio.create_task(listener.run_once(0))
     channel = channel_of(database.options.schema)
     look = f"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'LISTEN%{channel}%'"
     await eventually(lambda: database.value(look))
@@ -143,11 +145,11 @@ async def listening(notices: Notices, database: Database) -> "asyncio.Task[int]"
 
 
 async def test_schedulers_hear_of_a_job_when_it_is_committed(
-    app: Noonday, caller: Caller, database: Database, index: MemoryHotIndex
+    app: Noonday, caller: Caller, database: PostgresDatabase, index: MemoryHotIndex
 ) -> None:
-    notices = Notices(database.options, index, lambda: range(PARTITIONS))
+    listener = TimelineListener(database.options, index, lambda: range(PARTITIONS))
     try:
-        task = await listening(notices, database)
+        task = await listening(listener, database)
         async with caller.transaction():
             lost = await app.enqueue(ship, 1, connection=caller.connection)
             await caller.execute("SAVEPOINT before")
@@ -160,39 +162,39 @@ async def test_schedulers_hear_of_a_job_when_it_is_committed(
         (stored,) = await database.fetch("SELECT due_ms, number, partition, staged, planned FROM timeline")
         assert tuple(stored) == (entry.due_ms, entry.number, entry.partition, entry.early, entry.recurring)
     finally:
-        await notices.close()
+        await listener.close()
 
 
 async def test_a_scheduler_leaves_alone_what_others_own_and_what_is_no_entry(
-    app: Noonday, caller: Caller, database: Database, index: MemoryHotIndex
+    app: Noonday, caller: Caller, database: PostgresDatabase, index: MemoryHotIndex
 ) -> None:
-    notices = Notices(database.options, index, list)
+    listener = TimelineListener(database.options, index, list)
     try:
-        task = await listening(notices, database)
+        task = await listening(listener, database)
         await database.value("SELECT pg_notify($1, 'nonsense')", channel_of(database.options.schema))
         assert await task == 0
-        task = asyncio.create_task(notices.run_once(0))
+        task = asyncio.create_task(listener.run_once(0))
         async with caller.transaction():
             await app.enqueue(ship, 1, connection=caller.connection)
         assert await task == 0
     finally:
-        await notices.close()
+        await listener.close()
 
 
 async def test_a_listener_whose_session_ended_listens_again(
-    app: Noonday, caller: Caller, database: Database, index: MemoryHotIndex
+    app: Noonday, caller: Caller, database: PostgresDatabase, index: MemoryHotIndex
 ) -> None:
-    notices = Notices(database.options, index, lambda: range(PARTITIONS))
+    listener = TimelineListener(database.options, index, lambda: range(PARTITIONS))
     try:
-        task = await listening(notices, database)
+        task = await listening(listener, database)
         channel = channel_of(database.options.schema)
         await database.value(
             f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{channel}%'"
         )
         assert await task == 0
-        task = await listening(notices, database)
+        task = await listening(listener, database)
         async with caller.transaction():
             await app.enqueue(ship, 1, connection=caller.connection)
         assert await task == 1
     finally:
-        await notices.close()
+        await listener.close()

@@ -27,9 +27,9 @@ async def main() -> None:
     handler = globals().get(ARGUMENT) or getattr(process_handlers, ARGUMENT)
     run = new_run(handler, keyring)
     task = asyncio.create_task(host.run(run, keyring, 1000))
-    await eventually(lambda: run.context._said is not None or task.done())
+    await eventually(lambda: run.context._reported_progress is not None or task.done())
     fork = _fork() if "fork" in sys.argv else 0
-    print(run.context._said.decode() if run.context._said else None, fork, flush=True)
+    print(run.context._reported_progress.decode() if run.context._reported_progress else None, fork, flush=True)
     print((await task).decode(), flush=True)
     host.close()
 

@@ -95,7 +95,7 @@ async def test_a_result_that_is_too_large_is_refused_before_anything_is_written(
 def test_a_plain_function_cannot_complete(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode) -> None:
     run = begun(keyring, kept, clock, mode)
     assert run.context is not None
-    with pytest.raises(Conflict, match="only a coroutine handler"):
+    with pytest.raises(Conflict, match="only in a coroutine handler"):
         run.context.complete(object())
 
 

@@ -105,7 +105,7 @@ async def test_a_result_over_the_limit_is_not_even_sent(host: ProcessHost) -> No
 async def test_heartbeats_reach_the_context_of_the_run(host: ProcessHost) -> None:
     run = new_run(handlers.beat_with_progress, _KEYRING)
     await result_of(host, run)
-    assert (run.context._said, run.context._said_new) == (b'{"page":2}', True)
+    assert (run.context._reported_progress, run.context._has_new_heartbeat) == (b'{"page":2}', True)
 
 
 async def test_a_thread_left_behind_does_not_beat_for_the_next_run(patient_host: ProcessHost, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_thread_left_behind_does_not_beat_for_the_next_run(patient_host:
     await said(run)
     path.touch()
     await task
-    assert run.context._said == b'{"waits":true}'
+    assert run.context._reported_progress == b'{"waits":true}'
 
 
 async def test_a_handler_that_sees_its_cancellation_and_returns_is_cancelled(patient_host: ProcessHost) -> None:
@@ -326,9 +326,7 @@ async def test_a_handler_of_the_program_that_was_started_is_found(start: list[st
 async def test_a_handler_of_a_program_without_a_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with program("add_up", start=["-c", _PARENT.read_text()]) as parent:
         parent.communicate(timeout=DEADLINE_SEC)
-    assert (
-        "add_up cannot run in a process of its own: the program it is part of is not a file" in capfd.readouterr().err
-    )
+    assert "add_up cannot run in a process of its own: its program is not a file" in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -368,17 +366,17 @@ async def cancelled(host: ProcessHost, run: Run, reason: str) -> bytes | None:
     """What comes of a run that is asked to end once it runs."""
     task = asyncio.create_task(result_of(host, run))
     await said(run)
-    run.stop = reason
+    run.stop_reason = reason
     task.cancel()
     return await task
 
 
 async def said(run: Run) -> None:
-    await eventually(lambda: run.context._said is not None)
+    await eventually(lambda: run.context._reported_progress is not None)
 
 
 def pid_said(run: Run) -> int:
-    return int(run.context._said)
+    return int(run.context._reported_progress)
 
 
 async def gone(pid: int) -> None:

@@ -10,7 +10,7 @@ from noonday.model.ids import ExecutionId
 from noonday.model.message import Bye, Dispatch, Hello, Report
 from noonday.worker.context import Context
 from noonday.worker.handler import Mode
-from noonday.worker.worker import REFUSED_SEC
+from noonday.worker.worker import MAX_REFUSED_SEC
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.worker.process_handlers import beat_too_much
@@ -61,7 +61,7 @@ async def test_a_log_that_answers_and_takes_nothing_is_a_reason_to_start_anew() 
             bus.answers = answers
             for _ in range(2):
                 await here.worker._note_refusal()
-                here.clock.advance(REFUSED_SEC + 1)
+                here.clock.advance(MAX_REFUSED_SEC + 1)
             assert here.worker.live() == is_live
         bus.away = set()
         await here.turn()

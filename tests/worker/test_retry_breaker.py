@@ -3,7 +3,7 @@ from noonday.model.breaker import MIN_CALLS, MIN_RUNS, OPEN_MS
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
 from noonday.ports.breakers import Breakers
-from noonday.worker.retry_breaker import PROBE_SEC, SPREAD_SEC, TELL_SEC, RetryBreaker, failure_of_delayed, name_of
+from noonday.worker.retry_breaker import PROBE_SEC, SPREAD_SEC, SYNC_SEC, RetryBreaker, failure_of_delayed, name_of
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
@@ -28,8 +28,8 @@ class Story:
             one = run(**said)
             one.started_ms, one.outcome, one.counts = NOW_MS, outcome, counts
             guard.note(one)
-        self.clock.advance(TELL_SEC)
-        await guard.tell()
+        self.clock.advance(SYNC_SEC)
+        await guard.sync()
 
     async def wait_of(self, one: Run, at: RetryBreaker | None = None) -> float:
         return (await (at or self.here).delay([one])).get(one, 0.0)
@@ -81,7 +81,7 @@ async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
     assert await story.wait_of(other) <= PROBE_SEC + SPREAD_SEC
     probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
     story.here.note(probe)
-    await story.here.tell()
+    await story.here.sync()
     assert await story.wait_of(other) == 0
     assert story.here.open == 0
 
@@ -94,7 +94,7 @@ async def test_a_probe_that_fails_makes_everybody_wait_again() -> None:
     assert await story.wait_of(probe) == 0
     probe.started_ms, probe.outcome = NOW_MS, Outcome.FAILED
     story.here.note(probe)
-    await story.here.tell()
+    await story.here.sync()
     assert await story.wait_of(run(endpoint=THERE)) >= OPEN_SEC
 
 
@@ -116,7 +116,7 @@ async def test_what_a_worker_learns_too_late_that_all_is_well() -> None:
     await story.wait_of(probe)
     probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
     story.here.note(probe)
-    await story.here.tell()
+    await story.here.sync()
     assert await story.wait_of(run(endpoint=THERE), story.there) == 0
 
 

@@ -2,7 +2,7 @@
 
 from noonday.model.message import Token
 from noonday.worker.run import Run
-from noonday.worker.sharing import LONGEST_WAIT_SEC, SLOW_SEC, Shares
+from noonday.worker.sharing import LONGEST_WAIT_SEC, SLOW_SEC, SlotShares
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
 
@@ -14,7 +14,7 @@ class Slots:
 
     def __init__(self, slots: int = 20, share: float = 0.5) -> None:
         self.clock = ManualClock()
-        self.shares = Shares({POOL: slots}, {POOL: share}, self.clock)
+        self.shares = SlotShares({POOL: slots}, {POOL: share}, self.clock)
         self._count = 0
 
     def runs(self, count: int, tenant: str = "tarpit", endpoint: str | None = None) -> list[Run]:
@@ -57,7 +57,7 @@ def test_share_that_quick_calls_hold_is_waited_for_in_the_worker() -> None:
     slots.start(slots.runs(10))
     more = slots.runs(2)
     found = slots.shares.sort(POOL, more)
-    assert (found.starting, found.waiting, found.put_off) == ([], more, {})
+    assert (found.starting, found.waiting, found.deferred) == ([], more, {})
 
 
 def test_share_that_slow_calls_hold_is_waited_for_on_the_timeline() -> None:
@@ -67,9 +67,9 @@ def test_share_that_slow_calls_hold_is_waited_for_on_the_timeline() -> None:
     more = slots.runs(200)
     found = slots.shares.sort(POOL, [*more, *slots.runs(1, "victim")])
     assert [run.dispatch.tenant for run in found.starting] == ["victim"]
-    assert list(found.put_off) == more
+    assert list(found.deferred) == more
     slots.clock.advance(10_000)
-    waits = slots.shares.sort(POOL, more).put_off.values()
+    waits = slots.shares.sort(POOL, more).deferred.values()
     assert LONGEST_WAIT_SEC / 2 <= min(waits) < max(waits) <= 1.5 * LONGEST_WAIT_SEC
 
 
@@ -78,7 +78,7 @@ def test_one_slow_call_among_quick_ones_puts_nothing_off() -> None:
     slots.start(slots.runs(1))
     slots.clock.advance(60)
     slots.start(slots.runs(9))
-    assert slots.shares.sort(POOL, slots.runs(1)).put_off == {}
+    assert slots.shares.sort(POOL, slots.runs(1)).deferred == {}
 
 
 def test_slots_come_back_when_calls_end() -> None:
@@ -86,7 +86,7 @@ def test_slots_come_back_when_calls_end() -> None:
     first = slots.start(slots.runs(10))
     for run in first:
         slots.shares.ended(run)
-    assert slots.shares._held == {}
+    assert slots.shares._in_use == {}
     assert len(slots.start(slots.runs(20))) == 10
 
 

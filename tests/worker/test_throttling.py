@@ -7,9 +7,9 @@ from noonday.model.endpoint import EndpointLimits
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
-from noonday.ports.throttles import Knock, Left
+from noonday.ports.throttles import CallEnd, CallRequest
 from noonday.worker.run import Run
-from noonday.worker.throttling import SLACK_SEC, Throttle, failure_of_throttled
+from noonday.worker.throttling import LEASE_SLACK_SEC, EndpointThrottle, failure_of_throttled
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, dispatch
 
@@ -24,13 +24,13 @@ class Shared(MemoryThrottles):
     away = False
     asked = 0
 
-    async def ask(self, knocks: Sequence[Knock], now_ms: int) -> list[int]:
+    async def ask(self, knocks: Sequence[CallRequest], now_ms: int) -> list[int]:
         self.asked += 1
         if self.away:
             raise SignalsUnavailable("away")
         return await super().ask(knocks, now_ms)
 
-    async def leave(self, left: Sequence[Left]) -> None:
+    async def leave(self, left: Sequence[CallEnd]) -> None:
         if self.away:
             raise SignalsUnavailable("away")
         await super().leave(left)
@@ -41,12 +41,12 @@ class Story:
 
     def __init__(self) -> None:
         self.clock, self.shared = ManualClock(), Shared()
-        self.here, self.there = [Throttle(self.shared, self.clock, lambda run: TIMEOUT_SEC) for _ in range(2)]
+        self.here, self.there = [EndpointThrottle(self.shared, self.clock, lambda run: TIMEOUT_SEC) for _ in range(2)]
 
     async def ended(self, run: Run) -> None:
         run.started_ms, run.ended_ms, run.outcome = NOW_MS, NOW_MS + 5, Outcome.SUCCEEDED
         self.here.note(run)
-        await self.here.tell()
+        await self.here.release()
 
 
 def run(execution: str, limits: EndpointLimits | None = ONE_AT_ONCE) -> Run:
@@ -102,14 +102,14 @@ async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> Non
     story.shared.away = True
     await story.ended(first)
     story.shared.away = False
-    await story.here.tell()
+    await story.here.release()
     assert await story.there.delay([run("b")]) == {}
 
 
 async def test_the_place_of_a_worker_that_died_is_free_when_its_call_must_be_over() -> None:
     story = Story()
     await story.here.delay([run("a")])
-    story.clock.advance(TIMEOUT_SEC + SLACK_SEC)
+    story.clock.advance(TIMEOUT_SEC + LEASE_SLACK_SEC)
     assert await story.there.delay([run("b")]) == {}
 
 

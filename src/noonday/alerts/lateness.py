@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from noonday.intake.waiting import Blocker, By, Waiter, Waiting, still_awaited
+from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting, still_awaited
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
@@ -15,7 +15,16 @@ from noonday.ports.archive import Archive, Pause
 EXPLAINED = 10
 """Groups whose reason is looked up in one round. Alerts of further groups have no reason."""
 MAX_REMEMBERED = 100_000
-ON_PURPOSE = frozenset({By.PAUSE, By.KEY, By.TENANT_CAP, By.TENANT_POOL_CAP, By.POOL_CAP, By.TENANT_RATE})
+ON_PURPOSE = frozenset(
+    {
+        BlockedBy.PAUSE,
+        BlockedBy.KEY,
+        BlockedBy.TENANT_CAP,
+        BlockedBy.TENANT_POOL_CAP,
+        BlockedBy.POOL_CAP,
+        BlockedBy.TENANT_RATE,
+    }
+)
 """Limits and pauses that a user or operator has set."""
 
 DedupKey = tuple[str, str, str]

@@ -6,7 +6,7 @@ from typing import Any
 
 from noonday.model.alert import AlertKind
 from noonday.model.job import text_of
-from noonday.model.notice import Digest, Line
+from noonday.model.notice import Digest, DigestItem
 
 SUBJECTS = 20
 """Jobs and endpoints that a notice describes; it only counts the others."""
@@ -65,7 +65,7 @@ def text_of_digest(digest: Digest) -> str:
         return f"This is a test of the alert preference {digest.preference!r}.\n\n{_footer(digest)}\n"
     span = f"{text_of(digest.first_ms)} to {text_of(digest.last_ms)}"
     sections = [_section(list(lines)) for _, lines in groupby(digest.lines, key=lambda line: line.about)]
-    more = [f"... and {_number(digest.untold)} more. `noonday alert list` lists them."] if digest.untold else []
+    more = [f"... and {_number(digest.omitted)} more. `noonday alert list` lists them."] if digest.omitted else []
     return "\n\n".join([f"{_counts(digest.counts)}\n{span}", *sections, *more, _footer(digest)]) + "\n"
 
 
@@ -78,12 +78,12 @@ def event_of(digest: Digest, at_ms: int) -> dict[str, Any]:
         "test": not digest.counts,
         "counts": dict(digest.counts),
         "alerts": [_entry(line) for line in digest.lines],
-        "more": digest.untold,
+        "more": digest.omitted,
     }
     return {"type": EVENT, "timestamp": text_of(at_ms), "data": data}
 
 
-def name_of(line: Line) -> str:
+def name_of(line: DigestItem) -> str:
     """Return the name of the job or endpoint of a line, cut to `LONGEST_NAME` characters."""
     name = line.job_name or line.endpoint or line.job_id or "other jobs"
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
@@ -93,7 +93,7 @@ def _counts(counts: Mapping[AlertKind, int]) -> str:
     return ", ".join(f"{_number(counts[kind])} {_noun(kind, counts[kind])}" for kind in _NOUNS if kind in counts)
 
 
-def _section(lines: Sequence[Line]) -> str:
+def _section(lines: Sequence[DigestItem]) -> str:
     """Describe one job or endpoint: its failures, and whether it recovered."""
     last = max(lines, key=lambda line: (line.last_ms, line.kind is AlertKind.RECOVERED))
     failures = [line for line in lines if line.kind is not AlertKind.RECOVERED]
@@ -105,7 +105,7 @@ def _section(lines: Sequence[Line]) -> str:
     return "\n".join([head, *(f"  {detail}" for detail in _details(latest, lines))])
 
 
-def _details(line: Line, lines: Sequence[Line]) -> list[str]:
+def _details(line: DigestItem, lines: Sequence[DigestItem]) -> list[str]:
     first_ms, last_ms = min(each.first_ms for each in lines), max(each.last_ms for each in lines)
     span = text_of(first_ms) if first_ms == last_ms else f"{text_of(first_ms)} to {text_of(last_ms)}"
     fields = {"job": line.job_id, "execution": line.execution_id, "pool": line.pool, "endpoint": line.endpoint}
@@ -113,7 +113,7 @@ def _details(line: Line, lines: Sequence[Line]) -> list[str]:
     return [detail for detail in (span, references, _single_line(line.message)) if detail]
 
 
-def _entry(line: Line) -> dict[str, Any]:
+def _entry(line: DigestItem) -> dict[str, Any]:
     return {
         "id": line.alert_id,
         "kind": line.kind.value,

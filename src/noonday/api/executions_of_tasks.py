@@ -7,7 +7,7 @@ from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route, Task
 from noonday.intake.filters import Instant
 from noonday.model.job import ms_of
 from noonday.ports.archive import CallFilter
-from noonday.tasks.kept_calls import endpoint_said
+from noonday.tasks.kept_calls import endpoint_of_url
 from noonday.tasks.wire import (
     STATE_OF,
     ExecutionStatus,
@@ -37,7 +37,7 @@ async def list_all_task_executions(context: RequestContext, query: CallQuery) ->
     """
     filters = CallFilter(
         query.task_id,
-        endpoint_said(query.endpoint),
+        endpoint_of_url(query.endpoint),
         None if query.status is None else STATE_OF[query.status].name,
         ms_of(query.since),
         ms_of(query.until),

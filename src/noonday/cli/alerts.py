@@ -16,7 +16,7 @@ from noonday.cli.instants import brief, instant, whole
 from noonday.cli.jobs import first_of
 from noonday.cli.notify import notify
 from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.alert import AlertKind
 from noonday.model.errors import Conflict, NotFound
 from noonday.sdk.sync import SyncClient
@@ -68,7 +68,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
         alerts, more = first_of(_all(client, where, min(PAGE, limit + 1)), limit)
     if as_json:
         return show_json({"alerts": alerts, "more": more})
-    grid = Listing(
+    grid = ListTable(
         "ID", "KIND", "STATUS", "ABOUT", "COUNT", "LAST", "MESSAGE", right=("COUNT",), cut=("ABOUT", "MESSAGE")
     )
     for one in alerts:

@@ -8,7 +8,7 @@ from noonday.cli.group import Command
 from noonday.cli.instants import brief
 from noonday.cli.jobs import first_of, page_size
 from noonday.cli.screen import compact, json_option, said, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
@@ -37,7 +37,7 @@ def audit(
     entries, more = first_of(listing.items(), limit)
     if as_json:
         return show_json({"entries": entries, "more": more})
-    grid = Listing("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",), spare=("DETAIL",))
+    grid = ListTable("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",), spare=("DETAIL",))
     for one in entries:
         detail = compact(one.detail) if one.detail else "-"
         grid.add(brief(one.at), said(one.subject), one.action, said(one.target), detail)

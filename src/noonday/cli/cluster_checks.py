@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from noonday.cli.checks import Finding, Level, Patient
+from noonday.cli.checks import CheckContext, Finding, Level
 from noonday.cli.etcd_checks import check_etcd
 from noonday.cli.kafka_checks import check_kafka
 from noonday.cli.postgres_checks import check_postgres
@@ -23,48 +23,50 @@ from noonday.model.schedule import tzdata_version
 from noonday.wiring.cluster import keyring_of
 from noonday.wiring.settings import Settings, describe_settings
 
-Check = Callable[[Patient], AsyncIterator[Finding]]
+Check = Callable[[CheckContext], AsyncIterator[Finding]]
 
 
-def examine_cluster(patient: Patient) -> Iterator[Finding]:
+def examine_cluster(context: CheckContext) -> Iterator[Finding]:
     """Run all checks. A check that raises an error becomes a finding. No finding contains a password."""
-    hidden = _Hidden(patient.settings)
-    for finding in [*_check_here(patient), *asyncio.run(_ask_servers(patient))]:
-        yield hidden.of(finding)
+    secrets = _SecretFilter(context.settings)
+    for finding in [*_check_settings(context), *asyncio.run(_check_servers(context))]:
+        yield secrets.hide(finding)
 
 
-async def _ask_servers(patient: Patient) -> list[Finding]:
-    asked = await asyncio.gather(*(_made(about, check, patient) for about, check in CHECKS.items()))
-    return [finding for findings in asked for finding in findings]
+async def _check_servers(context: CheckContext) -> list[Finding]:
+    results = await asyncio.gather(*(_run_check(about, check, context) for about, check in CHECKS.items()))
+    return [finding for findings in results for finding in findings]
 
 
-async def _made(about: str, check: Check, patient: Patient) -> list[Finding]:
+async def _run_check(about: str, check: Check, context: CheckContext) -> list[Finding]:
     findings: list[Finding] = []
     try:
-        async for finding in check(patient):
-            findings.append(finding)  # noqa: PERF401 - what was found before an error counts
+        async for finding in check(context):
+            findings.append(finding)  # noqa: PERF401 - findings before an error count
     except BadSettings as error:
         findings.append(Finding(Level.FAIL, about, error.detail))
     except NoondayError as error:
-        fix = "see what the server's own log says about it, and run this again"
+        fix = "see the log of the server, and run this again"
         findings.append(Finding(Level.FAIL, about, error.detail, fix))
     return findings
 
 
-def _check_here(patient: Patient) -> Iterator[Finding]:
+def _check_settings(context: CheckContext) -> Iterator[Finding]:
     yield Finding(Level.OK, "python", f"{platform.python_version()} at {sys.executable}")
-    yield Finding(Level.OK, "time zones", f"data of {tzdata_version()}")
-    yield _secret(patient.settings)
-    yield _keys(patient.settings)
+    yield Finding(Level.OK, "time zones", f"data version {tzdata_version()}")
+    yield _secret(context.settings)
+    yield _keys(context.settings)
 
 
 def _secret(settings: Settings) -> Finding:
     auth = settings.auth
     if auth.algorithm != "HS256":
-        return Finding(Level.OK, "secret", f"none is needed: tokens are checked with {auth.jwks_url or auth.jwks_file}")
+        return Finding(Level.OK, "secret", f"not needed: tokens are verified with {auth.jwks_url or auth.jwks_file}")
     if auth.secret is None:
-        fix = "set auth.secret (NOONDAY_AUTH_SECRET), the same for every API; for one: openssl rand -base64 32"
-        return Finding(Level.FAIL, "secret", "auth.secret is not set: no API of a cluster starts without it", fix)
+        fix = "set auth.secret (NOONDAY_AUTH_SECRET) to the same value for every API; openssl rand -base64 32 makes one"
+        return Finding(
+            Level.FAIL, "secret", "auth.secret is not set: the API of a cluster does not start without it", fix
+        )
     return Finding(Level.OK, "secret", "comes from the settings")
 
 
@@ -77,13 +79,13 @@ def _keys(settings: Settings) -> Finding:
     return Finding(Level.OK, "keys", f"{', '.join(ring.key_ids)}; {ring.current} encrypts")
 
 
-class _Hidden:
+class _SecretFilter:
     """Removes secrets from findings, because errors of servers and libraries may quote them."""
 
     def __init__(self, settings: Settings) -> None:
         self._secrets = sorted(set(_secrets(settings)), key=len, reverse=True)
 
-    def of(self, finding: Finding) -> Finding:
+    def hide(self, finding: Finding) -> Finding:
         detail, fix = self._without(finding.detail), finding.fix and self._without(finding.fix)
         return Finding(finding.level, finding.about, detail, fix)
 

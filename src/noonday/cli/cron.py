@@ -10,7 +10,7 @@ from noonday.cli.choices import choice, names_of
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now, relative
 from noonday.cli.screen import json_option, show, show_json
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model import schedule
 from noonday.model.cron import explain, parse
 from noonday.model.errors import InvalidInput
@@ -112,7 +112,7 @@ def _preview(rule: CronRule, after: datetime, count: int) -> Preview:
 def _show_times(preview: Preview) -> None:
     if not preview.times:
         return show("The expression does not fire within the next 50 years.")
-    grid = Listing("LOCAL", "UTC", "WHEN", "CLOCKS", cut=("CLOCKS",), spare=("WHEN",))
+    grid = ListTable("LOCAL", "UTC", "WHEN", "CLOCKS", cut=("CLOCKS",), spare=("WHEN",))
     for one in preview.times:
         local = datetime.fromisoformat(one.local)
         mark = MARKS[DstMark(one.dst)] if one.dst else ""

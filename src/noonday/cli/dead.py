@@ -14,7 +14,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.jobs import first_of, page_size
 from noonday.cli.screen import console, done, json_option, patience, said, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.intake.filters import DeadFilter
 from noonday.model.view import BulkView
 from noonday.sdk.sync import SyncClient
@@ -66,7 +66,7 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
         letters, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"deadLetters": letters, "more": more})
-    grid = Listing(
+    grid = ListTable(
         "EXECUTION",
         "DIED",
         "HANDLER",

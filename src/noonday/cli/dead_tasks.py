@@ -14,7 +14,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.jobs import first_of, page_size
 from noonday.cli.screen import done, json_option, patience, said, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.sdk.sync import SyncClient
 from noonday.tasks.wire import TaskDeadFilter, TaskDeadLetterView
 
@@ -64,7 +64,7 @@ def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_jso
     if as_json:
         return show_json({"dead_letters": letters, "more": more})
     headers = ("EXECUTION", "FAILED", "TASK", "CALLS", "ATTEMPTS", "ERROR")
-    grid = Listing(*headers, right=("ATTEMPTS",), cut=("TASK", "CALLS", "ERROR"), spare=("ATTEMPTS", "CALLS", "TASK"))
+    grid = ListTable(*headers, right=("ATTEMPTS",), cut=("TASK", "CALLS", "ERROR"), spare=("ATTEMPTS", "CALLS", "TASK"))
     for one in letters:
         name, error = one.task_name or one.task_id, f"{one.error_type}: {one.error_message}"
         grid.add(one.id, brief(one.failed_at), said(name), said(one.webhook_url), str(one.attempts), said(error))

@@ -7,7 +7,7 @@ import click
 from rich.text import Text
 
 from noonday.cli.asking import read_settings, settings_options
-from noonday.cli.checks import Finding, Level, Patient, examine
+from noonday.cli.checks import CheckContext, Finding, Level, examine
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Command
 from noonday.cli.instants import now, printable
@@ -36,11 +36,11 @@ def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, 
     Checks the machine, the data file and the files next to it. If a cluster is configured, checks PostgreSQL, Redis,
     Kafka and etcd instead of the files.
     """
-    patient = Patient(read_settings(config, data=data), ms_of(now()), thorough)
-    clustered = patient.settings.postgres.url is not None and data is None
+    context = CheckContext(read_settings(config, data=data), ms_of(now()), thorough)
+    clustered = context.settings.postgres.url is not None and data is None
     findings = []
-    with patience("examining the servers" if clustered else f"examining {patient.path}"):
-        for finding in _examine_cluster(patient) if clustered else examine(patient):
+    with patience("examining the servers" if clustered else f"examining {context.path}"):
+        for finding in _examine_cluster(context) if clustered else examine(context):
             findings.append(finding)
             if not as_json:
                 _tell(finding)
@@ -50,7 +50,7 @@ def doctor(ctx: click.Context, thorough: bool, as_json: bool, data: str | None, 
         ctx.exit(FAILED)
 
 
-def _examine_cluster(patient: Patient) -> Iterator[Finding]:
+def _examine_cluster(context: CheckContext) -> Iterator[Finding]:
     """Check the servers. Imported here, because embedded mode does not need the clients of the servers."""
     try:
         from noonday.cli.cluster_checks import examine_cluster
@@ -58,7 +58,7 @@ def _examine_cluster(patient: Patient) -> Iterator[Finding]:
         fix = "pip install 'noonday[cluster]'; or unset postgres.url, if this is no cluster"
         yield Finding(Level.FAIL, "packages", f"{missing.name} is not installed", fix)
     else:
-        yield from examine_cluster(patient)
+        yield from examine_cluster(context)
 
 
 def _tell(finding: Finding) -> None:

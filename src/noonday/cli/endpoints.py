@@ -11,7 +11,7 @@ from noonday.cli.asking import asks
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, whole
 from noonday.cli.screen import done, json_option, said, show, show_json, show_list, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.endpoint import EndpointSettings
 from noonday.model.errors import Flaw, InvalidInput, NotFound
 from noonday.sdk.sync import SyncClient
@@ -54,7 +54,7 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     found = client.endpoints.list(limit=limit)
     if as_json:
         return show_json(found)
-    grid = Listing(
+    grid = ListTable(
         "ENDPOINT",
         "HEALTH",
         "RATE",

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
-from noonday.cli.checks import Finding, Level, Patient
+from noonday.cli.checks import CheckContext, Finding, Level
 from noonday.drivers.etcd.gateway import EtcdOptions, Gateway
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.redis.leases import RedisLeases
@@ -20,21 +20,23 @@ OLDEST = (3, 4)
 GROUP = "doctor"
 
 
-async def check_etcd(patient: Patient) -> AsyncIterator[Finding]:
-    settings = patient.settings
+async def check_etcd(context: CheckContext) -> AsyncIterator[Finding]:
+    settings = context.settings
     if settings.cluster.leases == "redis":
-        yield await _lease_of_redis(settings)
+        yield await _check_redis_lease(settings)
         return
     endpoints = _endpoints(settings)
-    findings = [await _endpoint(endpoint, settings, len(endpoints)) for endpoint in endpoints]
+    findings = [await _check_endpoint(endpoint, settings, len(endpoints)) for endpoint in endpoints]
     for finding in findings:
         yield finding
     if all(finding.level is Level.FAIL for finding in findings):
         return
     if len(endpoints) < 3:
-        detail = f"{len(endpoints)} named: with fewer than three, the loss of one stops all schedulers"
-        yield Finding(Level.WARN, "etcd nodes", detail, "run three, on three machines, and name all in etcd.urls")
-    yield await _lease_of_etcd(endpoints, settings)
+        detail = f"{len(endpoints)} configured: with fewer than three, the loss of one stops all schedulers"
+        yield Finding(
+            Level.WARN, "etcd nodes", detail, "run three nodes, on three machines, and set etcd.urls to all of them"
+        )
+    yield await _check_etcd_lease(endpoints, settings)
 
 
 class _Node(msgspec.Struct):
@@ -43,45 +45,45 @@ class _Node(msgspec.Struct):
     errors: list[str] = []
 
 
-async def _endpoint(endpoint: str, settings: Settings, of: int) -> Finding:
+async def _check_endpoint(endpoint: str, settings: Settings, total: int) -> Finding:
     gateway = Gateway([endpoint], _options(settings))
     try:
         status = await gateway.call("maintenance/status", {}, _Node)
     except LeasesUnavailable as error:
-        level = Level.WARN if of > 2 and _is_away(error.detail) else Level.FAIL
-        return Finding(level, "etcd", error.detail, _mend(error.detail))
+        level = Level.WARN if total > 2 and _is_down(error.detail) else Level.FAIL
+        return Finding(level, "etcd", error.detail, _fix_for(error.detail))
     finally:
         await gateway.close()
-    what = f"{status.version} at {endpoint}"
+    server = f"{status.version} at {endpoint}"
     if _numbers(status.version) < OLDEST:
-        return Finding(Level.FAIL, "etcd", f"{what}: 3.4 is needed", "upgrade the server")
+        return Finding(Level.FAIL, "etcd", f"{server} is too old: 3.4 or later is needed", "upgrade the server")
     if status.leader == "0" or status.errors:
-        detail = "; ".join(status.errors) or "it knows no leader"
+        detail = "; ".join(status.errors) or "it has no leader"
         return Finding(
-            Level.FAIL, "etcd", f"{what}: {detail}", "see `etcdctl endpoint health` and `etcdctl alarm list`"
+            Level.FAIL, "etcd", f"{server}: {detail}", "see `etcdctl endpoint health` and `etcdctl alarm list`"
         )
-    return Finding(Level.OK, "etcd", what)
+    return Finding(Level.OK, "etcd", server)
 
 
-async def _lease_of_etcd(endpoints: list[str], settings: Settings) -> Finding:
+async def _check_etcd_lease(endpoints: list[str], settings: Settings) -> Finding:
     cluster = settings.cluster
     leases = EtcdLeases(endpoints, GROUP, cluster.name, cluster.lease_ttl_sec, _options(settings))
-    fix = f"let the user write there: etcdctl role grant-permission ROLE --prefix=true readwrite {cluster.name}/"
-    return await _lease(leases, f"etcd gave one for {cluster.lease_ttl_sec} s", fix)
+    fix = f"grant the user write access: etcdctl role grant-permission ROLE --prefix=true readwrite {cluster.name}/"
+    return await _try_lease(leases, f"etcd granted one for {cluster.lease_ttl_sec} s", fix)
 
 
-async def _lease_of_redis(settings: Settings) -> Finding:
+async def _check_redis_lease(settings: Settings) -> Finding:
     redis = redis_connection(settings)
     try:
         leases = leases_of(settings, GROUP, redis)
-        return await _lease(
-            leases, f"Redis gave one for {settings.cluster.lease_ttl_sec} s", "see what is said of Redis"
+        return await _try_lease(
+            leases, f"Redis granted one for {settings.cluster.lease_ttl_sec} s", "see the findings about Redis"
         )
     finally:
         await redis.close()
 
 
-async def _lease(leases: EtcdLeases | RedisLeases, given: str, fix: str) -> Finding:
+async def _try_lease(leases: EtcdLeases | RedisLeases, success: str, fix: str) -> Finding:
     """Take and release a lease as a process does, in a group without processes."""
     try:
         await leases.join(InstanceId(f"i-{uuid4().hex[:20]}"), 1.0)
@@ -90,7 +92,7 @@ async def _lease(leases: EtcdLeases | RedisLeases, given: str, fix: str) -> Find
         return Finding(Level.FAIL, "lease", error.detail, fix)
     finally:
         await leases.close()
-    return Finding(Level.OK, "lease", given)
+    return Finding(Level.OK, "lease", success)
 
 
 def _endpoints(settings: Settings) -> list[str]:
@@ -109,17 +111,17 @@ def _options(settings: Settings) -> EtcdOptions:
     return EtcdOptions(ca_file, cert_file, key_file, etcd.user or "", etcd.password or "", timeout_sec=3.0)
 
 
-def _is_away(detail: str) -> bool:
+def _is_down(detail: str) -> bool:
     return "refuses" not in detail
 
 
-def _mend(detail: str) -> str:
+def _fix_for(detail: str) -> str:
     low = detail.lower()
     if "authentication failed" in low or "user name" in low or "permission denied" in low:
         return "check etcd.user and etcd.password (NOONDAY_ETCD_USER, NOONDAY_ETCD_PASSWORD)"
     if "certificate" in low or "[ssl" in low:
-        return "etcd.ca_file has to name who signed the servers' certificates; etcd.cert_file and key_file are ours"
-    return "start it, or name the right ones in etcd.urls (NOONDAY_ETCD_URLS); for TLS a URL begins with https://"
+        return "set etcd.ca_file to the CA that signed the servers' certificates; etcd.cert_file and key_file are the client's"
+    return "start etcd, or correct etcd.urls (NOONDAY_ETCD_URLS); for TLS a URL begins with https://"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
 from noonday.cli.jobs import took
 from noonday.cli.screen import compact, done, json_option, patience, said, show, show_json, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import NotFound
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
@@ -117,8 +117,8 @@ def _started(one: ExecutionView) -> str | None:
     return f"{exact(one.started_at)}, {length(late)} after it was due" if late > 0 else exact(one.started_at)
 
 
-def _attempts(one: ExecutionView) -> Listing:
-    grid = Listing("ATTEMPT", "STATE", "STARTED", "TOOK", "WORKER", "ERROR", right=("ATTEMPT",), fold=("ERROR",))
+def _attempts(one: ExecutionView) -> ListTable:
+    grid = ListTable("ATTEMPT", "STATE", "STARTED", "TOOK", "WORKER", "ERROR", right=("ATTEMPT",), fold=("ERROR",))
     for each in one.attempts:
         error = f"{each.error.type}: {each.error.message}" if each.error else None
         grid.add(

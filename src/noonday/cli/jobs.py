@@ -17,7 +17,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, length, whole
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
 from noonday.cli.screen import compact, console, done, json_option, patience, said, show, show_json, show_list, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import CatchUp, Concurrency, Dst, JobType
 from noonday.model.retry import Backoff, RetryPolicy
@@ -103,7 +103,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
         jobs, more = first_of(listing.items(), None if no_limit else limit)
     if as_json:
         return show_json({"jobs": jobs, "more": more})
-    grid = Listing(
+    grid = ListTable(
         "ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", cut=("NAME", "RUNS", "HANDLER"), spare=("HANDLER", "RUNS")
     )
     for one in jobs:
@@ -208,7 +208,7 @@ def occurrences_(
     page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
     if as_json:
         return show_json(page)
-    grid = Listing("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
+    grid = ListTable("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
         grid.add(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
     return show_list(grid, "occurrences", page.is_least or len(page.occurrences) == limit)
@@ -269,8 +269,8 @@ def page_size(limit: int, no_limit: bool) -> int:
     return PAGE if no_limit else min(PAGE, limit + 1)
 
 
-def executions_table(executions: Iterable[ExecutionView]) -> Listing:
-    grid = Listing(
+def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
+    grid = ListTable(
         "EXECUTION",
         "STATE",
         "SCHEDULED",

@@ -8,7 +8,7 @@ from rich.text import Text
 from noonday.cli.asking import read_settings, settings_options
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show, show_json
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.crypto.keyring import Keyring, load_or_create, new_env_value
 from noonday.crypto.keyring import rotate as add_key
 from noonday.model.errors import BadSettings, NotFound
@@ -39,7 +39,7 @@ def list_(as_json: bool, data: str | None, config: Path | None) -> None:
     ring = keyring_of(settings)
     if as_json:
         return show_json({"current": ring.current, "keys": ring.key_ids})
-    grid = Listing("KEY", "USE")
+    grid = ListTable("KEY", "USE")
     for key_id in ring.key_ids:
         current = key_id == ring.current
         grid.add(key_id, Text("encrypts and decrypts", "green") if current else "decrypts older data")

@@ -8,7 +8,7 @@ import click
 from noonday.cli.asking import read_settings
 from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate as apply
 from noonday.drivers.postgres.migrations import missing_indexes, pending
 from noonday.wiring.cluster import postgres_options
@@ -45,7 +45,7 @@ def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
 
 
 async def _migrate(settings: Settings, dry_run: bool) -> list[str]:
-    database = await Database.open(postgres_options(settings))
+    database = await PostgresDatabase.open(postgres_options(settings))
     try:
         if not dry_run:
             return await apply(database)

@@ -13,7 +13,7 @@ from noonday.cli.choices import choice
 from noonday.cli.group import Group
 from noonday.cli.instants import duration, length
 from noonday.cli.screen import done, json_option, said, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.alert import AlertKind
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.notice import ChannelType, Recipient
@@ -47,7 +47,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
     found = client.alert_preferences.list()
     if as_json:
         return show_json({"preferences": found})
-    grid = Listing("ID", "USER", "BY", "WHERE", "OF", "WITHIN", "ONLY", cut=("WHERE", "OF", "ONLY"), spare=("USER",))
+    grid = ListTable("ID", "USER", "BY", "WHERE", "OF", "WITHIN", "ONLY", cut=("WHERE", "OF", "ONLY"), spare=("USER",))
     for one in found:
         by = one.channel.type if one.channel else "-"
         grid.add(one.id, said(one.user), by, said(_where(one)), _kinds(one), _within(one), said(_only(one)))

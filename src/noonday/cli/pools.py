@@ -13,7 +13,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
 from noonday.cli.screen import done, json_option, said, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.errors import Forbidden, InvalidInput, NotFound
 from noonday.model.view import PoolSettings
 from noonday.sdk.sync import SyncClient
@@ -46,7 +46,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
     if as_json:
         return show_json({"pools": pools})
     numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
-    grid = Listing("POOL", *numbers, "HANDLERS", "NOTE", right=numbers, fold=("HANDLERS", "NOTE"))
+    grid = ListTable("POOL", *numbers, "HANDLERS", "NOTE", right=numbers, fold=("HANDLERS", "NOTE"))
     for one in pools:
         running = f"{one.running}/{one.capacity}" if one.capacity else str(one.running)
         handlers = ", ".join(sorted(handler.name for handler in one.handlers))

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from noonday.cli.checks import SAMPLE, Finding, Level, Patient, payload_finding
+from noonday.cli.checks import SAMPLE, CheckContext, Finding, Level, payload_finding
 from noonday.cli.server_clock import check_server_clock
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import missing_indexes, pending
 from noonday.model.errors import BadKey, BadSettings, StoreUnavailable
 from noonday.wiring.cluster import keyring_of, postgres_options
@@ -17,7 +17,7 @@ from noonday.wiring.settings import Settings
 
 OLDEST = 150_000
 FEW_PROCESSES = 2
-LOOKED_THROUGH = 2_000
+SEARCHED_ROWS = 2_000
 
 _SERVER = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,
@@ -44,28 +44,28 @@ WHERE sealed IS NOT NULL LIMIT {2}
 """
 
 
-async def check_postgres(patient: Patient) -> AsyncIterator[Finding]:
-    settings = patient.settings
+async def check_postgres(context: CheckContext) -> AsyncIterator[Finding]:
+    settings = context.settings
     try:
-        async with _opened(settings) as database:
+        async with _open_database(settings) as database:
             found = await database.row(_SERVER)
             for finding in _server(found, settings):
                 yield finding
             yield await check_server_clock("db clock", lambda: _now_ms(database), settings.cluster.max_clock_offset_sec)
-            rights = _rights(await database.row(_RIGHTS, settings.postgres.schema), settings, found)
-            yield rights
-            if rights.level is not Level.FAIL:
-                async for finding in _content(database, settings):
+            permissions = _permissions(await database.row(_RIGHTS, settings.postgres.schema), settings, found)
+            yield permissions
+            if permissions.level is not Level.FAIL:
+                async for finding in _check_content(database, settings):
                     yield finding
     except StoreUnavailable as error:
-        yield Finding(Level.FAIL, "postgres", error.detail, _mend(error.detail))
+        yield Finding(Level.FAIL, "postgres", error.detail, _fix_for(error.detail))
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Database]:
+async def _open_database(settings: Settings) -> AsyncIterator[PostgresDatabase]:
     options = replace(postgres_options(settings), sessions=2, name="noonday doctor")
     try:
-        database = await Database.open(options)
+        database = await PostgresDatabase.open(options)
     except BadSettings as error:
         raise StoreUnavailable(error.detail) from error
     try:
@@ -74,33 +74,35 @@ async def _opened(settings: Settings) -> AsyncIterator[Database]:
         await database.close()
 
 
-def _mend(detail: str) -> str:
+def _fix_for(detail: str) -> str:
     if "refuses us" in detail:
-        return "check user and password in postgres.url (NOONDAY_POSTGRES_URL), and who is let in by pg_hba.conf"
+        return "check user and password in postgres.url (NOONDAY_POSTGRES_URL), and the rules in pg_hba.conf"
     if "does not exist" in detail:
-        return "make the database (createdb), or name another one in postgres.url (NOONDAY_POSTGRES_URL)"
+        return "create the database (createdb), or set postgres.url (NOONDAY_POSTGRES_URL) to another one"
     if "certificate" in detail.lower() or "ssl" in detail.lower():
         return (
-            "postgres.ca_file has to name who signed the server's certificate, which has to be for the host in the URL"
+            "set postgres.ca_file to the CA that signed the server's certificate, which must be for the host in the URL"
         )
     if "cannot be read" in detail or "ClientConfigurationError" in detail:
-        return "write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE; in a password, / is %2F, @ is %40, : is %3A"
-    return "start it, or name the right one in postgres.url (NOONDAY_POSTGRES_URL); see that no firewall is in between"
+        return "write postgres.url as postgresql://USER:PASSWORD@HOST:5432/DATABASE; in a password, / is %2F, @ is %40, : is %3A"
+    return (
+        "start PostgreSQL, or correct postgres.url (NOONDAY_POSTGRES_URL); check that no firewall blocks the connection"
+    )
 
 
-async def _now_ms(database: Database) -> int:
+async def _now_ms(database: PostgresDatabase) -> int:
     return int(await database.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"))
 
 
 def _server(found: Any, settings: Settings) -> Iterator[Finding]:
-    what = f"{found['version']}, database {found['database']} as {found['user']}"
+    server = f"{found['version']}, database {found['database']} as {found['user']}"
     if found["number"] < OLDEST:
-        yield Finding(Level.FAIL, "postgres", f"{what}: 15 is needed", "upgrade the server")
+        yield Finding(Level.FAIL, "postgres", f"{server}: too old, 15 or later is needed", "upgrade the server")
     elif found["standby"]:
-        fix = "name the primary; of several hosts in the URL, target_session_attrs=read-write finds it"
-        yield Finding(Level.FAIL, "postgres", f"{what}: this is a standby, which takes no writes", fix)
+        fix = "connect to the primary; with several hosts in the URL, target_session_attrs=read-write finds it"
+        yield Finding(Level.FAIL, "postgres", f"{server}: this is a standby, which accepts no writes", fix)
     else:
-        yield Finding(Level.OK, "postgres", what)
+        yield Finding(Level.OK, "postgres", server)
     yield _durability(found)
     yield _connections(found, settings.postgres.sessions)
 
@@ -108,74 +110,76 @@ def _server(found: Any, settings: Settings) -> Iterator[Finding]:
 def _durability(found: Any) -> Finding:
     off = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
     if off:
-        detail = f"{' and '.join(off)} off: when the machine fails, everything may be lost"
+        detail = f"{' and '.join(off)} off: if the machine fails, everything may be lost"
         return Finding(Level.FAIL, "durability", detail, f"set {off[0]} = on in postgresql.conf")
     if found["synchronous_commit"] == "off":
-        detail = "synchronous_commit is off: a crash of the server loses the last moments of what was acknowledged"
-        fix = f"ALTER ROLE {found['user']} SET synchronous_commit = on; unless you can do without those"
+        detail = "synchronous_commit is off: a crash of the server loses the last acknowledged transactions"
+        fix = f"ALTER ROLE {found['user']} SET synchronous_commit = on; unless you accept that loss"
         return Finding(Level.WARN, "durability", detail, fix)
     return Finding(Level.OK, "durability", f"fsync on, synchronous_commit {found['synchronous_commit']}")
 
 
 def _connections(found: Any, sessions: int) -> Finding:
     room = max(0, found["allowed"] - found["used"]) // sessions
-    detail = f"{found['used']} of {found['allowed']} in use; a process takes up to {sessions}: room for {room} more"
+    detail = (
+        f"{found['used']} of {found['allowed']} in use; a process uses up to {sessions}: room for {room} more processes"
+    )
     if room < FEW_PROCESSES:
         fix = "raise max_connections, or lower postgres.sessions (workers need none)"
         return Finding(Level.WARN, "connections", detail, fix)
     return Finding(Level.OK, "connections", detail)
 
 
-def _rights(found: Any, settings: Settings, server: Any) -> Finding:
+def _permissions(found: Any, settings: Settings, server: Any) -> Finding:
     schema, user = settings.postgres.schema, server["user"]
     if not found["there"] and not found["may_make"]:
-        fix = f"as its owner: CREATE SCHEMA {schema} AUTHORIZATION {user}"
-        return Finding(Level.FAIL, "rights", f"there is no schema {schema}, and {user} may not make it", fix)
+        fix = f"as owner of the database: CREATE SCHEMA {schema} AUTHORIZATION {user}"
+        return Finding(Level.FAIL, "rights", f"schema {schema} does not exist, and {user} may not create it", fix)
     if found["there"] and not found["may_use"]:
-        fix = f"as its owner: GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"
-        return Finding(Level.FAIL, "rights", f"{user} may not use schema {schema}, or make tables in it", fix)
+        fix = f"as owner of the schema: GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}"
+        return Finding(Level.FAIL, "rights", f"{user} may not use schema {schema}, or may not create tables in it", fix)
     if found["of_others"]:
         detail = (
             f"{user} does not own {', '.join(found['of_others'][:3])}{' ...' if len(found['of_others']) > 3 else ''}"
         )
-        fix = f"run `noonday migrate` as the user that processes have; or GRANT the owner's role TO {user}"
-        return Finding(Level.FAIL, "rights", f"{detail} in schema {schema}: partitions are made by owners", fix)
-    return Finding(Level.OK, "rights", f"{user} may do what is needed in schema {schema}")
+        fix = f"run `noonday migrate` as the user of the processes, or GRANT the owner's role TO {user}"
+        return Finding(Level.FAIL, "rights", f"{detail} in schema {schema}: only owners can create partitions", fix)
+    return Finding(Level.OK, "rights", f"{user} has the needed permissions in schema {schema}")
 
 
-async def _content(database: Database, settings: Settings) -> AsyncIterator[Finding]:
+async def _check_content(database: PostgresDatabase, settings: Settings) -> AsyncIterator[Finding]:
     try:
         missing = await pending(database)
     except StoreUnavailable as error:
-        fix = "use the Noonday that made the database, or a newer one"
+        fix = "use the release of Noonday that migrated the database, or a newer one"
         yield Finding(Level.FAIL, "migrations", error.detail, fix)
         return
     if missing:
-        yield Finding(Level.FAIL, "migrations", f"to be applied: {', '.join(missing)}", "noonday migrate")
+        yield Finding(Level.FAIL, "migrations", f"not applied: {', '.join(missing)}", "noonday migrate")
         return
     if slow := await missing_indexes(database):
-        yield Finding(Level.WARN, "migrations", f"indexes to be built: {', '.join(slow)}", "noonday migrate")
+        yield Finding(Level.WARN, "migrations", f"indexes not built: {', '.join(slow)}", "noonday migrate")
     else:
         yield Finding(Level.OK, "migrations", "up to date")
     try:
         ring = keyring_of(settings)
     except BadSettings:
-        return  # which is a finding of its own
-    yield await _payloads(database, ring)
+        return  # the check of the keys reports it
+    yield await _check_payloads(database, ring)
 
 
-async def _payloads(database: Database, ring: Keyring) -> Finding:
+async def _check_payloads(database: PostgresDatabase, ring: Keyring) -> Finding:
     """Decrypt the oldest and newest payloads, to cover data from before and after the last key rotation."""
     samples = set[tuple[str, str, bytes]]()
     for query in (_SAMPLES, _RESULTS):
         for order in ("ASC", "DESC"):
-            rows = await database.fetch(query.format(order, LOOKED_THROUGH, SAMPLE))
+            rows = await database.fetch(query.format(order, SEARCHED_ROWS, SAMPLE))
             samples.update((row["tenant"], row["job_id"], row["sealed"]) for row in rows)
-    closed = [why for tenant, job_id, sealed in samples if (why := _why_closed(ring, sealed, tenant, job_id))]
-    return payload_finding(ring, len(samples), closed)
+    errors = [error for tenant, job_id, sealed in samples if (error := _decrypt_error(ring, sealed, tenant, job_id))]
+    return payload_finding(ring, len(samples), errors)
 
 
-def _why_closed(ring: Keyring, sealed: bytes, tenant: str, job_id: str) -> str | None:
+def _decrypt_error(ring: Keyring, sealed: bytes, tenant: str, job_id: str) -> str | None:
     try:
         ring.open(sealed, context_of(tenant, job_id))
     except BadKey as bad:

@@ -15,7 +15,7 @@ from noonday.cli.instants import brief, exact, instant, now
 from noonday.cli.progress import replaying
 from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
 from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
@@ -161,15 +161,15 @@ def _counted(counts: Counter[str]) -> str | None:
     return "\n".join(lines) or None
 
 
-def _examples(calls: Iterable[TaskCallView]) -> Listing:
-    grid = Listing("EXECUTION", "STATUS", "SCHEDULED", "CALLS", "ERROR", cut=("CALLS", "ERROR"), spare=("CALLS",))
+def _examples(calls: Iterable[TaskCallView]) -> ListTable:
+    grid = ListTable("EXECUTION", "STATUS", "SCHEDULED", "CALLS", "ERROR", cut=("CALLS", "ERROR"), spare=("CALLS",))
     for one in calls:
         grid.add(one.id, state(one.status), brief(one.scheduled_at), said(one.webhook_url), said(one.error_message))
     return grid
 
 
-def _outcomes(executions: Iterable[ExecutionView]) -> Listing:
-    grid = Listing("SENT AS", "STATE", "TASK", "ERROR", cut=("TASK", "ERROR"))
+def _outcomes(executions: Iterable[ExecutionView]) -> ListTable:
+    grid = ListTable("SENT AS", "STATE", "TASK", "ERROR", cut=("TASK", "ERROR"))
     for one in executions:
         error = one.error.message if one.error else None
         grid.add(one.execution_id, state(one.state), said(one.job_name or one.job_id), said(error))

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from noonday.cli.instants import printable
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 
 WIDE = 10_000
 """Width in columns if the output is not a terminal. The program that reads the output cuts the lines."""
@@ -64,7 +64,7 @@ def show_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def show_list(rows: Listing, what: str, more: bool = False) -> None:
+def show_list(rows: ListTable, what: str, more: bool = False) -> None:
     """Print the rows; on stderr, note that there are none or that there are more."""
     if not len(rows):
         return console(err=True).print(f"no {what}", style="dim")

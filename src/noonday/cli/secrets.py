@@ -9,7 +9,7 @@ from noonday.cli.choices import choice
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration
 from noonday.cli.screen import console, done, json_option, show_json, show_list
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.ports.endpoints import SecretKind
 from noonday.sdk.sync import SyncClient
@@ -75,7 +75,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
     found = client.secrets.list()
     if as_json:
         return show_json({"secrets": found})
-    grid = Listing("ID", "KIND", "FOR", "MADE", "ENDS", cut=("FOR",))
+    grid = ListTable("ID", "KIND", "FOR", "MADE", "ENDS", cut=("FOR",))
     for one in found:
         grid.add(one.id, one.kind, one.endpoint or EVERY, brief(one.created_at), brief(one.expires_at))
     return show_list(grid, "secrets")

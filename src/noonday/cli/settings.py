@@ -11,7 +11,7 @@ import click
 from noonday.cli.asking import read_settings
 from noonday.cli.group import Command
 from noonday.cli.screen import json_option, show, show_json
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.wiring.settings import (
     CONFIG_VARIABLE,
     DEFAULT_FILE,
@@ -52,7 +52,7 @@ def settings(part: str | None, config: Path | None, as_json: bool) -> None:
     docs = [doc for doc in describe_settings() if part is None or part.lower() in doc.key]
     if as_json:
         return show_json([_as_json(doc, values, sources) for doc in docs])
-    grid = Listing("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))
+    grid = ListTable("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))
     for doc in docs:
         grid.add(doc.key, _shown(doc, values), sources.of(doc), doc.help)
     return show(grid)

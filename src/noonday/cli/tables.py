@@ -13,7 +13,7 @@ LEAST = 8
 """Minimum width in characters of a column that is cut or folded."""
 
 
-class Listing:
+class ListTable:
     """Table with headers that fits the width of the terminal.
 
     If the rows are too wide, `spare` columns are dropped, the last one first. Then `cut` columns are shortened to one

@@ -19,7 +19,7 @@ from noonday.cli.instants import brief, length, printable, whole
 from noonday.cli.jobs import took
 from noonday.cli.replay_of_tasks import replay
 from noonday.cli.screen import compact, console, done, json_option, said, show, show_json, show_list, state
-from noonday.cli.tables import Listing, facts
+from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.retry import Backoff
 from noonday.sdk.sync import SyncClient
@@ -86,7 +86,7 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
     found = client.tasks.list(status=status, page=page, limit=limit)
     if as_json:
         return show_json(found)
-    grid = Listing("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
+    grid = ListTable("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
     for one in found.tasks:
         grid.add(
             one.id, said(one.name), state(one.status), said(_call(one.payload)), _runs(one), brief(one.next_execution)
@@ -304,9 +304,9 @@ def _spans(statuses: Sequence[int]) -> Iterator[str]:
         yield str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
 
 
-def _executions_table(executions: Iterable[TaskExecutionView]) -> Listing:
+def _executions_table(executions: Iterable[TaskExecutionView]) -> ListTable:
     headers = ("EXECUTION", "STATUS", "SCHEDULED", "ATTEMPT", "TOOK", "ERROR")
-    grid = Listing(*headers, right=("ATTEMPT",), cut=("ERROR",), spare=("TOOK", "ATTEMPT"))
+    grid = ListTable(*headers, right=("ATTEMPT",), cut=("ERROR",), spare=("TOOK", "ATTEMPT"))
     for one in executions:
         grid.add(
             one.id,

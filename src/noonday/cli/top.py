@@ -15,7 +15,7 @@ from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.instants import length, now
 from noonday.cli.screen import console, show, show_json
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.cli.workers import running_of
 from noonday.model.errors import Forbidden
 from noonday.model.view import PoolView, WorkerView
@@ -94,7 +94,7 @@ def _live(client: SyncClient, every: float) -> None:
             client.portal.run(clock.sleep(every))
 
 
-def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | Listing | str]:
+def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | ListTable | str]:
     """Yield the parts of one frame, from top to bottom."""
     seen = frame.overview
     yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
@@ -143,9 +143,9 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else length(value / 1000)
 
 
-def _pools(pools: list[PoolView]) -> Listing:
+def _pools(pools: list[PoolView]) -> ListTable:
     numbers = ("WORKERS", "RUNNING", "QUEUED", "DUE")
-    grid = Listing("POOL", *numbers, "NOTE", right=numbers, fold=("NOTE",))
+    grid = ListTable("POOL", *numbers, "NOTE", right=numbers, fold=("NOTE",))
     busy_first = sorted(pools, key=lambda one: (-one.running - one.queued - one.due, one.name))
     for one in busy_first[:ROWS]:
         running = f"{one.running}/{one.capacity}"
@@ -153,8 +153,8 @@ def _pools(pools: list[PoolView]) -> Listing:
     return grid
 
 
-def _workers(workers: list[WorkerView]) -> Listing:
-    grid = Listing("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
+def _workers(workers: list[WorkerView]) -> ListTable:
+    grid = ListTable("WORKER", "HOST", "PID", "UP", "RUNS", right=("PID",), fold=("RUNS",))
     for one in workers[:ROWS]:
         age = length((now() - one.started_at).total_seconds())
         grid.add(one.worker_id, one.host or "-", str(one.pid or "-"), age, running_of(one))

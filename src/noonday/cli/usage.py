@@ -10,7 +10,7 @@ import click
 from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.screen import json_option, show, show_json
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.view import UsageView, UsedView
 from noonday.sdk.sync import SyncClient
 
@@ -55,9 +55,9 @@ def _csv(view: UsageView) -> str:
     return text.getvalue()
 
 
-def _table(view: UsageView) -> Listing:
+def _table(view: UsageView) -> ListTable:
     numbers = ("RUNS", "SUCCEEDED", "FAILED", "RUN SECONDS", "PAYLOAD BYTES")
-    grid = Listing("DAY", *numbers, right=numbers)
+    grid = ListTable("DAY", *numbers, right=numbers)
     for row in (*_rows(view), ("total", *_counts(view.total))):
         grid.add(*row)
     return grid

@@ -6,7 +6,7 @@ from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
 from noonday.cli.screen import json_option, show_json, show_list, state
-from noonday.cli.tables import Listing
+from noonday.cli.tables import ListTable
 from noonday.model.view import WorkerView
 from noonday.sdk.sync import SyncClient
 
@@ -26,7 +26,7 @@ def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
     listed = [one for one in client.workers() if everybody or one.state == "ALIVE"]
     if as_json:
         return show_json({"workers": listed})
-    grid = Listing(
+    grid = ListTable(
         "WORKER",
         "STATE",
         "HOST",

@@ -1,4 +1,4 @@
-"""How sealed bytes are laid out: version, length of the key's id, the id, a nonce, then ciphertext and tag."""
+"""Layout of sealed bytes: version, length of the key id, key id, nonce, ciphertext and tag."""
 
 import os
 
@@ -8,28 +8,28 @@ VERSION = 1
 NONCE_BYTES = 12
 TAG_BYTES = 16
 
-_NONCES_A_DRAW = 1024
+_NONCES_PER_DRAW = 1024
 
 
 def context_of(tenant: str, job_id: str) -> bytes:
-    """What sealed bytes are bound to: they open for this tenant and job only."""
+    """Return the context that binds sealed bytes to one tenant and job: they open for these only."""
     # The length keeps ("a", "b:c") and ("a:b", "c") apart.
     return f"{len(tenant)}:{tenant}:{job_id}".encode()
 
 
 def head_of(key_id: str) -> bytes:
-    """What every envelope sealed with this key begins with."""
+    """Return the bytes that every envelope sealed with this key begins with."""
     name = key_id.encode()
     return bytes((VERSION, len(name))) + name
 
 
 def read_head(sealed: bytes) -> bytes:
-    """The part in front of the nonce; of bytes too short to have one, as much as there is."""
+    """Return the part before the nonce. Bytes too short to contain one are returned as they are."""
     return sealed[: 2 + sealed[1]] if len(sealed) > 1 else sealed
 
 
 def key_id_of(sealed: bytes) -> str:
-    """The id of the key that opens this. Raises BadKey if it is no envelope that this release reads."""
+    """Return the id of the key that opens an envelope. Raises BadKey if this release cannot read the envelope."""
     head = read_head(sealed)
     if head and head[0] != VERSION:
         raise BadKey(f"envelope version {head[0]} is unknown; this release reads version {VERSION}")
@@ -39,22 +39,23 @@ def key_id_of(sealed: bytes) -> str:
 
 
 def new_nonce() -> bytes:
-    """96 random bits. Drawn a thousand at a time: a system call each would make sealing half as dear again."""
+    """Return 96 random bits. Nonces are drawn 1,024 at a time: one system call per nonce would make sealing 50 % more
+    expensive."""
     try:
-        return _fresh.pop()
+        return _unused.pop()
     except IndexError:
         return _draw()
 
 
 def _draw() -> bytes:
-    block = os.urandom(NONCE_BYTES * _NONCES_A_DRAW)
+    block = os.urandom(NONCE_BYTES * _NONCES_PER_DRAW)
     nonces = [block[at : at + NONCE_BYTES] for at in range(0, len(block), NONCE_BYTES)]
     first = nonces.pop()
-    _fresh.extend(nonces)
+    _unused.extend(nonces)
     return first
 
 
-# Popping from a list and extending it are atomic, so threads share it without a lock. A forked child
-# must not use the nonces its parent is going to use.
-_fresh: list[bytes] = []
-os.register_at_fork(after_in_child=_fresh.clear)
+# `list.pop` and `list.extend` are atomic, so threads share the list without a lock. A forked child must not use the nonces
+# that its parent is going to use.
+_unused: list[bytes] = []
+os.register_at_fork(after_in_child=_unused.clear)

@@ -1,8 +1,8 @@
-"""The keys that payloads, progress and results are encrypted with at rest.
+"""Keys that encrypt payloads, progress and results at rest.
 
-One key is current and seals; every key opens what it sealed. Rotating adds a key and makes it current; a key may be
-taken out of the file once nothing sealed with it is left. Nonces are random, so a key should seal no more than 2^32
-values: at a steady 1,000 a second, rotate every month.
+The current key seals; every key opens what it sealed. Rotating adds a key and makes it current. A key may be removed from the
+file once nothing that it sealed is left. Nonces are random, so a key should seal no more than 2^32 values: at a steady 1,000
+values a second, rotate every month.
 """
 
 import re
@@ -27,7 +27,7 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 class Keyring:
-    """AES-256-GCM keys by id. Never changes once made, so any thread may use it."""
+    """AES-256-GCM keys by id. Immutable, so any thread may use it."""
 
     __slots__ = ("_ciphers", "_encrypt", "_head", "_keys", "current", "key_ids")
 
@@ -41,16 +41,16 @@ class Keyring:
 
     @classmethod
     def generate(cls) -> "Keyring":
-        """One new key, kept nowhere: what it seals is lost with the process."""
+        """Make a keyring with one new key that is not stored: the values that it seals are lost with the process."""
         key_id = _new_key_id()
         return cls(key_id, {key_id: token_bytes(KEY_BYTES)})
 
     @classmethod
     def from_env_value(cls, text: str) -> "Keyring":
-        """Read `id:base64,id:base64`; the first is current. Raises BadSettings, which never repeats a key."""
+        """Read `id:base64,id:base64`. The first key is current. Raises BadSettings, which never quotes a key."""
         pairs = [entry.strip().partition(":") for entry in text.split(",") if entry.strip()]
         if not pairs:
-            raise BadSettings(f"{_ENV_SOURCE}: no key in it; expected id:base64,id:base64")
+            raise BadSettings(f"{_ENV_SOURCE}: no key found; expected id:base64,id:base64")
         keys = _read_keys(((key_id.strip(), key.strip()) for key_id, _, key in pairs), _ENV_SOURCE)
         return cls(pairs[0][0].strip(), keys)
 
@@ -60,20 +60,20 @@ class Keyring:
         return self._head + nonce + self._encrypt(nonce, plain, context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """What was sealed. Raises BadKey if the key is not here, a byte was altered, or the context is another one."""
+        """Decrypt an envelope. Raises BadKey if its key is missing, a byte was altered, or the context differs."""
         head = read_head(sealed)
         cipher = self._ciphers.get(head)
         if cipher is None:
-            raise self._unknown(sealed)
+            raise self._key_missing(sealed)
         start = len(head)
         body = start + NONCE_BYTES
         try:
             return cipher.decrypt(sealed[start:body], sealed[body:], context)
         except (InvalidTag, ValueError) as error:
-            raise _unopened(sealed) from error
+            raise _not_opened(sealed) from error
 
     def derive(self, purpose: bytes) -> dict[str, bytes]:
-        """For each key, by its id, a secret for another purpose, which tells nothing about the key."""
+        """Return a secret derived from each key for another purpose, by key id. It reveals nothing about the key."""
         return {
             key_id: HKDF(SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(key)
             for key_id, key in self._keys.items()
@@ -82,7 +82,7 @@ class Keyring:
     def __repr__(self) -> str:
         return f"Keyring(current={self.current!r}, key_ids={self.key_ids!r})"
 
-    def _unknown(self, sealed: bytes) -> BadKey:
+    def _key_missing(self, sealed: bytes) -> BadKey:
         key_id = key_id_of(sealed)
         return BadKey(
             f"sealed with key {key_id!r}, which is not in the keyring (it has {', '.join(self.key_ids)})",
@@ -91,17 +91,17 @@ class Keyring:
 
 
 def new_env_value() -> str:
-    """A new key as `Keyring.from_env_value` reads it."""
+    """Return a new key in the format that `Keyring.from_env_value` reads."""
     return f"{_new_key_id()}:{b64encode(token_bytes(KEY_BYTES)).decode()}"
 
 
 def load_or_create(path: Path) -> Keyring:
-    """The keyring in the file; with one new key, if there is no file yet. Raises BadSettings."""
+    """Load the keyring from a file. If there is no file, create one with a new key. Raises BadSettings."""
     return _keyring_of(_decode(read_or_create_private(path, _first_content), path), path)
 
 
 def rotate(path: Path) -> str:
-    """Add a new key to the file and make it current; answers its id. Processes use it once they load the file again."""
+    """Add a new key to the file, make it current and return its id. Processes use it once they load the file again."""
     key_id = _new_key_id()
 
     def with_new_key(text: str) -> str:
@@ -121,11 +121,11 @@ class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _ENV_SOURCE = "the encryption keys (NOONDAY_KEYS)"
 
 
-def _unopened(sealed: bytes) -> BadKey:
+def _not_opened(sealed: bytes) -> BadKey:
     key_id = key_id_of(sealed)
     return BadKey(
-        f"key {key_id!r} does not open this: it was altered, was sealed for another tenant or job, "
-        "or the key of that id is not the one that sealed it",
+        f"key {key_id!r} does not open the envelope: it was altered, was sealed for another tenant or job, "
+        "or another key with this id sealed it",
         key_id=key_id,
     )
 
@@ -136,7 +136,7 @@ def _first_content() -> str:
 
 
 def _new_key_id() -> str:
-    # Random, not counted: the keys of two installations are then never mistaken for each other.
+    # Random, not a counter: the keys of two installations are then never confused.
     return f"k{token_hex(4)}"
 
 
@@ -169,10 +169,10 @@ def _keyring_of(content: _KeyFile, path: Path) -> Keyring:
 
 def _read_keys(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
-    for place, (key_id, text) in enumerate(pairs, start=1):
-        # The id is named only if it is one: a key pasted without an id must not end up in a message.
+    for position, (key_id, text) in enumerate(pairs, start=1):
+        # The id is quoted only if it is valid: a key pasted without an id must not appear in a message.
         if not _KEY_ID.fullmatch(key_id) or not text:
-            raise BadSettings(f"{source}: entry {place} is not id:base64 (id: up to 32 letters, digits, - and _)")
+            raise BadSettings(f"{source}: entry {position} is not id:base64 (id: up to 32 letters, digits, - and _)")
         if key_id in keys:
             raise BadSettings(f"{source}: key {key_id!r} is given twice")
         keys[key_id] = _read_key(key_id, text, source)

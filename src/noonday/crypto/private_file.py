@@ -1,4 +1,4 @@
-"""Small files that only their owner may read: written whole or not at all, and never lost to a race."""
+"""Small files that only their owner may read. They are written whole or not at all, and no concurrent change is lost."""
 
 import fcntl
 import os
@@ -11,31 +11,31 @@ from noonday.model.errors import BadSettings
 
 
 def read_private(path: Path) -> str:
-    """The text of a file that nobody else can read; BadSettings if it is missing, unreadable or open to others."""
-    with _naming(path, "read"), path.open("rb") as file:
+    """Return the text of a private file. Raises BadSettings if it is missing, unreadable or open to other users."""
+    with _errors_naming(path, "read"), path.open("rb") as file:
         _refuse_if_others_can_read(path, os.fstat(file.fileno()).st_mode)
         return file.read().decode()
 
 
 def read_or_create_private(path: Path, make: Callable[[], str]) -> str:
-    """The text of the file, made by `make` if there is none. Of processes that race, all read what the first wrote."""
+    """Return the text of the file, created from `make()` if there is none. Processes that race all read the first one's text."""
     if not path.exists():
         _create(path, make())
     return read_private(path)
 
 
 def change_private(path: Path, change: Callable[[str], str]) -> None:
-    """Replace the text by `change` of it. Concurrent changes are applied one after the other; none is lost."""
+    """Replace the text with `change(text)`. Concurrent changes are applied one after the other; none is lost."""
     target = path.resolve()
-    with _naming(path, "change"), _locked(target):
-        with _written_beside(target, change(read_private(target))) as written:
+    with _errors_naming(path, "change"), _locked(target):
+        with _temporary_file(target, change(read_private(target))) as written:
             os.replace(written, target)
         _sync_directory(target.parent)
 
 
 def _create(path: Path, text: str) -> None:
-    # A link, unlike a rename, fails if the name is taken: that is what lets the first one win.
-    with _naming(path, "create"), _written_beside(path, text) as written:
+    # A link, unlike a rename, fails if the name is taken, so the first process wins.
+    with _errors_naming(path, "create"), _temporary_file(path, text) as written:
         try:
             os.link(written, path)
         except FileExistsError:
@@ -44,7 +44,8 @@ def _create(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _naming(path: Path, verb: str) -> Iterator[None]:
+def _errors_naming(path: Path, verb: str) -> Iterator[None]:
+    """Translate errors of the block to BadSettings with the path."""
     try:
         yield
     except OSError as error:
@@ -62,7 +63,7 @@ def _refuse_if_others_can_read(path: Path, mode: int) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the file that bears the name now: whoever waited for a replaced one takes the next."""
+    """Lock the file that has the name now. A process that waited for a replaced file locks the new one."""
     while True:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -72,10 +73,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _written_beside(path: Path, text: str) -> Iterator[str]:
-    handle, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _temporary_file(path: Path, text: str) -> Iterator[str]:
+    """Write a temporary file in the same directory. Yields its name, and removes it at the end."""
+    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -85,8 +87,8 @@ def _written_beside(path: Path, text: str) -> Iterator[str]:
 
 
 def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

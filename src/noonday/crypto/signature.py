@@ -1,4 +1,4 @@
-"""Signatures on what travels: whoever can write to a topic cannot say what only we may say."""
+"""Signatures of bus messages: write access to a topic is not enough to forge a message of ours."""
 
 import hmac
 from hmac import HMAC
@@ -10,34 +10,34 @@ _MAC_BYTES = 32
 
 
 class Signer:
-    """HMAC-SHA256 with keys derived from those of the keyring. Any thread may use it.
+    """Signs with HMAC-SHA256, under keys derived from those of the keyring. Any thread may use it.
 
-    A signature holds for one place: the same bytes elsewhere do not verify.
+    A signature is valid in one context (a topic and partition, for example): the same bytes do not verify in another.
     """
 
     def __init__(self, keyring: Keyring) -> None:
         self._secrets = {key_id.encode(): secret for key_id, secret in keyring.derive(_PURPOSE).items()}
         self._current = keyring.current.encode()
-        self._begun: dict[tuple[bytes, str], HMAC] = {}
-        """What every signature for a place begins with, computed once."""
+        self._prefixes: dict[tuple[bytes, str], HMAC] = {}
+        """The HMAC state after each (key id, context), computed once."""
 
-    def sign(self, place: str, value: bytes) -> bytes:
-        """The id of the key, a colon, and 32 bytes."""
-        return self._current + b":" + self._mac(self._current, place, value)
+    def sign(self, context: str, value: bytes) -> bytes:
+        """Return the signature: the key id, a colon, and 32 bytes."""
+        return self._current + b":" + self._mac(self._current, context, value)
 
-    def verify(self, place: str, value: bytes, signature: bytes) -> bool:
-        """Whether one of our keys signed exactly this for exactly this place."""
+    def verify(self, context: str, value: bytes, signature: bytes) -> bool:
+        """Return whether one of our keys signed exactly this value in exactly this context."""
         key_id, found = signature[: -_MAC_BYTES - 1], signature[-_MAC_BYTES:]
         if key_id not in self._secrets or signature[-_MAC_BYTES - 1 : -_MAC_BYTES] != b":":
             return False
-        return hmac.compare_digest(self._mac(key_id, place, value), found)
+        return hmac.compare_digest(self._mac(key_id, context, value), found)
 
-    def _mac(self, key_id: bytes, place: str, value: bytes) -> bytes:
-        begun = self._begun.get((key_id, place))
-        if begun is None:
+    def _mac(self, key_id: bytes, context: str, value: bytes) -> bytes:
+        prefix = self._prefixes.get((key_id, context))
+        if prefix is None:
             # The length keeps ("a", "bc") and ("ab", "c") apart.
-            begun = hmac.new(self._secrets[key_id], f"{len(place)}:{place}:".encode(), "sha256")
-            self._begun[key_id, place] = begun
-        mac = begun.copy()
+            prefix = hmac.new(self._secrets[key_id], f"{len(context)}:{context}:".encode(), "sha256")
+            self._prefixes[key_id, context] = prefix
+        mac = prefix.copy()
         mac.update(value)
         return mac.digest()

@@ -1,6 +1,7 @@
-"""Intake: accepts what people ask for, checks it, and writes it to the store in one transaction.
+"""Intake: validates requests about jobs, writes them to the store in one transaction, and answers queries.
 
-Nothing here waits for a scheduler. Every change to a job is a pure decision over a snapshot of the job (`edits.py`), which
-the store takes under the job's lock and applies whole or not at all; the hint to the hot index and the flag for workers
-follow after the commit, and are only ever copies of what the store already knows.
+Nothing here waits for a scheduler. Every change of a job is a pure decision over a snapshot of the job (`edits.py`). The store
+takes the snapshot under the job's lock, and applies the change completely or not at all. After the commit, `job_service.py`
+hints due entries to the hot index and signals revocations and fences to workers. These are copies of rows that the store already
+has, so losing one delays a job but loses nothing.
 """

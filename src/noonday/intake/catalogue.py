@@ -1,4 +1,4 @@
-"""Which pools and handlers exist, and what payloads they take."""
+"""Catalogue of pools and handlers, and the check of payloads against their schemas."""
 
 from itertools import islice
 from typing import Any
@@ -14,11 +14,11 @@ from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 
 _FRESH_SEC = 1.0
-LONGEST_TEXT = 500
+MAX_TEXT_CHARS = 500
 
 
 class Catalogue:
-    """A look at the registry that is at most a second old; what is not in it is looked for again at once."""
+    """A copy of the registry, at most a second old. A pool that it lacks is looked up in the store at once."""
 
     def __init__(self, archive: Archive, clock: Clock) -> None:
         self._archive = archive
@@ -28,19 +28,20 @@ class Catalogue:
         self._until = 0.0
 
     async def check(self, spec: JobSpec) -> tuple[str, ...]:
-        """Refuse an unknown pool or a payload that the handler's schema does not allow. Answers warnings."""
+        """Check the pool and the payload of a job. Returns warnings.
+
+        Raises InvalidInput for an unknown pool, and for a payload that the handler's schema does not allow.
+        """
         if self.is_simple(spec):
             return ()
         target = spec.target
         known = await self.pools(target.pool)
         if target.pool not in known:
-            detail = (
-                f"there is no pool {target.pool!r}: start a worker for it or create it with PUT /v1/pools/{target.pool}"
-            )
-            # A pool that takes no jobs of users is no help to them.
-            open_ = [pool for pool in known if pool not in BUILT_IN_POOLS]
+            detail = f"there is no pool {target.pool!r}: start a worker for it, or create it with PUT /v1/pools/{target.pool}"
+            # Users cannot create jobs in built-in pools, so these are not suggested.
+            usable = [pool for pool in known if pool not in BUILT_IN_POOLS]
             raise InvalidInput.of(
-                "/target/pool", detail, target.pool, allowed=open_, nearest=nearest(target.pool, open_)
+                "/target/pool", detail, target.pool, allowed=usable, nearest=nearest(target.pool, usable)
             )
         found = await self._handler(target.pool, target.handler)
         if found is None:
@@ -50,24 +51,25 @@ class Catalogue:
         _check_payload(spec.payload, found[1], target.handler)
         return ()
 
-    async def pools(self, wanted: str) -> list[str]:
-        """The pools there are, looked up again when `wanted` is not among them."""
+    async def pools(self, required: str) -> list[str]:
+        """Return the names of all pools. They are read again if `required` is not among them."""
         if self._clock.monotonic() >= self._until:
             self.forget()
-        if wanted not in self._pools:
-            await self._look_again()
+        if required not in self._pools:
+            await self._read_pools()
         return sorted(self._pools)
 
     def is_simple(self, spec: JobSpec) -> bool:
-        """Whether a fresh look has shown that nothing can be wrong with a job's target, nor with its payload."""
+        """Whether the copy shows that a job's handler exists and accepts any payload, so that no check is needed."""
         found = self._handlers.get((spec.target.pool, spec.target.handler))
         return found is not None and found[1] is None and self._clock.monotonic() < self._until
 
     def forget(self) -> None:
+        """Drop the copy, so that the next call reads the store."""
         self._pools = frozenset()
         self._handlers = {}
 
-    async def _look_again(self) -> None:
+    async def _read_pools(self) -> None:
         self._pools = frozenset(await self._archive.pool_names())
         self._until = self._clock.monotonic() + _FRESH_SEC
 
@@ -90,10 +92,12 @@ def _check_payload(payload: Any, validator: Any, handler: str) -> None:
     flaws = [_flaw(error) for error in islice(errors, FLAWS_OF_JOB)]
     left_out = sum(1 for _ in errors)
     more = {"leftOut": left_out} if left_out else {}
-    raise InvalidInput(f"the payload is not what handler {handler!r} takes: {flaws[0].detail}", flaws, **more)
+    raise InvalidInput(
+        f"the payload does not match the schema of handler {handler!r}: {flaws[0].detail}", flaws, **more
+    )
 
 
 def _flaw(error: Any) -> Flaw:
     pointer = "/payload" + "".join(f"/{step}" for step in error.instance_path)
-    # The validator repeats the value in its message, however large it is.
-    return Flaw(pointer[:LONGEST_TEXT], error.message[:LONGEST_TEXT], msgspec.to_builtins(error.instance))
+    # The validator's message repeats the value, which may be large.
+    return Flaw(pointer[:MAX_TEXT_CHARS], error.message[:MAX_TEXT_CHARS], msgspec.to_builtins(error.instance))

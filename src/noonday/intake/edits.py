@@ -1,4 +1,4 @@
-"""What may be done to a job: pure decisions over a snapshot of it."""
+"""Edits of a job: pure decisions from a snapshot of the job to a change."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,24 +13,31 @@ from noonday.model.pool import NOTICES_POOL
 from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Scope, Snapshot
 
 SAME_MOMENT_MS = 1_000
+"""Clock step, backwards, below which an edit still takes effect after the previous one."""
 OVERDUE_COMPARED = 100
-"""How many overdue occurrences an edit looks for in the new plan; with more, all are given up."""
+"""Maximum number of overdue occurrences that an edit compares with the new plan. If there are more, it gives up all of them."""
 WAS_PAUSED = "the job was paused"
 
 
 def first_fire(job: Job, now_ms: int) -> Fire:
-    """What a new job waits for. Raises InvalidInput if it would never fire."""
+    """Return the first fire row of a new job. Raises InvalidInput if the job would never fire."""
     spec = job.spec
     nominal_ms = job.anchor_ms if spec.one_shot else rule_of(spec, job.anchor_ms).next_after(now_ms)
     if nominal_ms is None:
-        raise InvalidInput.of("/endAt" if spec.end_at else "/schedule", "this schedule has no time to come")
+        raise InvalidInput.of(
+            "/endAt" if spec.end_at else "/schedule", "the schedule has no future time: it would never fire"
+        )
     return Fire(nominal_ms, nominal_ms + spread_ms(spec, job.id), spec.max_runs)
 
 
 def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
-    """A new definition. What has started keeps the one it was fired with; what is only early is asked back."""
+    """Give a job a new definition.
+
+    Started executions keep the definition they were fired with. Dispatched ones that have not started are revoked. Waiting ones
+    continue under the new definition, or are cancelled if the new plan does not have their time.
+    """
     _refuse_if_cancelled(before.job)
-    now_ms = _moment(before.job, now_ms)
+    now_ms = _effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(
         before.job,
         spec=spec,
@@ -41,22 +48,25 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
     )
     open_ = before.open_in(Scope.OPEN)
     unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
-    wanted = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
-    given_up = [e for e in unstarted if e.id not in wanted]
+    continued = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
+    given_up = [e for e in unstarted if e.id not in continued]
     fire, decisions = _replanned(before, job, now_ms, sum(e.cause is Cause.SCHEDULE for e in given_up))
-    asked_back = [(e.id, EDITED) for e in open_ if e.early and e.cancel is None]
+    revoked = [(e.id, EDITED) for e in open_ if e.early and e.cancel is None]
     return Change(
         job=job,
         fire=fire,
         decisions=decisions,
-        cancel=(*asked_back, *((e.id, EDITED) for e in given_up)),
-        rebase=tuple(e.id for e in unstarted if e.id in wanted),
+        cancel=(*revoked, *((e.id, EDITED) for e in given_up)),
+        rebase=tuple(e.id for e in unstarted if e.id in continued),
         audit=audit,
     )
 
 
 def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> tuple[Fire, tuple[Decision, ...]]:
-    """`runs_returned`: how many of its executions are given up before they have started."""
+    """Return the fire row under the new definition, and decisions about overdue occurrences that the edit gives up.
+
+    `runs_returned`: number of scheduled executions that are cancelled before they have started.
+    """
     awaited = _awaited(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
     rule = rule_of(job.spec, job.anchor_ms)
@@ -67,8 +77,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         and awaited <= now_ms
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
-        passed_over = _passes_over(before.job)
-        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if passed_over else (Decided.EDITED, "the job was replaced")
+        was_paused = _gives_up_paused(before.job)
+        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if was_paused else (Decided.EDITED, "the job was replaced")
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
             following = first_unfired(rule, job.id, now_ms + 1, before.existing)
@@ -80,7 +90,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
 
 
 def _awaited(before: Snapshot) -> int | None:
-    """The time a job waits for, or would if it were not paused. None: nothing of it is to come."""
+    """Return the time a job waits for, or would wait for if it were not paused. None if it has no future time."""
     job, fire = before.job, before.fire
     if fire is None or fire.runs_left == 0:
         return None
@@ -92,9 +102,11 @@ def _awaited(before: Snapshot) -> int | None:
 
 
 def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
-    """Whether some overdue occurrence of the former plan is not one of the new plan. Then all of them are decided: one that is in
-    no plan any more would have neither an execution nor a decision."""
-    if _passes_over(job):
+    """Whether the new plan lacks an overdue occurrence of the former plan. Then all overdue occurrences are given up.
+
+    Otherwise the missing one would have neither an execution nor a decision.
+    """
+    if _gives_up_paused(job):
         return True
     former, new = rule_of(before.job.spec, before.job.anchor_ms), rule_of(job.spec, job.anchor_ms)
     if former == new:
@@ -103,13 +115,13 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
     return len(overdue) == OVERDUE_COMPARED or any(new.next_after(time - 1) != time for time in overdue)
 
 
-def _passes_over(job: Job) -> bool:
-    """Whether the times that pass while a job is paused are gone."""
+def _gives_up_paused(job: Job) -> bool:
+    """Whether a job is paused and gives up the occurrences that pass meanwhile."""
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
 
 def _runs_left(before: Snapshot, job: Job, runs_returned: int) -> int | None:
-    """`maxRuns` counts from the job's creation, as far as it was counted."""
+    """Return the runs left under the new `maxRuns`. Runs count from the job's creation, or from when it first had a `maxRuns`."""
     if job.spec.max_runs is None:
         return None
     old_max = before.job.spec.max_runs
@@ -119,7 +131,7 @@ def _runs_left(before: Snapshot, job: Job, runs_returned: int) -> int | None:
 
 
 def _given_up(job: Job, from_ms: int, until_ms: int, outcome: Decided, reason: str) -> tuple[Decision, ...]:
-    """Occurrences from a due one up to an instant that will not fire."""
+    """Return the decision about all occurrences from a due one up to an instant, none of which will fire."""
     rule = rule_of(job.spec, job.anchor_ms)
     last = rule.last_until(until_ms, from_ms) or from_ms
     return (Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason),)
@@ -127,64 +139,66 @@ def _given_up(job: Job, from_ms: int, until_ms: int, outcome: Decided, reason: s
 
 def upsert(
     before: Snapshot,
-    wanted: Job,
+    new: Job,
     same_payload: Callable[[bytes | None, bytes | None], bool],
     now_ms: int,
     audit: AuditEntry | None,
 ) -> Change:
-    """Create-or-update by unique key: nothing changes if nothing differs. An operator's pause survives.
+    """Update the job that has the unique key of a new one. Nothing changes if they are equal. A pause remains.
 
-    So a one-shot that is over does not run a second time for being asked for again: its key says that it is the same one.
-    Raises Conflict if a one-shot that differs would never fire.
+    So a finished one-shot does not run again when it is created again: the same key means the same job. Raises Conflict if a
+    changed one-shot would never fire.
     """
-    same = before.job.spec == wanted.spec and same_payload(before.job.payload, wanted.payload)
+    same = before.job.spec == new.spec and same_payload(before.job.payload, new.payload)
     if same:
         return Change()
-    # The ciphertext is bound to the job that has the key.
-    change = replace(before, wanted.spec, wanted.payload, now_ms, audit)
+    # The payload of `new` is encrypted for the existing job.
+    change = replace(before, new.spec, new.payload, now_ms, audit)
     assert change.job is not None
     assert change.fire is not None
     if change.job.spec.one_shot and change.job.state is JobState.ACTIVE and change.fire.due_ms is None:
         raise Conflict(
-            f"job {before.job.id} has unique key {wanted.spec.unique_key!r} and has fired at {text_of(change.job.anchor_ms)} "
-            "already: name a later runAt, or leave the job as it is",
+            f"job {before.job.id} has unique key {new.spec.unique_key!r} and has already fired at "
+            f"{text_of(change.job.anchor_ms)}: set a later runAt, or leave the job unchanged",
             jobId=before.job.id,
         )
     return change
 
 
-def why_nothing_comes(after: Snapshot) -> str | None:
-    """Why a job that was just created or updated does not fire, if it does not."""
+def why_no_next_fire(after: Snapshot) -> str | None:
+    """Return why a created or updated job has no next fire, or None if it has one."""
     job, fire = after.job, after.fire
     if fire is not None and fire.due_ms is not None:
         return None
     if job.state is JobState.PAUSED:
-        return f"job {job.id} is PAUSED: it fires when somebody resumes it"
+        return f"job {job.id} is PAUSED: it fires after it is resumed"
     if after.has_open:
-        return f"job {job.id} has fired: nothing of it is to come but what is open now"
+        return f"job {job.id} has fired: it has no future time, but an execution is open"
     if fire is not None and fire.runs_left == 0:
         return f"job {job.id} is COMPLETED: its maxRuns of {job.spec.max_runs} are used up"
-    return f"job {job.id} is COMPLETED: it has no time to come"
+    return f"job {job.id} is COMPLETED: it has no future time"
 
 
 def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """Nothing fires, and what waits on the timeline (a retry, a trigger) is held. What was handed out is asked back; whatever of
-    it runs goes on, and its retry is held."""
+    """Pause a job: nothing fires, and dispatch rows on the timeline (retries, triggers) are suspended.
+
+    Dispatched executions are revoked. Those that have started continue, and their retries are suspended.
+    """
     _refuse_if_cancelled(before.job)
     if before.job.state is JobState.PAUSED:
         return Change()
     if _completed(before):
-        raise Conflict("the job is COMPLETED: nothing of it is to come")
-    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_moment(before.job, now_ms))
+        raise Conflict("the job is COMPLETED: there is nothing to pause")
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_effective_ms(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)
-    handed_out = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.cancel is None)
+    dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.cancel is None)
     waiting = tuple(e.id for e in open_ if e.waits_until_ms is not None)
-    return Change(job=job, fire=fire, cancel=handed_out, suspend=waiting, audit=audit)
+    return Change(job=job, fire=fire, cancel=dispatched, suspend=waiting, audit=audit)
 
 
 def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Change:
-    """Paused for a reason that no user gave, until a user resumes it. What is over needs no halting."""
+    """Pause a job for a reason that no user gave, until a user resumes it. A finished job is not changed."""
     job = before.job
     if (
         job.state is JobState.CANCELLED
@@ -193,7 +207,7 @@ def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Chang
     ):
         return Change()
     if job.state is JobState.PAUSED:
-        halted = msgspec.structs.replace(job, halted=reason, updated_ms=_moment(job, now_ms))
+        halted = msgspec.structs.replace(job, halted=reason, updated_ms=_effective_ms(job, now_ms))
         return Change(job=halted, audit=audit)
     paused = pause(before, now_ms, audit)
     assert paused.job is not None
@@ -201,14 +215,17 @@ def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Chang
 
 
 def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """A resumed job makes up nothing unless it says so; a one-shot always fires. Whatever halted it is forgotten."""
+    """Resume a job and clear the reason why it was halted.
+
+    Occurrences that passed while it was paused are given up, unless its catch-up covers pauses. A one-shot always fires.
+    """
     _refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
-    now_ms = _moment(before.job, now_ms)
+    now_ms = _effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
-    held = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
-    release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in held)
+    suspended = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
+    release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in suspended)
     fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 
@@ -220,7 +237,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
     if awaited is None:
         return fire, ()
     spread = spread_ms(job.spec, job.id)
-    if awaited > now_ms or not _passes_over(job):
+    if awaited > now_ms or not _gives_up_paused(job):
         return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, now_ms + 1, before.existing)
@@ -231,7 +248,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
 
 
 def _is_suspended(execution: Execution) -> bool:
-    """It waits on the timeline without a time."""
+    """Whether an execution has a dispatch row without a due time."""
     return (
         execution.state is State.PENDING
         and execution.fired_ms is None
@@ -241,31 +258,31 @@ def _is_suspended(execution: Execution) -> bool:
 
 
 def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """No future fires, and nothing that has not started starts. What runs goes on to its end, and is not retried."""
+    """Cancel a job: it does not fire again, and nothing starts. Running executions finish and are not retried."""
     if before.job.state is JobState.CANCELLED:
         return Change()
-    now_ms = _moment(before.job, now_ms)
+    now_ms = _effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
     awaited = _awaited(before)
     if awaited is not None and awaited <= now_ms:
-        why = (Decided.CANCELLED, "the job was cancelled")
-        if _passes_over(before.job):
-            why = (Decided.PAUSED, WAS_PAUSED)
-        decisions = _given_up(before.job, awaited, now_ms, *why)
+        outcome, reason = Decided.CANCELLED, "the job was cancelled"
+        if _gives_up_paused(before.job):
+            outcome, reason = Decided.PAUSED, WAS_PAUSED
+        decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
     open_ = before.open_in(Scope.OPEN)
     cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.cancel is None or e.cancel in RETURN_REASONS)
     return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 
 def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:
-    """Run it now, besides its schedule."""
+    """Run a job now, in addition to its schedule. Raises Conflict if its overlap rule forbids it."""
     _refuse_if_cancelled(before.job)
     job = before.job
     if job.spec.target.pool == NOTICES_POOL:
         raise Conflict(
-            "a notice is sent once: POST /v1/alert-preferences/{id}/test sends another to the same recipient"
+            "a notice cannot be triggered: POST /v1/alert-preferences/{id}/test sends another one to the same recipient"
         )
     start, cancel = _overlap(before)
     if start is Start.SKIP:
@@ -287,31 +304,32 @@ def _overlap(before: Snapshot) -> tuple[Start, bool]:
 
 
 def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, audit: AuditEntry | None) -> Change:
-    """Executions for past times, besides those the schedule made. The same backfill makes each once."""
+    """Create executions for past times, in addition to those of the schedule. One backfill id creates each of them once."""
     _refuse_if_cancelled(before.job)
     tag = discriminator("backfill", backfill_id)
-    # One after the other unless the job allows overlap: a backfill is never skipped.
+    # Unless the job allows overlap, they run one after the other. A backfill is never skipped.
     serial = before.job.spec.overlap is not Overlap.ALLOW
-    wanted = {execution_id(before.job.id, time, tag): time for time in times}
-    existing = before.existing(list(wanted))
-    missing = [(new, time) for new, time in wanted.items() if new not in existing]
-    made = [
-        NewExecution(new, time, now_ms, Cause.BACKFILL, buffered=serial and (place > 0 or before.has_open))
-        for place, (new, time) in enumerate(missing)
+    time_of = {execution_id(before.job.id, time, tag): time for time in times}
+    existing = before.existing(list(time_of))
+    missing = [(new, time) for new, time in time_of.items() if new not in existing]
+    created = [
+        NewExecution(new, time, now_ms, Cause.BACKFILL, buffered=serial and (index > 0 or before.has_open))
+        for index, (new, time) in enumerate(missing)
     ]
-    return Change(executions=tuple(made), audit=audit)
+    return Change(executions=tuple(created), audit=audit)
 
 
 def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audit: AuditEntry) -> Change:
+    """Cancel a pending or running execution. Raises Conflict if it has ended."""
     row = before.find(execution)
     if row is None or row.state not in (State.PENDING, State.RUNNING):
         state = row.state.name if row else "ended"
-        raise Conflict(f"the execution is {state} already", state=state)
+        raise Conflict(f"the execution is already {state}", state=state)
     return Change(cancel=((execution, reason),), audit=audit)
 
 
 def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry | None) -> Change:
-    """A dead letter is tried again as a new execution of the same occurrence."""
+    """Retry a dead letter as a new execution of the same occurrence."""
     _refuse_if_cancelled(before.job)
     start, _ = _overlap(before)
     new = id_of_retry(dead)
@@ -323,46 +341,49 @@ def id_of_retry(dead: Execution) -> ExecutionId:
     return execution_id(dead.job_id, dead.nominal_ms, discriminator("retry", dead.id))
 
 
-class Again(msgspec.Struct, frozen=True):
-    """An execution that ended, and what it is run again as."""
+class Resend(msgspec.Struct, frozen=True):
+    """An ended execution, and the new execution that repeats it."""
 
     was: Execution
     new: ExecutionId
     revision: int
-    """What it says: that of the one before, or the job's present one if that is not kept any more."""
+    """Revision of the job to run: that of `was`, or the present one if that is no longer stored."""
     resolves: bool = False
-    """Whether a dead letter is dealt with by this."""
+    """Whether this resolves the dead letter of `was`."""
 
 
-def run_again(before: Snapshot, wanted: Sequence[Again], now_ms: int, audit: AuditEntry | None) -> Change:
-    """Executions that ended, however they did, as new ones of the same occurrences. Never skipped: unless the job allows
-    overlap, one after the other."""
+def run_again(before: Snapshot, resends: Sequence[Resend], now_ms: int, audit: AuditEntry | None) -> Change:
+    """Repeat ended executions, whatever their outcome, as new executions of the same occurrences.
+
+    None is skipped. Unless the job allows overlap, they run one after the other.
+    """
     _refuse_if_cancelled(before.job)
     serial = before.job.spec.overlap is not Overlap.ALLOW
-    made = [
+    created = [
         NewExecution(
             each.new,
             each.was.nominal_ms,
             now_ms,
             Cause.RETRY_OF,
-            buffered=serial and (place > 0 or before.has_open),
+            buffered=serial and (index > 0 or before.has_open),
             retry_of=each.was.id,
             revision=each.revision,
         )
-        for place, each in enumerate(sorted(wanted, key=lambda each: each.was.id))
+        for index, each in enumerate(sorted(resends, key=lambda each: each.was.id))
     ]
-    dead = tuple((each.was.id, each.new) for each in wanted if each.resolves)
-    return Change(executions=tuple(made), dead=dead, audit=audit)
+    dead = tuple((each.was.id, each.new) for each in resends if each.resolves)
+    return Change(executions=tuple(created), dead=dead, audit=audit)
 
 
 def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
+    """Resolve a dead letter without a retry."""
     return Change(dead=((dead, None),), audit=audit)
 
 
-def _moment(job: Job, now_ms: int) -> int:
-    """When an edit takes effect: after the one before it, for of two in one millisecond each would decide that millisecond.
+def _effective_ms(job: Job, now_ms: int) -> int:
+    """Return when an edit takes effect: after the previous one, because two edits in one millisecond would both decide it.
 
-    A clock that was set back is believed all the same.
+    A clock that was set back by `SAME_MOMENT_MS` or more is trusted.
     """
     return job.updated_ms + 1 if 0 <= job.updated_ms - now_ms < SAME_MOMENT_MS else now_ms
 
@@ -373,4 +394,4 @@ def _completed(before: Snapshot) -> bool:
 
 def _refuse_if_cancelled(job: Job) -> None:
     if job.state is JobState.CANCELLED:
-        raise Conflict("the job was cancelled: create a new one", state="CANCELLED")
+        raise Conflict("the job was cancelled and cannot be changed: create a new one", state="CANCELLED")

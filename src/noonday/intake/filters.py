@@ -1,4 +1,4 @@
-"""What can be asked for besides a job: which dead letters, and which times to preview."""
+"""Request bodies of queries: the filter of dead letters, and the schedule to preview."""
 
 from datetime import datetime
 from typing import Annotated
@@ -13,7 +13,7 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 class DeadFilter(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Which dead letters are meant: those that meet every condition given; without any, all."""
+    """Filter of dead letters. All conditions must match; without conditions, all dead letters."""
 
     job_id: str | None = None
     pool: str | None = None
@@ -26,7 +26,7 @@ class DeadFilter(
 class PreviewRequest(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A schedule to be shown without making a job of it."""
+    """A schedule whose next times are shown, without creating a job."""
 
     type: JobType = JobType.CRON
     schedule: str | None = None
@@ -35,5 +35,5 @@ class PreviewRequest(
     every_sec: float | None = None
     phase_sec: float = 0
     from_: Instant | None = msgspec.field(default=None, name="from")
-    """Times after this instant; the present one if absent."""
+    """Show times after this instant. Default: now."""
     count: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10

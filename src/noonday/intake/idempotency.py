@@ -1,4 +1,4 @@
-"""One answer per Idempotency-Key, however often the request comes."""
+"""Idempotency keys: the first response to a request is stored, and repeated for the same key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from noonday.model.errors import NoondayError
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """A key, what it was sent with, and how the first answer is kept for those who send it again."""
+    """An Idempotency-Key, the fingerprint of its request, and the encoding of its response."""
 
     key: str
     fingerprint: str
-    """A hash of the whole request: the same key with another one is refused."""
+    """Hash of the whole request. The same key with another fingerprint is refused."""
     status_of: Callable[[Any], int]
     encode: Callable[[Any], bytes]
 
 
 class Answered(NoondayError):
-    """This very request was answered before. Carries that answer; nothing was done this time."""
+    """Raised when the key has a stored response. Carries that response; nothing was done this time."""
 
     code = "answered-before"
 
     def __init__(self, status: int, body: bytes) -> None:
-        super().__init__("the request was answered before", status=status)
+        super().__init__("this Idempotency-Key has a stored response", status=status)
         self.status = status
         self.body = body

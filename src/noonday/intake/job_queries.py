@@ -1,4 +1,4 @@
-"""The read side: what is there, what happened, and why."""
+"""Queries of jobs, executions, occurrences, dead letters, pools, workers, audit and usage."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ import msgspec
 from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.presenters import Presenter, usage_view
 from noonday.intake.visits import Visits
-from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, in_words, still_awaited, why_paused
+from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, still_awaited, utc_text, why_paused
 from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NotFound
@@ -47,13 +47,15 @@ from noonday.ports.jobs import Execution, Fire
 
 T = TypeVar("T")
 PAGE_BYTES = 4 * 1024 * 1024
-"""How much of what is stored encrypted one page of a list has, as a rule."""
+"""Maximum size of the encrypted content of one page of a list. A single larger row is still returned."""
 _YEAR_9999_MS = 253_370_764_800_000
-"""Dates end there."""
+"""Upper bound of previewed times: Python's dates end with the year 9999."""
 _STATES = {"PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
 
 
 class JobQueries:
+    """The read side of intake. Queries of one tenant see only rows of that tenant."""
+
     def __init__(
         self,
         *,
@@ -64,7 +66,7 @@ class JobQueries:
         aside: Aside,
         live: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`aside` works out fire times; `live` has figures only the running engine knows."""
+        """`aside` computes fire times off the event loop. `live` returns figures that only the running engine has."""
         self._aside = aside
         self._archive = archive
         self._clock = clock
@@ -95,15 +97,15 @@ class JobQueries:
         limit: int = 50,
         summary: bool = False,
     ) -> JobPage:
-        """A page, which ends early if its payloads are large. As a `summary` nothing is decrypted."""
+        """List jobs. A page ends early if its payloads are large. With `summary` nothing is decrypted."""
         where = JobFilter(state, type, pool, handler, name, tag, unique_key)
         rows = await self._archive.list_jobs(caller.tenant, where, cursor, limit + 1)
         shown = rows[:limit] if summary else _within_page(rows[:limit], lambda row: row.payload_bytes)
         if summary:
             views = tuple(self._presenter.job(row, payload=None) for row in shown)
         else:
-            wanted = [row.job.id for row in shown if row.payload_bytes]
-            payloads = await self._archive.payloads(caller.tenant, wanted) if wanted else {}
+            with_payload = [row.job.id for row in shown if row.payload_bytes]
+            payloads = await self._archive.payloads(caller.tenant, with_payload) if with_payload else {}
             views = tuple(self._presenter.job(_with_payload(row, payloads.get(row.job.id))) for row in shown)
         return JobPage(jobs=views, next=views[-1].job_id if len(rows) > len(shown) else None)
 
@@ -130,9 +132,9 @@ class JobQueries:
         limit: int = 50,
         summary: bool = False,
     ) -> ExecutionPage:
-        """A page, which ends early if results and progress are large. As a `summary` nothing is decrypted."""
+        """List executions of a job. A page ends early if results and progress are large. With `summary` nothing is decrypted."""
         if state is not None and state not in _STATES:
-            raise InvalidInput.of("/state", "no such state", state, allowed=sorted(_STATES))
+            raise InvalidInput.of("/state", f"unknown state {state!r}", state, allowed=sorted(_STATES))
         job = await self._job_row(caller, job_id)
         rows = await self._archive.list_executions(
             caller.tenant, job.job.id, state=state, after=cursor, limit=limit + 1
@@ -144,9 +146,9 @@ class JobQueries:
     async def occurrences(
         self, caller: Caller, job_id: str, *, from_ms: int, to_ms: int, limit: int = 500
     ) -> OccurrencePage:
-        """Everything a job's schedule meant between two instants: fired, decided against, due, or planned."""
+        """List all occurrences of a job between two instants: fired, decided against, due, or planned."""
         if to_ms < from_ms:
-            raise InvalidInput.of("/to", "`to` lies before `from`", to_ms)
+            raise InvalidInput.of("/to", "`to` is before `from`", to_ms)
         row = await self._job_row(caller, job_id)
         job = row.job
         fired = await self._archive.executions_between(job.id, from_ms, to_ms, limit + 1)
@@ -158,7 +160,7 @@ class JobQueries:
         return OccurrencePage(occurrences=tuple(views[:limit]), next=None, is_least=is_least)
 
     async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> tuple[list[OccurrenceView], bool]:
-        """From the fire row on: what is due and held, and what is planned; and whether there may be more of it."""
+        """Return the due and planned occurrences from the fire row on, and whether there may be more of them."""
         job, fire = row.job, row.fire
         if fire is None or job.state is JobState.CANCELLED:
             return [], False
@@ -186,7 +188,7 @@ class JobQueries:
         if row.state is not State.PENDING:
             return None
         if row.buffered:
-            return "an earlier execution of the job that is still open (overlap)"
+            return "an earlier open execution of the job (overlap)"
         if row.fired_ms is None:
             return await self._waiting_on_timeline(row, concurrency)
         pools = await self._archive.list_pools(UNCOUNTED_MS, row.pool)
@@ -199,26 +201,29 @@ class JobQueries:
         if due_ms is not None and due_ms <= self._clock.now_ms():
             awaited = still_awaited(concurrency, row.slots)
             waiter = Waiter(row.tenant, row.pool, row.job_id, (due_ms, row.id), awaited)
-            return _held(await self._waiting.of(waiter))
-        held = await self._waiting.find_pause(row.tenant, row.pool)
-        if held:
-            return held
+            return _blocker_text(await self._waiting.of(waiter))
+        pause = await self._waiting.find_pause(row.tenant, row.pool)
+        if pause:
+            return pause
         if due_ms is None:
             return "its job is paused"
         if "HANDED_BACK" in row.transitions.rpartition("[0,")[2]:
-            return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has it"
-        when = in_words(due_ms)
-        return f"its next attempt at {when}" if row.attempt > 1 else f"its time: {when}"
+            return f"a worker with handler {row.handler!r} in pool {row.pool!r}: no worker has this handler"
+        when = utc_text(due_ms)
+        return f"its next attempt at {when}" if row.attempt > 1 else f"its due time: {when}"
 
     async def preview(self, request: PreviewRequest) -> Preview:
+        """Describe a schedule and list its next times, without creating a job."""
         rule, text = _preview_rule(request)
         from_ms = ms_of(request.from_)
         after_ms = self._clock.now_ms() if from_ms is None else from_ms
-        marked, is_least = await self._aside.run(lambda may: _marked(rule, after_ms, request.count, may))
+        occurrences, is_least = await self._aside.run(lambda may: _described(rule, after_ms, request.count, may))
         return Preview(
             description=text,
             timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
-            times=tuple(PreviewTime(utc=instant_of(mark.at_ms), local=mark.local, dst=mark.dst) for mark in marked),
+            times=tuple(
+                PreviewTime(utc=instant_of(each.at_ms), local=each.local, dst=each.dst) for each in occurrences
+            ),
             is_least=is_least,
         )
 
@@ -238,11 +243,11 @@ class JobQueries:
 
     async def pools(self, caller: Caller, *, all_tenants: bool = False) -> list[PoolView]:
         pauses = await self._archive.pauses()
-        rows = await self._archive.list_pools(self._clock.now_ms(), None, _whose(caller, all_tenants))
+        rows = await self._archive.list_pools(self._clock.now_ms(), None, _tenant_of(caller, all_tenants))
         return [_pool(row, pauses) for row in rows]
 
     async def get_pool(self, caller: Caller, name: str, *, all_tenants: bool = False) -> PoolView:
-        rows = await self._archive.list_pools(self._clock.now_ms(), name, _whose(caller, all_tenants))
+        rows = await self._archive.list_pools(self._clock.now_ms(), name, _tenant_of(caller, all_tenants))
         if not rows:
             raise NotFound(f"no pool {name!r}", pool=name)
         return _pool(rows[0], await self._archive.pauses())
@@ -287,7 +292,7 @@ class JobQueries:
         return usage_view(tenant, from_day, to_day, days)
 
     async def pauses(self, caller: Caller) -> PauseList:
-        """List what is paused. Other tenants' pauses are for operators."""
+        """List what is paused. Only operators see pauses of other tenants."""
         pauses = (
             PauseView(kind=pause.kind, name=pause.name, since=instant_of(pause.since_ms), by=pause.subject)
             for pause in await self._archive.pauses()
@@ -296,14 +301,14 @@ class JobQueries:
         return PauseList(pauses=tuple(pauses))
 
     async def overview(self, caller: Caller, *, all_tenants: bool = False) -> dict[str, Any]:
-        """Figures of the caller's tenant, or with the scope operator those of all.
+        """Return figures of the caller's tenant, or of all tenants, which requires the scope operator.
 
-        Rate and lateness are kept for the whole server only, so that they are None for one tenant.
+        Rate and lateness are measured for the whole server only, so they are None for one tenant.
         """
         now_ms = self._clock.now_ms()
-        counts = await self._archive.counts(now_ms, _whose(caller, all_tenants))
+        counts = await self._archive.counts(now_ms, _tenant_of(caller, all_tenants))
         oldest = counts["oldest_due_ms"]
-        figures = overview_of(await self._archive.figures(), now_ms) if all_tenants else _OF_ONE_TENANT
+        figures = overview_of(await self._archive.figures(), now_ms) if all_tenants else _UNKNOWN_FOR_ONE_TENANT
         return {
             "due": counts["due"],
             "running": counts["running"],
@@ -324,19 +329,19 @@ class JobQueries:
         return row
 
 
-def _whose(caller: Caller, all_tenants: bool) -> TenantId | None:
-    """The tenant whose figures are asked for; None: all of them. Raises Forbidden."""
+def _tenant_of(caller: Caller, all_tenants: bool) -> TenantId | None:
+    """Return the tenant of the requested figures, or None for all tenants. Raises Forbidden."""
     if not all_tenants:
         return caller.tenant
     caller.require("operator")
     return None
 
 
-_OF_ONE_TENANT = {"ratePerSec": None, "latenessMs": {"p50": None, "p95": None, "p99": None}}
+_UNKNOWN_FOR_ONE_TENANT = {"ratePerSec": None, "latenessMs": {"p50": None, "p95": None, "p99": None}}
 
 
 def _within_page(rows: Sequence[T], size_of: Callable[[T], int]) -> Sequence[T]:
-    """As many of the first as have PAGE_BYTES together, and one at least."""
+    """Return the first rows that have at most PAGE_BYTES together, and at least one."""
     total = 0
     for number, row in enumerate(rows):
         total += size_of(row)
@@ -378,13 +383,13 @@ def _due(job: Job, ms: int, blocker: Blocker) -> OccurrenceView:
     )
 
 
-def _held(blocker: Blocker) -> str:
+def _blocker_text(blocker: Blocker) -> str:
     least = "at least " if blocker.position_is_least else ""
     before = f"; {least}{blocker.position} before it" if blocker.position else ""
     return (
         blocker.reason
         + before
-        + (f"; expected to start at {in_words(blocker.expected_ms)}" if blocker.expected_ms else "")
+        + (f"; expected to start at {utc_text(blocker.expected_ms)}" if blocker.expected_ms else "")
     )
 
 
@@ -418,7 +423,7 @@ def _decided(job: Job, decision: Decision) -> OccurrenceView:
     )
 
 
-def _marked(rule: Rule, after_ms: int, count: int, may_go_on: MayGoOn) -> tuple[list[Occurrence], bool]:
+def _described(rule: Rule, after_ms: int, count: int, may_go_on: MayGoOn) -> tuple[list[Occurrence], bool]:
     times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_go_on)
     return [describe(time, rule) for time in times], is_least
 
@@ -441,14 +446,14 @@ def _preview_rule(request: PreviewRequest) -> tuple[Rule, str]:
             raise InvalidInput.of("/phaseSec", "must be from 0 to 1e9", request.phase_sec)
         every = IntervalRule(round(request.every_sec * 1000), round(request.phase_sec * 1000))
         return every, f"Every {request.every_sec:g} seconds"
-    raise InvalidInput.of("/type", "only CRON and INTERVAL have times to preview", request.type.value)
+    raise InvalidInput.of("/type", "only schedules of type CRON and INTERVAL can be previewed", request.type.value)
 
 
 def _audit_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InvalidInput.of("/cursor", "not a cursor of this list", cursor)
+        raise InvalidInput.of("/cursor", "not a cursor of this list: use `next` of its previous page", cursor)
     return int(cursor)
 
 

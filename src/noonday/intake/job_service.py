@@ -1,4 +1,4 @@
-"""Commands on jobs, executions, dead letters, pools and tenants, for the REST API and the SDK alike."""
+"""Commands on jobs, executions, dead letters, pools and tenants, for the REST API and the SDK."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,14 +61,19 @@ from noonday.runtime.tracing import Tracing
 
 T = TypeVar("T")
 DRAFTS_A_TURN = 50
-"""How many jobs of a batch are checked before the event loop serves others."""
+"""Number of jobs of a batch that are checked before the event loop serves other requests."""
 BACKFILL_PAGE = 500
-BACKFILL_MOST = 100_000
+"""Number of executions that one transaction of a backfill creates."""
+MAX_BACKFILL = 100_000
+"""Maximum number of occurrences of one backfill."""
 BULK = 1000
+"""Maximum number of dead letters that one request retries or archives."""
 _encode_payload = msgspec.json.Encoder().encode
 
 
 class JobService:
+    """Validates commands, writes them to the store, then hints the hot index and signals workers."""
+
     def __init__(
         self,
         *,
@@ -117,7 +122,7 @@ class JobService:
         traceparent: str | None = None,
         maker_of: str | None = None,
     ) -> JobView:
-        """Store a job; from then on it fires. With a `unique_key` that is taken, that job is brought up to date.
+        """Store a job. Once this returns, the job fires. If its `unique_key` is taken, the job that has it is updated.
 
         `maker_of` names the built-in pool that the calling service makes jobs for. Users' requests never set it.
         """
@@ -145,7 +150,10 @@ class JobService:
         idem: Idempotency | None = None,
         traceparent: str | None = None,
     ) -> list[JobView | NoondayError]:
-        """Store the valid ones in one transaction, and answer each in its place. `atomic`: all of them, or none."""
+        """Store the valid jobs in one transaction. Returns a job or an error for each spec, in order.
+
+        With `atomic`, either all jobs are stored or none.
+        """
         async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             with self._tracing.creating(len(specs), traceparent) as trace:
@@ -155,19 +163,19 @@ class JobService:
                 if atomic and len(good) < len(drafts):
                     raise _all_flaws(drafts)
                 with await self._room(caller, good, whole=atomic) as room:
-                    judged = _judged(drafts, room)
+                    admitted = _admitted(drafts, room)
 
                     refused: dict[JobId, Conflict] | None = None if atomic else {}
 
                     def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
-                        stored = zip(_good(judged), answers, strict=True)
+                        stored = zip(_good(admitted), answers, strict=True)
                         of_good = iter([self._view_unless(refused, draft, answer) for draft, answer in stored])
-                        return [draft if isinstance(draft, NoondayError) else next(of_good) for draft in judged]
+                        return [draft if isinstance(draft, NoondayError) else next(of_good) for draft in admitted]
 
-                    return views(await self._add(caller, _good(judged), now_ms, room, idem, views, refused))
+                    return views(await self._add(caller, _good(admitted), now_ms, room, idem, views, refused))
 
     async def create_ids(self, caller: Caller, specs: Sequence[JobSpec], *, maker_of: str | None = None) -> list[JobId]:
-        """Store many jobs in one transaction, all or none, and answer just their ids. `maker_of` is that of `create`."""
+        """Store all jobs in one transaction, or none, and return their ids. `maker_of` is that of `create`."""
         now_ms = self._clock.now_ms()
         with self._tracing.creating(len(specs), None) as trace:
             settings = await self._quotas.settings(caller.tenant)
@@ -185,7 +193,7 @@ class JobService:
         return ids
 
     def standing(self, caller: Caller) -> Standing | None:
-        """How much of its quota of jobs the caller's tenant uses, if it has one and has just created some."""
+        """Return how much of its job quota the caller's tenant uses. None if it has no quota, or created nothing here yet."""
         return self._quotas.standing(caller.tenant)
 
     async def _room(self, caller: Caller, drafts: "Sequence[_Draft]", *, whole: bool) -> Room:
@@ -224,22 +232,22 @@ class JobService:
             plain = self._plain(spec.payload, caller.tenant, settings.max_payload_bytes)
             warnings = () if self._catalogue.is_simple(spec) else await self._catalogue.check(spec)
             job_id = self._new_id()
-            said = with_default_spread(spec, settings.default_spread_sec)
+            with_spread = with_default_spread(spec, settings.default_spread_sec)
             job = Job(
                 id=job_id,
                 tenant=caller.tenant,
                 revision=1,
                 state=JobState.ACTIVE,
-                spec=_without_payload(said),
+                spec=_without_payload(with_spread),
                 anchor_ms=anchor_of(spec, now_ms),
                 payload=self._seal(plain, caller.tenant, job_id),
                 created_ms=now_ms,
                 updated_ms=now_ms,
                 trace=traceparent,
             )
-            return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload, said is not spec)
+            return _Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload, with_spread is not spec)
         except Unavailable:
-            raise  # no flaw of the job
+            raise  # the store failed; the job has no flaw
         except NoondayError as error:
             return error
 
@@ -253,9 +261,10 @@ class JobService:
         view: Callable[[Sequence[Applied | None]], Any] = list,
         refused: "dict[JobId, Conflict] | None" = None,
     ) -> list[Applied | None]:
-        """Store the drafts, and with them the answer under its key; then hint what is due soon.
+        """Store the drafts and the receipt in one transaction, then hint the entries that are due soon.
 
-        A draft that cannot update the job that has its unique key is noted in `refused`. Without that, none is stored.
+        A draft that cannot update the job with its unique key is added to `refused`. If `refused` is None, the Conflict is raised
+        and nothing is stored.
         """
         audit = None
         if drafts:
@@ -287,7 +296,7 @@ class JobService:
         if answer is None:
             row = JobRow(draft.new.job, draft.new.fire, open=False)
             return self._presenter.job(row, warnings=draft.warnings, payload=draft.payload)
-        reason = edits.why_nothing_comes(answer.after)
+        reason = edits.why_no_next_fire(answer.after)
         return self._presenter.job(_row(answer.after), warnings=(*draft.warnings, *([reason] if reason else [])))
 
     async def _hint_new(self, drafts: "Sequence[_Draft]", answers: Sequence[Applied | None], now_ms: int) -> None:
@@ -305,27 +314,27 @@ class JobService:
     def _upsert(
         self,
         before: Snapshot,
-        wanted: Job,
+        new: Job,
         now_ms: int,
         spread_by_default: Collection[JobId],
         refused: "dict[JobId, Conflict] | None",
     ) -> Change:
-        """The payload was sealed for the new job's id: it belongs to the present one."""
-        name = wanted.id
-        if wanted.id in spread_by_default:
-            wanted = _keeping_spread(before.job, wanted)
-        plain = self._presenter.open(wanted.payload, wanted.tenant, wanted.id)
+        """Update the existing job. The payload was encrypted for the id of the new job, so it is encrypted again."""
+        new_id = new.id
+        if new_id in spread_by_default:
+            new = _keeping_spread(before.job, new)
+        plain = self._presenter.open(new.payload, new.tenant, new_id)
         if plain == self._presenter.open(before.job.payload, before.job.tenant, before.job.id):
-            wanted = msgspec.structs.replace(wanted, payload=before.job.payload)
+            new = msgspec.structs.replace(new, payload=before.job.payload)
         else:
             payload = self._seal(self._plain(plain, before.job.tenant), before.job.tenant, before.job.id)
-            wanted = msgspec.structs.replace(wanted, payload=payload)
+            new = msgspec.structs.replace(new, payload=payload)
         try:
-            return edits.upsert(before, wanted, lambda a, b: a == b, now_ms, None)
+            return edits.upsert(before, new, lambda a, b: a == b, now_ms, None)
         except Conflict as refusal:
             if refused is None:
                 raise
-            refused[name] = refusal
+            refused[new_id] = refusal
             return Change()
 
     async def replace(
@@ -338,24 +347,28 @@ class JobService:
         idem: Idempotency | None = None,
         maker_of: str | None = None,
     ) -> JobView:
-        """Give a job a new definition. `maker_of` is that of `create`."""
+        """Give a job a new definition. `maker_of` is that of `create`.
+
+        Raises VersionMismatch if the job is not at version `if_version`.
+        """
         now_ms = self._clock.now_ms()
         check(spec, now_ms, maker_of)
         settings = await self._quotas.settings(caller.tenant)
         plain = self._plain(spec.payload, caller.tenant, settings.max_payload_bytes)
         warnings = await self._catalogue.check(spec)
         payload = self._seal(plain, caller.tenant, job_id)
-        said = _without_payload(with_default_spread(spec, settings.default_spread_sec))
+        stored_spec = _without_payload(with_default_spread(spec, settings.default_spread_sec))
 
         def decide(before: Snapshot) -> Change:
             if if_version is not None and before.job.revision != if_version:
                 raise VersionMismatch(
-                    f"the job is at version {before.job.revision}, not {if_version}", version=before.job.revision
+                    f"the job is at version {before.job.revision}, not {if_version}: read it again",
+                    version=before.job.revision,
                 )
             if spec.unique_key != before.job.spec.unique_key:
-                raise InvalidInput.of("/uniqueKey", "a job keeps its unique key", spec.unique_key)
+                raise InvalidInput.of("/uniqueKey", "the unique key of a job cannot be changed", spec.unique_key)
             audit = self._audit(caller, "job.replace", job_id, {"version": before.job.revision + 1})
-            return edits.replace(before, said, payload, now_ms, audit)
+            return edits.replace(before, stored_spec, payload, now_ms, audit)
 
         return await self._edit_job(caller, job_id, decide, now_ms, idem, warnings)
 
@@ -370,7 +383,7 @@ class JobService:
         return await self._edit_job(caller, job_id, lambda before: edits.resume(before, now_ms, audit), now_ms, idem)
 
     async def halt(self, caller: Caller, job_id: str, reason: str) -> JobView:
-        """Pause a job for a reason that no user gave. Until a user resumes it, it shows that reason."""
+        """Pause a job for a reason that no user gave. The job shows the reason until a user resumes it."""
         now_ms = self._clock.now_ms()
         audit = self._audit(caller, "job.halt", job_id, {"reason": reason})
         return await self._edit_job(
@@ -407,7 +420,7 @@ class JobService:
         *,
         show: Sequence[ExecutionId] = (),
     ) -> Applied:
-        """One decision about one job, and what follows once it is stored. `show`: executions that the view needs."""
+        """Apply one decision to one job, then signal and hint. `show`: executions that the view needs."""
         try:
             async with self.receipts.once(caller, idem):
                 seal = None
@@ -417,26 +430,29 @@ class JobService:
                 await self._after(applied)
                 return applied
         except Answered:
-            await self._bar(caller, JobId(job_id))
+            await self._fence(caller, JobId(job_id))
             raise
 
-    async def _bar(self, caller: Caller, job_id: JobId) -> None:
-        """Whoever was told that the signals cannot be reached asks again, and is answered from what was stored: not before
-        workers know of it."""
+    async def _fence(self, caller: Caller, job_id: JobId) -> None:
+        """Fence a job before a stored response is repeated.
+
+        The first request may have stored its change and failed to reach the signals. When the client repeats it, the response
+        must not come before workers know of the change.
+        """
         with suppress(NotFound):
             pools: set[str] = set()
 
-            def look(before: Snapshot) -> Change:
+            def collect_pools(before: Snapshot) -> Change:
                 open_ = before.open_in(Scope.UNBUFFERED)
                 pools.update([before.job.spec.target.pool], (e.pool for e in open_))
                 return Change()
 
-            await self._jobs.edit(caller.tenant, job_id, look)
+            await self._jobs.edit(caller.tenant, job_id, collect_pools)
             for pool in sorted(pools):
                 await self._signals.fence(pool, job_id, self._clock.now_ms())
 
     async def _after(self, applied: Applied) -> None:
-        """Copies of what the store knows: flags first, because the user's answer waits for them."""
+        """Send copies of stored changes: first revocations and fences, because the response waits for them, then hints."""
         for pool, execution, dispatch, reason in applied.revocations:
             await self._signals.revoke(pool, [(execution, dispatch, reason)])
         for pool in applied.fenced:
@@ -450,6 +466,7 @@ class JobService:
     # -- executions ----------------------------------------------------------------------------------------------------
 
     async def trigger(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> ExecutionView:
+        """Run a job now, in addition to its schedule. Raises NotFound, and Conflict."""
         now_ms = self._clock.now_ms()
         key = idem.key if idem else self._new_id()
         audit = self._audit(caller, "job.trigger", job_id)
@@ -478,7 +495,7 @@ class JobService:
         preview: bool,
         idem: Idempotency | None = None,
     ) -> BackfillView:
-        """Executions for a past range, in pages. Calling again with the same id makes only what is missing."""
+        """Create executions for a past range, in pages. A repeated call with the same id creates only the missing ones."""
         async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             row = await self._archive.find_job(caller.tenant, JobId(job_id))
@@ -487,7 +504,7 @@ class JobService:
             total, first = await self._aside.run(lambda _: _count_backfill(row.job, from_ms, to_ms, now_ms))
             created = 0
             if not preview:
-                created = await self._work_off(caller, row.job, from_ms, to_ms, backfill_id, now_ms)
+                created = await self._backfill_pages(caller, row.job, from_ms, to_ms, backfill_id, now_ms)
             view = BackfillView(
                 backfill_id=backfill_id,
                 job_id=job_id,
@@ -500,7 +517,10 @@ class JobService:
             )
             return await self.receipts.keep(caller, idem, view)
 
-    async def _work_off(self, caller: Caller, job: Job, from_ms: int, to_ms: int, backfill_id: str, now_ms: int) -> int:
+    async def _backfill_pages(
+        self, caller: Caller, job: Job, from_ms: int, to_ms: int, backfill_id: str, now_ms: int
+    ) -> int:
+        """Create the missing executions of a backfill page by page. Returns their number."""
         rule = rule_of(job.spec, job.anchor_ms)
         after_ms, created, audited = from_ms - 1, 0, False
         while True:
@@ -553,22 +573,27 @@ class JobService:
         return view(await self._edit(caller, dead.job_id, decide, now_ms, idem, view, show=[new]))
 
     async def run_again(
-        self, caller: Caller, job_id: JobId, wanted: Sequence[edits.Again], idem: Idempotency | None = None
+        self, caller: Caller, job_id: JobId, resends: Sequence[edits.Resend], idem: Idempotency | None = None
     ) -> dict[ExecutionId, ExecutionView]:
-        """Executions of a job that ended, as new ones, by their ids. What exists already is left alone, and is not answered if
-        it has ended. Raises NotFound, and Conflict if the job was cancelled."""
-        now_ms = self._clock.now_ms()
-        alone = wanted[0].was.id if len(wanted) == 1 else None
-        audit = self._audit(caller, "execution.resend", alone or job_id, {} if alone else {"executions": len(wanted)})
+        """Repeat ended executions of a job. Returns the new executions by id.
 
-        new = {each.new for each in wanted}
+        An execution that exists already is not changed, and not returned if it has ended. Raises NotFound, and Conflict if the
+        job was cancelled.
+        """
+        now_ms = self._clock.now_ms()
+        single = resends[0].was.id if len(resends) == 1 else None
+        audit = self._audit(
+            caller, "execution.resend", single or job_id, {} if single else {"executions": len(resends)}
+        )
+
+        new = {each.new for each in resends}
 
         def view(applied: Applied) -> dict[ExecutionId, ExecutionView]:
             name = applied.after.job.spec.name
             return {row.id: self._presenter.execution(row, name) for row in applied.after.executions if row.id in new}
 
         def decide(before: Snapshot) -> Change:
-            return edits.run_again(before, wanted, now_ms, audit)
+            return edits.run_again(before, resends, now_ms, audit)
 
         return view(await self._edit(caller, job_id, decide, now_ms, idem, view, show=sorted(new)))
 
@@ -610,7 +635,7 @@ class JobService:
                         await act(caller, letter.execution.id)
                         changed += 1
                     except Conflict:
-                        continue  # its job was cancelled, or somebody was faster
+                        continue  # the job was cancelled, or another request was faster
                 if changed or len(letters) <= BULK:
                     view = BulkView(changed=changed, more=len(letters) > BULK)
                     return await self.receipts.keep(caller, idem, view)
@@ -619,10 +644,10 @@ class JobService:
     async def _dead_row(self, caller: Caller, execution_id: str) -> Any:
         row = await self._queries.execution_row(caller, execution_id)
         if row.state is not State.DEAD:
-            raise Conflict(f"the execution is {row.state.name}, not DEAD", state=row.state.name)
+            raise Conflict(f"the execution is {row.state.name}, not DEAD: it is no dead letter", state=row.state.name)
         found = await self._archive.find_dead(caller.tenant, row.id)
         if found is None or found[2] is not None:
-            raise Conflict("this dead letter was retried already", retriedAs=found[2] if found else None)
+            raise Conflict("the dead letter was already retried", retriedAs=found[2] if found else None)
         return row
 
     # -- pools and tenants ---------------------------------------------------------------------------------------------
@@ -648,21 +673,20 @@ class JobService:
             raise NotFound(f"no pool {name!r}" + (f"; did you mean {guess}?" if guess else ""), pool=name)
 
     async def add_pause(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
-        """Hand out nothing of a TENANT, for a POOL, or at all (ALL). Raises Forbidden."""
-        concerned = _require_pausing(caller, kind, name)
+        """Pause dispatch of a TENANT, of a POOL, or of everything (ALL). Raises Forbidden, and NotFound for an unknown pool."""
+        tenant = _require_pausing(caller, kind, name)
         if kind == "POOL":
             await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self.receipts.once(caller, idem):
-            await self._archive.add_pause(pause, self._audit_in(concerned, caller, f"{kind.lower()}.pause", name))
+            await self._archive.add_pause(pause, self._audit_in(tenant, caller, f"{kind.lower()}.pause", name))
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def remove_pause(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
-        concerned = _require_pausing(caller, kind, name)
+        """Resume dispatch of a TENANT, of a POOL, or of everything (ALL). Raises Forbidden."""
+        tenant = _require_pausing(caller, kind, name)
         async with self.receipts.once(caller, idem):
-            await self._archive.remove_pause(
-                kind, name, self._audit_in(concerned, caller, f"{kind.lower()}.resume", name)
-            )
+            await self._archive.remove_pause(kind, name, self._audit_in(tenant, caller, f"{kind.lower()}.resume", name))
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def put_tenant(
@@ -676,10 +700,10 @@ class JobService:
             view = await self._queries.get_tenant(caller, tenant)
             return await self.receipts.keep(caller, idem, view)
 
-    # -- what all of them share ----------------------------------------------------------------------------------------
+    # -- shared steps --------------------------------------------------------------------------------------------------
 
-    def _plain(self, payload: Any, tenant: str, tenant_most: int | None = None) -> bytes | None:
-        """The payload as it is stored, before it is encrypted. Raises PayloadTooLarge, and InvalidInput if it is too deep."""
+    def _plain(self, payload: Any, tenant: str, tenant_limit: int | None = None) -> bytes | None:
+        """Encode a payload, before encryption. Raises PayloadTooLarge, and InvalidInput if it is nested too deeply."""
         if payload is None:
             return None
         try:
@@ -688,14 +712,14 @@ class JobService:
             raise _too_deep() from None
         if is_too_deep(plain):
             raise _too_deep()
-        most, whose = self._limits.payload_bytes, ""
-        if tenant_most is not None and tenant_most < most:
-            most, whose = tenant_most, f" of tenant {tenant!r} (maxPayloadBytes)"
-        if len(plain) > most:
+        limit, source = self._limits.payload_bytes, ""
+        if tenant_limit is not None and tenant_limit < limit:
+            limit, source = tenant_limit, f" of tenant {tenant!r} (maxPayloadBytes)"
+        if len(plain) > limit:
             raise PayloadTooLarge(
-                f"the payload has {len(plain)} bytes, more than the limit{whose} of {most}: "
+                f"the payload has {len(plain)} bytes, more than the limit{source} of {limit}: "
                 "store it elsewhere and pass a reference",
-                limit=most,
+                limit=limit,
                 size=len(plain),
             )
         return plain
@@ -708,19 +732,19 @@ class JobService:
 
     def _audit_in(
         self,
-        concerned: TenantId,
+        tenant: TenantId,
         caller: Caller,
         action: str,
         target: str,
         detail: dict[str, object] | None = None,
     ) -> AuditEntry:
-        """An entry in the audit of whom it concerns. It names the caller's tenant if that is another one."""
-        of = {} if caller.tenant == concerned else {"byTenant": caller.tenant}
-        return AuditEntry(concerned, self._clock.now_ms(), caller.subject, action, target, {**(detail or {}), **of})
+        """Build an entry for the audit log of a tenant. It names the caller's tenant if that is another one."""
+        by = {} if caller.tenant == tenant else {"byTenant": caller.tenant}
+        return AuditEntry(tenant, self._clock.now_ms(), caller.subject, action, target, {**(detail or {}), **by})
 
 
 class _Draft:
-    """A job that is sound and not yet stored."""
+    """A valid job that is not stored yet."""
 
     __slots__ = ("has_default_spread", "new", "payload", "warnings")
 
@@ -739,18 +763,18 @@ def _good(drafts: "Sequence[_Draft | NoondayError]") -> list[_Draft]:
     return [draft for draft in drafts if isinstance(draft, _Draft)]
 
 
-def _judged(drafts: "Sequence[_Draft | NoondayError]", room: Room) -> "Sequence[_Draft | NoondayError]":
-    """With refusals in the places of those that there is no room for."""
+def _admitted(drafts: "Sequence[_Draft | NoondayError]", room: Room) -> "Sequence[_Draft | NoondayError]":
+    """Replace the drafts that exceed the quota by its refusal."""
     if room.why is None:
         return drafts
-    places = iter(range(len(drafts)))
-    return [room.why if isinstance(each, _Draft) and next(places) in room.refused else each for each in drafts]
+    numbers = iter(range(len(drafts)))
+    return [room.why if isinstance(each, _Draft) and next(numbers) in room.refused else each for each in drafts]
 
 
-def _keeping_spread(present: Job, wanted: Job) -> Job:
-    """A job that says nothing of its spread, and else the same as before, is not moved by another default."""
-    same = msgspec.structs.replace(wanted.spec, spread_sec=present.spec.spread_sec)
-    return msgspec.structs.replace(wanted, spec=same) if same == present.spec else wanted
+def _keeping_spread(present: Job, new: Job) -> Job:
+    """Keep the spread of a job that is unchanged but for the tenant's default spread, so that its times do not move."""
+    same = msgspec.structs.replace(new.spec, spread_sec=present.spec.spread_sec)
+    return msgspec.structs.replace(new, spec=same) if same == present.spec else new
 
 
 def _without_payload(spec: JobSpec) -> JobSpec:
@@ -783,20 +807,20 @@ def _all_flaws(drafts: Sequence[Any]) -> InvalidInput:
 
 def _count_backfill(job: Job, from_ms: int, to_ms: int, now_ms: int) -> tuple[int, list[int]]:
     if job.spec.one_shot:
-        raise InvalidInput.of("/type", "only a CRON or INTERVAL job has a past to fill", job.spec.type.value)
+        raise InvalidInput.of("/type", "only jobs of type CRON and INTERVAL can be backfilled", job.spec.type.value)
     if to_ms < from_ms:
-        raise InvalidInput.of("/to", "`to` lies before `from`", to_ms)
+        raise InvalidInput.of("/to", "`to` is before `from`", to_ms)
     if to_ms > now_ms:
-        raise InvalidInput.of("/to", "a backfill is about the past: `to` lies in the future", to_ms)
+        raise InvalidInput.of("/to", "a backfill covers past times only: `to` is in the future", to_ms)
     rule = rule_of(job.spec, job.anchor_ms)
     total = rule.count(from_ms - 1, to_ms)
-    if total > BACKFILL_MOST:
-        raise InvalidInput.of("/from", f"the range has {total} occurrences, more than {BACKFILL_MOST}: split it", total)
+    if total > MAX_BACKFILL:
+        raise InvalidInput.of("/from", f"the range has {total} occurrences, more than {MAX_BACKFILL}: split it", total)
     return total, rule.take(from_ms - 1, 5, to_ms)
 
 
 def _require_pausing(caller: Caller, kind: str, name: str) -> TenantId:
-    """Whom a pause concerns. Raises Forbidden: only an operator pauses more than the own tenant."""
+    """Return the tenant that a pause concerns. Raises Forbidden: only an operator pauses pools, everything, or other tenants."""
     if kind == "TENANT":
         caller.require_for(name, "admin")
         return TenantId(name)

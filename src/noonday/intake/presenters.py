@@ -1,4 +1,4 @@
-"""From rows of the store to what the wire says."""
+"""Presenters of jobs: from rows of the store to wire types."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -35,7 +35,7 @@ _fields = tuple(field.name for field in msgspec.structs.fields(Job.__annotations
 
 
 class Presenter:
-    """Knows how to open what is sealed, and where the logs are."""
+    """Builds views of jobs, executions and dead letters. Decrypts payloads, progress and results, and links to logs."""
 
     def __init__(self, keyring: Keyring, logs_url: str | None) -> None:
         self._keyring = keyring
@@ -50,7 +50,7 @@ class Presenter:
         payload: Any = msgspec.UNSET,
         summary: bool = False,
     ) -> JobView:
-        """`payload` is the payload if it is known in plain. A `summary` has none, and nothing is decrypted for it."""
+        """Build the view of a job. `payload` is the plaintext, if it is known. A `summary` has none and decrypts nothing."""
         job, fire = row.job, row.fire
         if summary:
             payload = None
@@ -77,7 +77,7 @@ class Presenter:
     def execution(
         self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
     ) -> ExecutionView:
-        """A `summary` has neither progress, result nor traceback, and nothing is decrypted for it."""
+        """Build the view of an execution. A `summary` has no progress, result or traceback, and decrypts nothing."""
         transitions = _transitions(row)
         error = msgspec.json.decode(row.failure, type=Failure) if row.failure else None
         if error and summary:
@@ -122,6 +122,7 @@ class Presenter:
         )
 
     def open(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
+        """Decrypt and decode a value. If that fails, returns an object with the reason as `unreadable`."""
         if sealed is None:
             return None
         try:
@@ -129,11 +130,12 @@ class Presenter:
         except BadKey as error:
             return {"unreadable": error.detail}
         except RecursionError:
-            # Stored before the levels of nesting were bounded.
-            return {"unreadable": "nested too deeply to be shown"}
+            # The value was stored before nesting was limited.
+            return {"unreadable": "nested too deeply to be decoded"}
 
 
 def state_of(row: JobRow) -> str:
+    """Return the state of a job. COMPLETED is computed, never stored: no due time and no open execution."""
     if row.job.state is not JobState.ACTIVE:
         return row.job.state.name
     waits = row.fire is not None and row.fire.due_ms is not None
@@ -147,8 +149,11 @@ def _local(job: Job, fire: Fire | None) -> str | None:
 
 
 def _transitions(row: Execution) -> tuple[TransitionView, ...]:
-    """The moves with attempt and dispatch, which follow from them: every return to PENDING is the next dispatch, and
-    after a failure the next attempt. Of an execution that came back very often only the first and the last are kept."""
+    """Build the transitions of an execution, with the attempt and dispatch of each.
+
+    Both follow from the states: every return to PENDING is the next dispatch, and after a failure also the next attempt. An
+    execution with many dispatches has only its first and last transitions stored.
+    """
     attempt = dispatch = 1
     last: State | None = None
     views = []
@@ -169,15 +174,15 @@ def _transitions(row: Execution) -> tuple[TransitionView, ...]:
             )
         )
         last = state
-    # The answer to a change has an execution without its transitions.
+    # The execution in the response to a change has no transitions.
     return tuple(views) if not views or row.dispatch <= dispatch else _with_gap(row, views, dispatch)
 
 
 def _with_gap(row: Execution, views: Sequence[TransitionView], kept: int) -> tuple[TransitionView, ...]:
-    """Say how many dispatches are missing, where they are; what comes after that is of the present dispatch."""
+    """Note how many dispatches are missing, and where. The transitions after the gap belong to the present dispatch."""
     at = max(at for at, view in enumerate(views) if view.state == State.PENDING.name)
     missing = row.dispatch - kept
-    reason = "; ".join(filter(None, (views[at].reason, f"{missing} dispatches after this one are not kept")))
+    reason = "; ".join(filter(None, (views[at].reason, f"{missing} dispatches after this one are not stored")))
     return (
         *views[:at],
         msgspec.structs.replace(views[at], reason=reason),
@@ -192,32 +197,32 @@ def _text(reason: Any) -> str | None:
 
 
 def _attempts(transitions: Sequence[TransitionView]) -> tuple[AttemptView, ...]:
-    """Each run of the handler: from RUNNING to what came next."""
+    """Build the attempts: each run of the handler, from RUNNING to the next transition."""
     attempts: list[AttemptView] = []
-    begun: TransitionView | None = None
+    started: TransitionView | None = None
     for transition in transitions:
         if transition.state == State.RUNNING.name:
-            begun = transition
+            started = transition
             continue
-        if begun is not None:
-            attempts.append(_attempt(begun, transition))
-            begun = None
-    if begun is not None:
-        attempts.append(_attempt(begun, None))
+        if started is not None:
+            attempts.append(_attempt(started, transition))
+            started = None
+    if started is not None:
+        attempts.append(_attempt(started, None))
     return tuple(attempts)
 
 
-def _attempt(begun: TransitionView, ended: TransitionView | None) -> AttemptView:
+def _attempt(started: TransitionView, ended: TransitionView | None) -> AttemptView:
     kind, _, message = (ended.reason or "").partition(": ") if ended else ("", "", "")
     failed = ended is not None and ended.state in {state.name for state in _FAILURES}
     return AttemptView(
-        attempt=begun.attempt,
-        dispatch=begun.dispatch,
+        attempt=started.attempt,
+        dispatch=started.dispatch,
         state=ended.state
         if ended and ended.state != State.PENDING.name
         else (ended.reason or "" if ended else "RUNNING"),
-        worker_id=begun.worker_id,
-        started_at=begun.at,
+        worker_id=started.worker_id,
+        started_at=started.at,
         finished_at=ended.at if ended else None,
         error=Failure(kind, message) if failed else None,
     )

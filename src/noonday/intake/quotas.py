@@ -1,4 +1,4 @@
-"""What a tenant may have: how many of its jobs wait for their time."""
+"""Job quotas: the maximum number of a tenant's jobs that wait for their time."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,19 +13,23 @@ from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 
 MAX_JOBS = "max-jobs"
-"""The name of the policy, as problems and headers have it."""
-MOST_TENANTS = 10_000
+"""Name of the policy in problems and headers."""
+MAX_TENANTS = 10_000
 SETTINGS_FRESH_SEC = 1.0
 FRESH_SEC = 2.0
+"""Time for which a count is used if the quota is nearly full."""
 FRESH_FAR_FROM_FULL_SEC = 10.0
+"""Time for which a count is used otherwise."""
 NEARLY_FULL = 0.9
+"""Fraction of the quota from which on it is nearly full."""
 BEYOND = 1_000
-"""So many are counted beyond the quota, for whoever has more than it may have is told how many."""
+"""Number of jobs counted beyond the quota, so that the error of a tenant above its quota names how many it has."""
 SOONEST_SEC, LATEST_SEC = 1, 3_600
+"""Bounds of the retry time in the error."""
 
 
 class Standing(NamedTuple):
-    """How much of its quota a tenant uses, as far as is known here."""
+    """How much of its quota a tenant uses, as far as this process knows."""
 
     limit: int
     used: int
@@ -36,130 +40,136 @@ class Standing(NamedTuple):
 
 
 class Room:
-    """Places for the new jobs of one request, kept while they are stored: `with await quotas.room(...) as room`."""
+    """Quota reserved for the new jobs of one request while they are stored: `with await quotas.room(...) as room`."""
 
-    __slots__ = ("_known", "_taken", "made", "refused", "why")
+    __slots__ = ("_reserved", "_usage", "made", "refused", "why")
 
     def __init__(
         self,
-        known: "_Known | None" = None,
-        taken: int = 0,
+        usage: "_Usage | None" = None,
+        reserved: int = 0,
         refused: Sequence[int] = (),
         why: QuotaExceeded | None = None,
     ) -> None:
         self.refused = frozenset(refused)
-        """Which of them there is no place for, by their order in the request."""
+        """Jobs that exceed the quota, by their index in the request."""
         self.why = why
+        """The error of the refused jobs."""
         self.made = 0
-        """To be told by whoever stores them: how many of them did not exist before."""
-        self._known = known
-        self._taken = taken
+        """Number of jobs that were created rather than updated. The caller sets it after storing them."""
+        self._usage = usage
+        self._reserved = reserved
 
     def __enter__(self) -> "Room":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._known:
-            self._known.give_back(self._taken, self.made)
+        if self._usage:
+            self._usage.release(self._reserved, self.made)
 
 
 class Quotas:
-    """Follows the settings of tenants, and counts the jobs of those that may have only so many.
+    """Caches the settings of tenants, and counts the jobs of tenants with a quota.
 
-    A count is believed for a few seconds, with what this process has created since. Nobody is refused by it: before that,
-    what is being stored is waited for, and it is counted anew. What other processes create meanwhile is seen by the next
-    count, so that together they may admit more than the quota: as much as they create in these seconds.
+    A count is used for a few seconds, plus the jobs that this process has created since. No request is refused because of such a
+    count: before that, the jobs that are being stored are awaited, and the store counts again. Jobs of other processes are seen
+    by the next count only. So several processes together may exceed the quota, by as many jobs as they create in these seconds.
     """
 
-    def __init__(self, archive: Archive, clock: Clock, most_tenants: int = MOST_TENANTS) -> None:
-        """`most_tenants`: how many are remembered."""
+    def __init__(self, archive: Archive, clock: Clock, most_tenants: int = MAX_TENANTS) -> None:
+        """`most_tenants`: maximum number of tenants in the cache."""
         self._archive = archive
         self._clock = clock
         self._most_tenants = most_tenants
-        self._known: OrderedDict[TenantId, _Known] = OrderedDict()
+        self._tenants: OrderedDict[TenantId, _Usage] = OrderedDict()
 
     async def settings(self, tenant: TenantId) -> TenantSettings:
-        """The tenant's settings, as they were at most a second ago."""
-        known = self._known.get(tenant)
-        if known is None or self._clock.monotonic() >= known.settings_until:
-            known = await self._look(tenant)
-        return known.settings
+        """Return the tenant's settings, at most a second old."""
+        usage = self._tenants.get(tenant)
+        if usage is None or self._clock.monotonic() >= usage.settings_until:
+            usage = await self._read_settings(tenant)
+        return usage.settings
 
     def forget(self, tenant: TenantId) -> None:
-        """Its settings were changed: look at them again."""
-        if known := self._known.get(tenant):
-            known.settings_until = known.counted_at = _LONG_AGO
+        """Drop the settings and the count of a tenant, because its settings were changed."""
+        if usage := self._tenants.get(tenant):
+            usage.settings_until = usage.counted_at = _LONG_AGO
 
     def standing(self, tenant: TenantId) -> Standing | None:
-        """None: the tenant has no quota, or nothing of it was asked yet."""
-        known = self._known.get(tenant)
-        if known is None or known.settings.max_jobs is None:
+        """Return how much of its quota a tenant uses. None if it has no quota, or was not seen by this process yet."""
+        usage = self._tenants.get(tenant)
+        if usage is None or usage.settings.max_jobs is None:
             return None
-        return Standing(known.settings.max_jobs, known.used)
+        return Standing(usage.settings.max_jobs, usage.used)
 
     async def room(self, tenant: TenantId, keys: Sequence[str | None], *, whole: bool = False) -> Room:
-        """Places for new jobs, given the unique key of each. `whole`: for all of them; raises QuotaExceeded."""
+        """Reserve quota for new jobs, given the unique key of each.
+
+        If not all fit, the room names those to refuse. With `whole`, raises QuotaExceeded instead.
+        """
         limit = (await self.settings(tenant)).max_jobs
         if limit is None:
             return Room()
-        known, came_after = self._known[tenant], self._known[tenant].counts_begun
-        if not known.deciding.locked() and known.is_fresh(limit, self._clock.monotonic()) and known.fit(keys, limit):
-            return known.take(len(keys))
-        async with known.deciding:
-            if await self._all_fit(tenant, known, limit, keys, came_after):
-                return known.take(len(keys))
-            return await self._some(tenant, known, Standing(limit, known.used), keys, whole)
+        usage, arrived_at = self._tenants[tenant], self._tenants[tenant].counts_begun
+        if not usage.deciding.locked() and usage.is_fresh(limit, self._clock.monotonic()) and usage.fit(keys, limit):
+            return usage.reserve(len(keys))
+        async with usage.deciding:
+            if await self._all_fit(tenant, usage, limit, keys, arrived_at):
+                return usage.reserve(len(keys))
+            return await self._some(tenant, usage, Standing(limit, usage.used), keys, whole)
 
-    async def _look(self, tenant: TenantId) -> "_Known":
+    async def _read_settings(self, tenant: TenantId) -> "_Usage":
         found = await self._archive.find_tenant(tenant)
-        known = self._known.setdefault(tenant, _Known())
+        usage = self._tenants.setdefault(tenant, _Usage())
         settings = found[0] if found else _NO_LIMITS
-        if settings.max_jobs != known.settings.max_jobs:
-            known.counted_at = _LONG_AGO
-        known.settings, known.settings_until = settings, self._clock.monotonic() + SETTINGS_FRESH_SEC
-        self._known.move_to_end(tenant)
-        while len(self._known) > self._most_tenants:
-            self._known.popitem(last=False)
-        return known
+        if settings.max_jobs != usage.settings.max_jobs:
+            usage.counted_at = _LONG_AGO
+        usage.settings, usage.settings_until = settings, self._clock.monotonic() + SETTINGS_FRESH_SEC
+        self._tenants.move_to_end(tenant)
+        while len(self._tenants) > self._most_tenants:
+            self._tenants.popitem(last=False)
+        return usage
 
     async def _all_fit(
-        self, tenant: TenantId, known: "_Known", limit: int, keys: Sequence[str | None], came_after: int
+        self, tenant: TenantId, usage: "_Usage", limit: int, keys: Sequence[str | None], arrived_at: int
     ) -> bool:
-        if not known.is_fresh(limit, self._clock.monotonic()):
-            await self._count(tenant, known, limit)
-        # Of many that wait for their turn, one counts for all that came before it did.
-        if not known.fit(keys, limit) and known.last_count <= came_after:
-            await self._count(tenant, known, limit)
-        return known.fit(keys, limit)
+        """Whether all jobs fit, by a fresh count if necessary. `arrived_at`: number of counts begun when the request arrived."""
+        if not usage.is_fresh(limit, self._clock.monotonic()):
+            await self._count(tenant, usage, limit)
+        # If many requests wait here, one count serves all that arrived before it began.
+        if not usage.fit(keys, limit) and usage.last_count <= arrived_at:
+            await self._count(tenant, usage, limit)
+        return usage.fit(keys, limit)
 
     async def _some(
-        self, tenant: TenantId, known: "_Known", standing: Standing, keys: Sequence[str | None], whole: bool
+        self, tenant: TenantId, usage: "_Usage", standing: Standing, keys: Sequence[str | None], whole: bool
     ) -> Room:
+        """Reserve quota for as many new jobs as fit. Jobs that update others need none."""
         new = await self._new_ones(tenant, keys)
         if len(new) <= standing.left:
-            return known.take(len(keys))
+            return usage.reserve(len(keys))
         why = _exceeded(tenant, standing, len(new), await self._retry_after_sec(tenant))
         if whole:
             raise why
-        return known.take(len(keys), new[standing.left :], why)
+        return usage.reserve(len(keys), new[standing.left :], why)
 
-    async def _count(self, tenant: TenantId, known: "_Known", limit: int) -> None:
-        # What is being stored would be counted twice, or not at all.
-        await known.all_stored.wait()
-        known.counts_begun += 1
-        known.counted = await self._archive.jobs_waiting(tenant, limit + BEYOND)
-        known.created = 0
-        known.counted_at = self._clock.monotonic()
-        known.last_count = known.counts_begun
+    async def _count(self, tenant: TenantId, usage: "_Usage", limit: int) -> None:
+        # A job that is being stored now would be counted twice, or not at all.
+        await usage.all_stored.wait()
+        usage.counts_begun += 1
+        usage.counted = await self._archive.jobs_waiting(tenant, limit + BEYOND)
+        usage.created = 0
+        usage.counted_at = self._clock.monotonic()
+        usage.last_count = usage.counts_begun
 
     async def _new_ones(self, tenant: TenantId, keys: Sequence[str | None]) -> list[int]:
-        """Which of the jobs are no updates of others, by their order."""
+        """Return the indexes of jobs that do not update others."""
         named = {key for key in keys if key is not None}
         taken = await self._archive.keys_taken(tenant, named) if named else set()
         new = []
-        for place, key in enumerate(keys):
+        for index, key in enumerate(keys):
             if key not in taken:
-                new.append(place)
+                new.append(index)
                 if key is not None:
                     taken.add(key)
         return new
@@ -175,8 +185,8 @@ _NO_LIMITS = TenantSettings()
 _LONG_AGO = float("-inf")
 
 
-class _Known:
-    """What is remembered of a tenant."""
+class _Usage:
+    """Cached settings and job count of a tenant."""
 
     def __init__(self) -> None:
         self.settings = _NO_LIMITS
@@ -185,36 +195,36 @@ class _Known:
         self.counted_at = _LONG_AGO
         self.counts_begun = 0
         self.last_count = 0
-        """The last one that came to its end, by its number."""
+        """Number of the last count that was finished."""
         self.created = 0
-        """By this process since it was counted."""
+        """Number of jobs that this process created since the last count."""
         self.being_stored = 0
         self.all_stored = asyncio.Event()
         self.all_stored.set()
         self.deciding = asyncio.Lock()
-        """While somebody has it, nobody else takes a place: what is stored meanwhile might be counted twice."""
+        """Held while a request counts, so that no other reserves quota: a job stored meanwhile might be counted twice."""
 
     @property
     def used(self) -> int:
         return self.counted + self.created + self.being_stored
 
     def is_fresh(self, limit: int, now: float) -> bool:
-        believed_sec = FRESH_FAR_FROM_FULL_SEC if self.used < NEARLY_FULL * limit else FRESH_SEC
-        return now - self.counted_at < believed_sec
+        fresh_sec = FRESH_FAR_FROM_FULL_SEC if self.used < NEARLY_FULL * limit else FRESH_SEC
+        return now - self.counted_at < fresh_sec
 
     def fit(self, keys: Sequence[str | None], limit: int) -> bool:
-        """Even if all of them are new."""
+        """Whether the jobs fit even if all of them are new."""
         return self.used + len(keys) <= limit
 
-    def take(self, places: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> Room:
-        taken = places - len(refused)
-        self.being_stored += taken
+    def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> Room:
+        reserved = jobs - len(refused)
+        self.being_stored += reserved
         if self.being_stored:
             self.all_stored.clear()
-        return Room(self, taken, refused, why)
+        return Room(self, reserved, refused, why)
 
-    def give_back(self, taken: int, made: int) -> None:
-        self.being_stored -= taken
+    def release(self, reserved: int, made: int) -> None:
+        self.being_stored -= reserved
         self.created += made
         if not self.being_stored:
             self.all_stored.set()
@@ -224,7 +234,7 @@ def _exceeded(tenant: TenantId, standing: Standing, requested: int, retry_sec: i
     more = "one more" if requested == 1 else f"{requested} more"
     return QuotaExceeded(
         f"tenant {tenant!r} has {standing.used} of at most {standing.limit} jobs waiting for their time (maxJobs): "
-        f"there is no room for {more}. Come back in {retry_sec} s, or cancel some",
+        f"there is no room for {more}. Retry after {retry_sec} s, or cancel some jobs",
         **{
             "limit": standing.limit,
             "used": standing.used,

@@ -1,7 +1,7 @@
-"""Why something whose time has come has not started: what holds it, what is before it, and when it may start.
+"""Why a due entry has not started: the limit or pause that blocks it, its position, and its expected start.
 
-Everything is read from the store and from the counters of rates, so that any process can tell, whoever owns the timeline.
-Positions and expected starts are estimates: HIGH goes before LOW, weights differ, others come and go.
+Everything is read from the store and from the rate counters, so any process can answer, not only the owner of the partition.
+Positions and expected starts are estimates: priorities and weights differ, and other entries come and go.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,17 +23,17 @@ from noonday.ports.firing import Mark
 from noonday.ports.tokens import Ask, Tokens
 
 MOST = 10_000
-"""Rows that are looked at to find a position; behind more than that it is 'at least'."""
+"""Maximum number of rows counted to find a position. If there are more, the position is "at least"."""
 RUNS = 20
-"""How many of a job's latest executions say how long it runs."""
+"""Number of a job's latest executions from which its mean run time is computed."""
 OVERDUE_MS = 30_000
-"""An entry that is first in its pool, that no limit blocks and that is this late points at its scheduler."""
+"""Lateness from which on an entry that is first in its pool, and that no limit blocks, indicates a scheduler problem."""
 UNCOUNTED_MS = 0
-"""Pools are asked for as of then, because to count what is due in them costs more the more is due."""
+"""Instant for which pools are read, so that their due entries are not counted: that costs more the more are due."""
 
 
-class By(StrEnum):
-    """What holds."""
+class BlockedBy(StrEnum):
+    """The kind of limit or pause that blocks an entry."""
 
     PAUSE = "PAUSE"
     NO_WORKERS = "NO_WORKERS"
@@ -47,19 +47,22 @@ class By(StrEnum):
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    by: By
+    """The limit or pause that blocks a due entry."""
+
+    by: BlockedBy
     reason: str
-    """In words, with figures."""
+    """A sentence with figures."""
     position: int | None = None
-    """How many are before it, of those that wait for the same."""
+    """Number of entries before it that wait for the same limit."""
     position_is_least: bool = False
+    """Whether more entries than `position` may be before it."""
     expected_ms: int | None = None
-    """About when it starts, if that can be told; not before then, if the position is the least."""
+    """Estimated start, or None if unknown. If `position_is_least`, it starts no earlier."""
 
 
 @dataclass(frozen=True)
 class Waiter:
-    """Something on the timeline that is due."""
+    """A due entry of the timeline."""
 
     tenant: TenantId
     pool: str
@@ -69,7 +72,7 @@ class Waiter:
 
 
 class Waiting:
-    """Finds out what holds something that is due."""
+    """Finds the limit or pause that blocks a due entry."""
 
     def __init__(self, archive: Archive, tokens: Tokens, clock: Clock) -> None:
         self._archive = archive
@@ -77,25 +80,26 @@ class Waiting:
         self._clock = clock
 
     async def of(self, waiter: Waiter) -> Blocker:
+        """Return what blocks an entry: a pause, missing workers, a limit, a full pool, or the entries before it."""
         paused = await self.find_pause(waiter.tenant, waiter.pool)
         if paused:
-            return Blocker(By.PAUSE, paused)
+            return Blocker(BlockedBy.PAUSE, paused)
         pool = next(iter(await self._archive.list_pools(UNCOUNTED_MS, waiter.pool)), None)
         if pool is None or not pool.workers:
-            return Blocker(By.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
-        limits = [limit for limit in await self._limits(waiter) if limit.holds]
-        # What is reached now holds it for certain; what those before it will use up only if nothing else does.
+            return Blocker(BlockedBy.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
+        limits = [limit for limit in await self._limits(waiter) if limit.blocks]
+        # A limit that is reached blocks for certain. One that the entries before it will reach counts if the pool is not full.
         for limit in sorted(limits, key=lambda limit: not limit.is_reached):
             if limit.is_reached or not _is_full(pool):
                 return self._blocker(limit.by, limit.reason, limit.ahead, limit.wait_ms)
         return await self._its_turn(waiter, pool)
 
     async def find_pause(self, tenant: str, pool: str) -> str | None:
-        """What holds everything of a tenant in a pool, in words."""
+        """Return the pause of a tenant or a pool as a sentence, or None."""
         return why_paused(await self._archive.pauses(), ("TENANT", tenant), ("POOL", pool))
 
     async def _limits(self, waiter: Waiter) -> list["_Limit"]:
-        """Those that it counts against, in the order in which they are named if several are reached."""
+        """Return the limits that an entry counts against. If several are reached, the first is named."""
         found = [await self._key(waiter), *await self._caps(waiter), await self._rate(waiter)]
         return [limit for limit in found if limit]
 
@@ -106,38 +110,38 @@ class Waiting:
         slot = (waiter.tenant, of_ordering_key(key) if ordered else of_key(key))
         used = (await self._archive.slots([slot])).get(slot, Slots(0, None)).used
         ahead = await self._archive.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
-        reason = f"concurrency key {key!r} has {used} of at most {limit} executions handed out"
+        reason = f"concurrency key {key!r} has {used} of at most {limit} executions dispatched"
         if ordered:
-            running = ": one runs, or waits for a retry" if used else ""
-            reason = f"it waits for its turn in the order of key {key!r}{running}"
-        return await self._of_slots(waiter, By.KEY, reason, ahead, Slots(used, limit))
+            running = ": another execution runs or waits for a retry" if used else ""
+            reason = f"it waits for its turn under ordering key {key!r}{running}"
+        return await self._of_slots(waiter, BlockedBy.KEY, reason, ahead, Slots(used, limit))
 
     async def _caps(self, waiter: Waiter) -> list["_Limit | None"]:
         keys = capped_by(waiter.tenant, waiter.pool)
         slots = await self._archive.slots(keys)
-        caps = zip((By.TENANT_CAP, By.TENANT_POOL_CAP, By.POOL_CAP), keys, strict=True)
+        caps = zip((BlockedBy.TENANT_CAP, BlockedBy.TENANT_POOL_CAP, BlockedBy.POOL_CAP), keys, strict=True)
         return [await self._cap(waiter, by, slots[key]) for by, key in caps if key in slots]
 
-    async def _cap(self, waiter: Waiter, by: By, slots: Slots) -> "_Limit | None":
-        pool = None if by is By.TENANT_CAP else waiter.pool
+    async def _cap(self, waiter: Waiter, by: BlockedBy, slots: Slots) -> "_Limit | None":
+        pool = None if by is BlockedBy.TENANT_CAP else waiter.pool
         ahead = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=pool)
-        reason = f"{_whose(waiter, by)} has {slots.used} of at most {slots.cap} executions handed out"
-        if by is not By.POOL_CAP:
+        reason = f"{_capped(waiter, by)} has {slots.used} of at most {slots.cap} executions dispatched"
+        if by is not BlockedBy.POOL_CAP:
             return await self._of_slots(waiter, by, reason, ahead, slots)
         turns = await self._turns(waiter, ahead)
-        return await self._of_slots(waiter, by, reason + turns.told, ahead, slots, turns.before)
+        return await self._of_slots(waiter, by, reason + turns.text, ahead, slots, turns.before)
 
     async def _of_slots(
-        self, waiter: Waiter, by: By, reason: str, ahead: Ahead, slots: Slots, before: int | None = None
+        self, waiter: Waiter, by: BlockedBy, reason: str, ahead: Ahead, slots: Slots, before: int | None = None
     ) -> "_Limit | None":
-        """Each slot is free again after about as long as the job runs."""
+        """Build the limit of slots, assuming that each is freed after the mean run time of the job."""
         if slots.cap is None:
             return None
         before = ahead.entries if before is None else before
         run_ms = await self._mean_run_ms(waiter) if slots.cap else None
         wait_ms = None if run_ms is None else (before + 1) * run_ms / slots.cap
         free = slots.cap - slots.used
-        return _Limit(by, reason, ahead, wait_ms, is_reached=free <= 0, holds=free <= before)
+        return _Limit(by, reason, ahead, wait_ms, is_reached=free <= 0, blocks=free <= before)
 
     async def _rate(self, waiter: Waiter) -> "_Limit | None":
         found = await self._archive.find_tenant(waiter.tenant)
@@ -148,20 +152,20 @@ class Waiting:
         try:
             (granted,) = await self._tokens.take([Ask(waiter.tenant, rate, 0)], now_ms)
         except TokensUnavailable:
-            reason = f"the rate of tenant {waiter.tenant!r} cannot be counted at present"
-            return _Limit(By.TENANT_RATE, reason, ahead, None, is_reached=True, holds=True)
+            reason = f"the rate of tenant {waiter.tenant!r} is unknown: its counters cannot be reached"
+            return _Limit(BlockedBy.TENANT_RATE, reason, ahead, None, is_reached=True, blocks=True)
         is_spent = granted.more_ms > now_ms
         return _Limit(
-            By.TENANT_RATE,
+            BlockedBy.TENANT_RATE,
             f"tenant {waiter.tenant!r} has used up its rate of {rate.per_sec:g} a second",
             ahead,
             granted.more_ms - now_ms + ahead.entries * rate.interval_ms,
             is_reached=is_spent,
-            holds=is_spent or ahead.entries >= rate.burst,
+            blocks=is_spent or ahead.entries >= rate.burst,
         )
 
     async def _its_turn(self, waiter: Waiter, pool: PoolRow) -> Blocker:
-        """Nothing but others is in its way."""
+        """Return the blocker of an entry that no limit blocks: a full pool, or the entries before it."""
         ahead = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=waiter.pool)
         turns = await self._turns(waiter, ahead)
         rate = rate_per_sec(await self._archive.figures(), self._clock.now_ms())
@@ -169,24 +173,26 @@ class Waiting:
             late_ms = self._clock.now_ms() - waiter.mark[0]
             if not turns.before and late_ms > OVERDUE_MS:
                 reason = f"no limit blocks it and it is {late_ms // 1000} s late: check /readyz of the schedulers"
-                return self._blocker(By.TURN, reason, ahead, None)
-            reason = f"it has to wait for its turn in pool {waiter.pool!r}{turns.told}"
-            return self._blocker(By.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
-        full = f"{pool.running} of {pool.capacity} running and {pool.queued} handed out before it"
+                return self._blocker(BlockedBy.TURN, reason, ahead, None)
+            reason = f"it waits for its turn in pool {waiter.pool!r}{turns.text}"
+            return self._blocker(BlockedBy.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
+        full = f"{pool.running} of {pool.capacity} running and {pool.queued} dispatched before it"
         before = pool.queued + turns.before + 1
         run_ms = await self._mean_run_ms(waiter)
         by_runs = None if run_ms is None else before * run_ms / pool.capacity
         wait_ms = before / rate * 1000 if rate else by_runs
-        return self._blocker(By.POOL_FULL, f"pool {waiter.pool!r} is full, with {full}{turns.told}", ahead, wait_ms)
+        return self._blocker(
+            BlockedBy.POOL_FULL, f"pool {waiter.pool!r} is full, with {full}{turns.text}", ahead, wait_ms
+        )
 
     async def _turns(self, waiter: Waiter, ahead: Ahead) -> "_Turns":
-        everyone = await self._archive.due_before(waiter.mark, MOST, pool=waiter.pool)
-        tenants = everyone.tenants + (not ahead.entries)
-        before = min((ahead.entries + 1) * tenants - 1, max(everyone.entries, ahead.entries))
+        all_tenants = await self._archive.due_before(waiter.mark, MOST, pool=waiter.pool)
+        tenants = all_tenants.tenants + (not ahead.entries)
+        before = min((ahead.entries + 1) * tenants - 1, max(all_tenants.entries, ahead.entries))
         return _Turns(before, f"; {tenants} tenants take turns there" if tenants > 1 else "")
 
     async def _mean_run_ms(self, waiter: Waiter) -> float | None:
-        """Of the job lately, or else of its tenant."""
+        """Return the mean run time of the job's latest executions, or else of its tenant's since yesterday. None if unknown."""
         latest = await self._archive.list_executions(waiter.tenant, waiter.job_id, state=None, after=None, limit=RUNS)
         runs = [each.finished_ms - each.started_ms for each in latest if each.finished_ms and each.started_ms]
         if runs:
@@ -196,48 +202,49 @@ class Waiting:
         count = sum(each.runs for each in used)
         return sum(each.run_ms for each in used) / count if count else None
 
-    def _blocker(self, by: By, reason: str, ahead: Ahead, wait_ms: float | None) -> Blocker:
+    def _blocker(self, by: BlockedBy, reason: str, ahead: Ahead, wait_ms: float | None) -> Blocker:
         expected_ms = None if wait_ms is None else self._clock.now_ms() + max(0, round(wait_ms))
         return Blocker(by, reason, ahead.entries, ahead.is_least, expected_ms)
 
 
 @dataclass(frozen=True)
 class _Limit:
-    """Something that it counts against."""
+    """A limit that an entry counts against."""
 
-    by: By
+    by: BlockedBy
     reason: str
     ahead: Ahead
     wait_ms: float | None
     is_reached: bool
-    holds: bool
-    """Now, or when those before it have had their share."""
+    blocks: bool
+    """Whether it blocks the entry now, or will when the entries before it have been dispatched."""
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """Tenants take turns in a pool, so that of what others have due only some is before it."""
+    """Entries before one in its pool. Tenants take turns, so only some of other tenants' due entries are before it."""
 
     before: int
-    """About how many, of whomever."""
-    told: str
+    """Estimated number of entries of all tenants."""
+    text: str
+    """A part of the reason, empty if the pool has one tenant."""
 
 
 def still_awaited(concurrency: Concurrency | None, slots: Collection[str]) -> Concurrency | None:
-    """What an execution with these slots has yet to wait for: not for a line of which it has the slot."""
+    """Return the concurrency key that an execution still waits for. None if it keeps the slot of its ordering key."""
     return None if concurrency and of_ordering_key(concurrency.key) in slots else concurrency
 
 
-def why_paused(pauses: Iterable[Pause], *of: tuple[str, str]) -> str | None:
-    """In words, if something is held that is named, or everything is."""
-    pause = next((pause for pause in pauses if (pause.kind, pause.name) in (("ALL", ""), *of)), None)
+def why_paused(pauses: Iterable[Pause], *targets: tuple[str, str]) -> str | None:
+    """Return the pause of one of these (kind, name), or of everything, as a sentence, or None."""
+    pause = next((pause for pause in pauses if (pause.kind, pause.name) in (("ALL", ""), *targets)), None)
     if pause is None:
         return None
     what = f"{pause.kind.lower()} {pause.name!r}" if pause.name else "everything"
-    return f"{what} is paused since {in_words(pause.since_ms)} by {pause.subject}"
+    return f"{what} is paused since {utc_text(pause.since_ms)} by {pause.subject}"
 
 
-def in_words(ms: int) -> str:
+def utc_text(ms: int) -> str:
     return f"{instant_of(ms):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -245,7 +252,7 @@ def _is_full(pool: PoolRow) -> bool:
     return pool.running + pool.queued >= pool.capacity
 
 
-def _whose(waiter: Waiter, by: By) -> str:
-    if by is By.POOL_CAP:
+def _capped(waiter: Waiter, by: BlockedBy) -> str:
+    if by is BlockedBy.POOL_CAP:
         return f"pool {waiter.pool!r}"
-    return f"tenant {waiter.tenant!r}" + (f" in pool {waiter.pool!r}" if by is By.TENANT_POOL_CAP else "")
+    return f"tenant {waiter.tenant!r}" + (f" in pool {waiter.pool!r}" if by is BlockedBy.TENANT_POOL_CAP else "")

@@ -1,7 +1,8 @@
-"""What people should know of: alerts, and the events that open and close them.
+"""Alerts, the observations that open them, and the events that tell people about them.
 
-An alert is about one thing (a job, an endpoint, a tenant) and of one kind, and as long as it is open more of the same only
-count. It is open until it is acknowledged or the job succeeds again; if it recurs after that, another one is opened.
+An alert has one subject (a job, an endpoint, a tenant) and one kind. While it is open, more observations of the same subject and
+kind only raise its count. It is open until it is acknowledged or the job succeeds again. After that, another observation opens
+a new alert.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,55 +14,64 @@ import msgspec
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 
 GIVEN_UP = "GIVEN_UP"
-"""The kind of an incident of which there is no execution: a time of a job was decided against."""
+"""The kind of an incident without an execution: an occurrence was decided not to fire."""
 MESSAGE_LIMIT = 1_000
+"""Maximum length of an alert's message, in characters."""
 
 
 class AlertKind(StrEnum):
+    """The reason of an alert or event."""
+
     FAILED = "FAILED"
-    """The first attempt of an execution failed; it is tried again."""
+    """The first attempt of an execution failed. It is retried."""
     EXHAUSTED = "EXHAUSTED"
     """An execution has become a dead letter."""
     STOPPED = "STOPPED"
-    """The receiver wants no more calls."""
+    """The receiver of a webhook wants no more calls."""
     DISABLED = "DISABLED"
     """An endpoint failed for so long that it is not called any more."""
     MISSED = "MISSED"
-    """It was expected to run, and did not."""
+    """A job did not run when it was due."""
     SLOW = "SLOW"
-    """It runs far longer than usual."""
+    """An execution runs far longer than is usual for its job."""
     RECOVERED = "RECOVERED"
-    """It works again. Never an alert of its own."""
+    """A job succeeded again. The kind of an event, never of an alert."""
 
 
 ENDED_BY_SUCCESS = frozenset({AlertKind.FAILED, AlertKind.EXHAUSTED, AlertKind.MISSED, AlertKind.SLOW})
+"""Kinds of alerts that recover when their job succeeds."""
 EACH_COUNTS = frozenset({AlertKind.EXHAUSTED, AlertKind.DISABLED})
-"""Kinds of which each one is an event, also if its alert is open already: digests count dead letters, and an endpoint that is
-disabled again was enabled by somebody in between."""
+"""Kinds of which each observation is an event, even if its alert is open already: digests count dead letters, and an endpoint
+that is disabled again was enabled in between."""
 
 
 class AlertState(StrEnum):
+    """The status of an alert."""
+
     OPEN = "OPEN"
     ACKNOWLEDGED = "ACKNOWLEDGED"
     RECOVERED = "RECOVERED"
 
 
 class Alert(msgspec.Struct, frozen=True):
+    """An alert as it is stored."""
+
     id: str
     tenant: TenantId
     kind: AlertKind
     about: str
-    """The job's id, or the endpoint; empty, if it is about the tenant."""
+    """The subject: a job's id or an endpoint. Empty if it is the tenant."""
     job_id: str
-    """Empty, if it is not about a job."""
+    """Empty if the subject is not a job."""
     job_name: str | None
     pool: str
     execution_id: str
-    """Of the last one; empty, if there is none."""
+    """The execution of the last observation. Empty if there is none."""
     endpoint: str | None
     message: str
-    """What was said the last time."""
+    """The message of the last observation."""
     count: int
+    """Number of observations."""
     first_ms: int
     last_ms: int
     acknowledged_ms: int | None = None
@@ -76,27 +86,27 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class AlertEvent(msgspec.Struct, frozen=True):
-    """One thing that people may want to be told of: an alert was opened, a dead letter came, or it works again."""
+    """One event that people may want to be notified of: a new alert, another dead letter, or a recovery."""
 
     id: int
     tenant: str
     alert_id: str
     kind: AlertKind
     job_id: str
-    """Empty, if it is not about a job."""
+    """Empty if the subject is not a job."""
     job_name: str | None
     pool: str
     execution_id: str
-    """Empty, if there is none."""
+    """Empty if there is none."""
     endpoint: str | None
     message: str
     count: int
-    """How many of them it stands for."""
+    """Number of observations that the event stands for."""
     at_ms: int
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """Something that was seen and is to be taken in: by an alert that is open, or by a new one."""
+    """An observation to add to an open alert, or to open a new one with."""
 
     kind: AlertKind
     tenant: TenantId
@@ -106,20 +116,20 @@ class Observation(msgspec.Struct, frozen=True):
     job_id: str = ""
     execution_id: str = ""
     endpoint: str | None = None
-    """If it is not that of the job."""
+    """The endpoint, if it is not that of the job."""
     count: int = 1
     incident: int | None = None
-    """The incident that tells of it. It is taken in only by whoever takes the incident away."""
+    """The incident that reports it. The observation counts only if the same transaction deletes the incident."""
     dedup_key: str | None = None
-    """Of what is seen again and again as long as it lasts: its place in the order of such things about the same. It is taken in
-    only if nothing of this place, or behind it, was before."""
+    """Set for a condition that is observed again and again while it lasts. Keys of one subject and kind are ordered: the
+    observation counts only if no equal or greater key was counted before."""
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """Sightings of the same, as what an alert is opened with, or grows by."""
+    """Observations of one subject and kind, combined: they open an alert or are added to it."""
 
     id: str
-    """What the alert is called if it is opened by this."""
+    """The id of the alert, if this opens it."""
     tenant: TenantId
     kind: AlertKind
     about: str
@@ -134,15 +144,15 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 def raised_by(observations: Iterable[Observation]) -> list[Raised]:
-    """One for each thing and kind, in an order that everybody keeps to."""
+    """Combine the observations of each subject and kind. All processes use the same order, so that they cannot deadlock."""
     by_subject: dict[tuple[str, str, str], list[Observation]] = {}
     for each in observations:
         by_subject.setdefault(_subject(each), []).append(each)
-    return [_raised(seen) for _, seen in sorted(by_subject.items())]
+    return [_raised(group) for _, group in sorted(by_subject.items())]
 
 
 class Kept(NamedTuple):
-    """The alert that took something in."""
+    """The alert that observations were added to."""
 
     tenant: str
     about: str
@@ -154,17 +164,19 @@ class Kept(NamedTuple):
 
 
 def events_of(observations: Iterable[Observation], raised: Iterable[Raised], kept: Iterable[Kept]) -> list[AlertEvent]:
-    """What people may want to be told of it all, in order: that alerts were opened, and each of those kinds that count. The ids
-    are for the store to give."""
+    """Return the events of some observations, by time: each new alert, and each observation of a kind in EACH_COUNTS.
+
+    The store assigns the ids.
+    """
     by_subject = {each[:3]: each for each in kept}
-    of_all: list[Observation | Raised] = [each for each in observations if each.kind in EACH_COUNTS]
-    of_all += [each for each in raised if each.kind not in EACH_COUNTS and _has_opened(each, by_subject)]
-    told = [_alert_event(each, by_subject[_subject(each)]) for each in of_all if _subject(each) in by_subject]
-    return sorted(told, key=lambda event: event.at_ms)
+    sources: list[Observation | Raised] = [each for each in observations if each.kind in EACH_COUNTS]
+    sources += [each for each in raised if each.kind not in EACH_COUNTS and _has_opened(each, by_subject)]
+    events = [_alert_event(each, by_subject[_subject(each)]) for each in sources if _subject(each) in by_subject]
+    return sorted(events, key=lambda event: event.at_ms)
 
 
 def recoveries(ended: Iterable[Alert], now_ms: int) -> list[AlertEvent]:
-    """One for each job, whatever it recovered from; it belongs to the alert that was opened last."""
+    """Return one event for each job that recovered. It belongs to the alert that was opened last."""
     by_job = {(alert.tenant, alert.job_id): alert for alert in sorted(ended, key=lambda alert: alert.id)}
     return [_recovery(alert, now_ms) for _, alert in sorted(by_job.items())]
 
@@ -180,7 +192,7 @@ def _recovery(alert: Alert, now_ms: int) -> AlertEvent:
         pool=alert.pool,
         execution_id=alert.execution_id,
         endpoint=alert.endpoint,
-        message=f"it works again, after {alert.kind}: {alert.message}"[:MESSAGE_LIMIT],
+        message=f"recovered from {alert.kind}: {alert.message}"[:MESSAGE_LIMIT],
         count=1,
         at_ms=now_ms,
     )
@@ -212,8 +224,8 @@ def _alert_event(one: Observation | Raised, alert: Kept) -> AlertEvent:
     )
 
 
-def _raised(seen: list[Observation]) -> Raised:
-    first, last = seen[0], seen[-1]
+def _raised(group: list[Observation]) -> Raised:
+    first, last = group[0], group[-1]
     return Raised(
         id=_id_of(first),
         tenant=last.tenant,
@@ -223,14 +235,14 @@ def _raised(seen: list[Observation]) -> Raised:
         execution_id=last.execution_id,
         endpoint=last.endpoint,
         message=last.message[:MESSAGE_LIMIT],
-        count=sum(each.count for each in seen),
-        first_ms=min(each.at_ms for each in seen),
-        last_ms=max(each.at_ms for each in seen),
-        dedup_key=max((each.dedup_key for each in seen if each.dedup_key is not None), default=None),
+        count=sum(each.count for each in group),
+        first_ms=min(each.at_ms for each in group),
+        last_ms=max(each.at_ms for each in group),
+        dedup_key=max((each.dedup_key for each in group if each.dedup_key is not None), default=None),
     )
 
 
 def _id_of(first: Observation) -> ExecutionId:
-    """Sorts by time, and nothing else can have it: an incident and an dedup_key are taken in once."""
+    """Return an id that sorts by time and is unique: each incident and each dedup_key counts once."""
     subject = JobId(f"{first.tenant}|{first.about}")
     return execution_id(subject, first.at_ms, f"{first.kind}:{first.incident}:{first.dedup_key}")

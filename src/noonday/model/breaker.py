@@ -1,35 +1,41 @@
-"""When to stop calling somebody who fails, and when to try again."""
+"""Circuit breakers: when to stop calling a target that fails, and when to try again."""
 
 from dataclasses import dataclass, field
 
 WINDOW_MS = 60_000
 BUCKET_MS = 10_000
 MIN_CALLS = 10
-"""Fewer calls to an endpoint in the window say nothing."""
+"""Minimum number of calls to an endpoint in the window before its breaker may open."""
 MIN_RUNS = 100
-"""Fewer runs of a handler are no storm."""
+"""Minimum number of runs of a handler in the window before its retry breaker may open."""
 OPEN_MS = 30_000
 PROBE_MS = 60_000
-"""So long after it was let go a probe of which nothing was heard is given up, and another one let go."""
+"""A probe that has not reported for this long counts as lost, and another one is allowed."""
 
 CLOSED = 0
 PROBE = -1
-"""One may go, to see whether it works again; everybody else waits for what it finds."""
+"""One call is allowed, to test the target. All other callers wait for its outcome."""
 
 
 @dataclass
 class Breaker:
-    """Closed: calls are counted. More than half of enough in a minute have failed: open, nobody calls for 30 s. Then one call is
-    made: if it succeeds the breaker is closed again, if not it is open for as long again."""
+    """A breaker that opens when more than half of enough calls in a minute have failed.
+
+    While it is closed, calls are counted. While it is open, for 30 s, no calls are made. Then one call probes the target: a
+    success closes the breaker, a failure opens it for another 30 s.
+    """
 
     counts: dict[int, list[int]] = field(default_factory=dict)
-    """[calls, failures] of ten seconds each."""
+    """[calls, failures] by bucket of ten seconds."""
     open_until_ms: int = 0
     probe_until_ms: int = 0
 
     def tell(self, calls: int, failures: int, now_ms: int, least: int = MIN_CALLS) -> int:
-        """Count what came of calls that were made while it was closed. Answers for how long it is open, in ms. `least`: how many
-        calls in the window it takes."""
+        """Count calls that were made while the breaker was closed.
+
+        Returns CLOSED, how long it stays open in ms, or PROBE if its time is over. It may open from `least` calls in the
+        window.
+        """
         if self.open_until_ms:
             return self.open_until_ms - now_ms if now_ms < self.open_until_ms else PROBE
         bucket = now_ms // BUCKET_MS
@@ -37,13 +43,13 @@ class Breaker:
         count = self.counts.setdefault(bucket, [0, 0])
         count[0] += calls
         count[1] += failures
-        if self._is_too_much(least):
+        if self._should_open(least):
             self._open(now_ms)
             return OPEN_MS
         return CLOSED
 
     def tell_probe(self, failed: bool, now_ms: int) -> int:
-        """What came of the one call that was let go."""
+        """Record the outcome of the probe. Returns CLOSED, or how long the breaker stays open, in ms."""
         if failed:
             self._open(now_ms)
             return OPEN_MS
@@ -52,7 +58,7 @@ class Breaker:
         return CLOSED
 
     def ask(self, now_ms: int) -> int:
-        """Whether somebody may call: CLOSED, PROBE, or how long to wait, in ms."""
+        """Return whether to call: CLOSED, PROBE, or how long to wait, in ms."""
         if not self.open_until_ms:
             return CLOSED
         wait = max(self.open_until_ms, self.probe_until_ms) - now_ms
@@ -65,6 +71,6 @@ class Breaker:
         self.counts = {}
         self.open_until_ms, self.probe_until_ms = now_ms + OPEN_MS, 0
 
-    def _is_too_much(self, least: int) -> bool:
+    def _should_open(self, least: int) -> bool:
         calls = sum(each[0] for each in self.counts.values())
         return calls >= least and sum(each[1] for each in self.counts.values()) * 2 > calls

@@ -1,4 +1,4 @@
-"""How many entries of the timeline a process keeps in memory."""
+"""The limit of timeline entries that a process keeps in memory."""
 
 from collections.abc import Iterable
 
@@ -6,15 +6,15 @@ INDEX_ENTRIES = 500_000
 
 
 class EntryBudget:
-    """One bound for the entries of the hot index and for those that a key blocks, together.
+    """One limit for the entries of the hot index and those that a key blocks, together.
 
-    Blocked entries have at most half of it, the index has the rest. A page of the store may exceed it for a moment.
+    Blocked entries get at most half of it, the index gets the rest. A page of the store may exceed it for a moment.
     """
 
     def __init__(self, limit: int = INDEX_ENTRIES) -> None:
         self.limit = limit
         self.blocked = 0
-        """Kept up to date by the holder of the blocked entries."""
+        """Number of blocked entries. The owner of the blocked entries keeps it up to date."""
 
     @property
     def for_index(self) -> int:
@@ -26,7 +26,7 @@ class EntryBudget:
 
 
 def fair_level(counts: Iterable[int], room: int) -> int:
-    """The largest number such that all fit into the room, if each of them has at most that many. At least 1."""
+    """Return the largest limit such that the counts, each cut to it, fit into the room together. At least 1."""
     ascending = sorted(counts)
     for at, count in enumerate(ascending):
         sharing = len(ascending) - at

@@ -1,4 +1,4 @@
-"""Who is asking, for which tenant, and what they may do."""
+"""The caller of the API: its tenant, its subject and its scopes."""
 
 import re
 from dataclasses import dataclass, replace
@@ -19,33 +19,35 @@ _tenant = re.compile(TENANT_PATTERN)
 
 
 def is_tenant_name(name: str) -> bool:
-    """Tell whether `name` may name a tenant: in tokens, paths and headers alike."""
+    """Return whether `name` is a valid tenant name, in tokens, paths and headers alike."""
     return _tenant.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
+    """The authenticated subject of a request, acting for a tenant."""
+
     tenant: TenantId
-    """Whose data is asked for."""
+    """The tenant whose data the request is about."""
     subject: str
     scopes: frozenset[str]
     is_visitor: bool = False
-    """An operator reads another tenant than the one of the token: payloads are withheld."""
+    """True if an operator reads another tenant than the token's. Payloads are withheld then."""
 
     def may(self, scope: str) -> bool:
         return not self.scopes.isdisjoint(SCOPES[SCOPES.index(scope) :])
 
     def require(self, scope: str) -> None:
-        """Raise Forbidden unless the caller holds `scope`, or one that includes it."""
+        """Raise Forbidden unless the caller has `scope`, or one that includes it."""
         if not self.may(scope):
             held = sorted(self.scopes)
             raise Forbidden(f"needs scope {scope}; held: {', '.join(held) or 'none'}", required=scope, held=held)
 
     def require_for(self, tenant: str, scope: str) -> None:
-        """Raise Forbidden unless the caller holds `scope` in `tenant`; for another tenant that is `operator`."""
+        """Raise Forbidden unless the caller has `scope` in `tenant`. Another tenant than its own requires `operator`."""
         self.require(scope if tenant == self.tenant else "operator")
 
     def visiting(self, tenant: TenantId) -> "Caller":
-        """The caller as a reader of another tenant. Raises Forbidden without the scope `operator`."""
+        """Return the caller as a reader of another tenant. Raises Forbidden without the scope `operator`."""
         self.require("operator")
         return self if tenant == self.tenant else replace(self, tenant=tenant, is_visitor=True)

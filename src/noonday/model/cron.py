@@ -1,10 +1,10 @@
-"""Cron expressions: what they say, and which wall-clock times they match.
+"""Cron expressions: parsing, and the wall-clock times that they match.
 
-Everything here is about naive local time, in whole seconds since 1970-01-01T00:00 on the wall clock. What happens when
-a zone moves its clocks is decided in `schedule`.
+Times here are naive local times, in whole seconds since 1970-01-01T00:00 on the wall clock. The module `schedule` handles
+offset changes of time zones.
 
-The dialect: five fields, or six with the second first. Names, lists, ranges, steps, `L` and `LW` as day of month, `5L`
-and `MON#1` as day of week, aliases such as `@daily`. If neither day field begins with `*`, a day has to match one of
+The dialect has five fields, or six with the second first. It has names, lists, ranges, steps, `L` and `LW` as day of month,
+`5L` and `MON#1` as day of week, and aliases such as `@daily`. If neither day field begins with `*`, a day has to match one of
 the two; otherwise it has to match both.
 """
 
@@ -22,7 +22,7 @@ from cronsim.explain import explain as explain_fields
 from noonday.model.errors import Flaw, InvalidInput, nearest
 
 HORIZON_YEARS = 50
-"""What does not match for so long is taken never to match again."""
+"""Length of a search. An expression that does not match for this long counts as never matching again."""
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -52,7 +52,7 @@ _LAST_WEEK = 6
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """A parsed expression. Each field is a bit mask: bit 5 of `minutes` says whether minute 5 is meant.
+    """A parsed expression. Each field is a bit mask: bit 5 of `minutes` is set if minute 5 matches.
 
     Bits 32 and 33 of `days` are `L` and `LW`. `weekdays` has eight bits, Sunday first, for every week of a month, then
     eight for each of its first to fifth week, then eight for its last seven days.
@@ -67,17 +67,17 @@ class Cron(msgspec.Struct, frozen=True):
     months: int
     weekdays: int
     both_days: bool
-    """Whether a day must match day of month and day of week, rather than one of them."""
+    """Whether a day must match both day of month and day of week, rather than one of them."""
     every_day: bool
     is_fixed: bool
-    """Whether it names its times of day: no `*` in second, minute and hour."""
+    """Whether its times of day are fixed: no `*` in second, minute and hour."""
 
     def matches(self, local_s: int) -> bool:
         day, second = divmod(local_s, _DAY)
         return self._time_from(second) == second and self._on(day)
 
     def next_from(self, local_s: int) -> int | None:
-        """The earliest match at or after `local_s`."""
+        """Return the earliest match at or after `local_s`."""
         day, second = divmod(local_s, _DAY)
         time = self._time_from(second)
         if time is not None and self._on(day):
@@ -86,7 +86,7 @@ class Cron(msgspec.Struct, frozen=True):
         return None if later is None else later * _DAY + self._first_time()
 
     def last_until(self, local_s: int) -> int | None:
-        """The latest match at or before `local_s`."""
+        """Return the latest match at or before `local_s`."""
         day, second = divmod(local_s, _DAY)
         time = self._time_until(second)
         if time is not None and self._on(day):
@@ -95,7 +95,7 @@ class Cron(msgspec.Struct, frozen=True):
         return None if earlier is None else earlier * _DAY + self._last_time()
 
     def count(self, from_s: int, before_s: int) -> int:
-        """How many matches lie in `from_s <= t < before_s`, without visiting each."""
+        """Return the number of matches in `from_s <= t < before_s`, without visiting each."""
         if before_s <= from_s:
             return 0
         (first, skipped), (last, added) = divmod(from_s, _DAY), divmod(before_s, _DAY)
@@ -135,7 +135,7 @@ class Cron(msgspec.Struct, frozen=True):
         return None
 
     def _days_between(self, first: int, last: int) -> int:
-        """How many matching days there are from `first` to the eve of `last`."""
+        """Return the number of matching days from `first` to the day before `last`."""
         if self.every_day:
             return last - first
         start, end = date.fromordinal(first + _EPOCH), date.fromordinal(last + _EPOCH)
@@ -168,7 +168,7 @@ class Cron(msgspec.Struct, frozen=True):
         return self._days_in(length, date(year, month, 1).toordinal() % 7)
 
     def _days_in(self, length: int, first: int) -> int:
-        """The matching days of a month that has `length` days and begins on the weekday `first`."""
+        """Return the matching days of a month that has `length` days and begins on the weekday `first`."""
         by_date, by_weekday = self._by_date(length, first), self._by_weekday(length, first)
         matching = by_date & by_weekday if self.both_days else by_date | by_weekday
         return matching & ((2 << length) - 2)
@@ -197,7 +197,7 @@ class Cron(msgspec.Struct, frozen=True):
         return _highest(self.hours) * 3600 + _highest(self.minutes) * 60 + _highest(self.seconds)
 
     def _time_from(self, second: int) -> int | None:
-        """The earliest time of day at or after `second`."""
+        """Return the earliest time of day at or after `second`."""
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         if self.hours >> hour & 1:
@@ -209,7 +209,7 @@ class Cron(msgspec.Struct, frozen=True):
         return later * 3600 + self._first_time() % 3600 if later >= 0 else None
 
     def _time_until(self, second: int) -> int | None:
-        """The latest time of day at or before `second`."""
+        """Return the latest time of day at or before `second`."""
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         if self.hours >> hour & 1:
@@ -221,7 +221,7 @@ class Cron(msgspec.Struct, frozen=True):
         return earlier * 3600 + self._last_time() % 3600 if earlier >= 0 else None
 
     def _times_before(self, second: int) -> int:
-        """How many times of a matching day lie before `second` of that day."""
+        """Return the number of matching times before `second` of a matching day."""
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         a_minute = self.seconds.bit_count()
@@ -235,14 +235,14 @@ class Cron(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)
 def parse(expression: str) -> Cron:
-    """What `expression` says. Raises `InvalidInput` with a flaw for each bad field."""
+    """Parse an expression. Raises `InvalidInput` with a flaw for each bad field."""
     texts = _split(expression)
     masks, flaws = [], list[Flaw]()
     for part, text in zip(_FIELDS, texts, strict=True):
         try:
             masks.append(_mask(part, text))
-        except InvalidInput as wrong:
-            flaws.extend(wrong.flaws)
+        except InvalidInput as error:
+            flaws.extend(error.flaws)
     if flaws:
         raise InvalidInput("; ".join(flaw.detail for flaw in flaws), flaws)
     cron = _assemble([text.upper() for text in texts], masks)
@@ -251,7 +251,7 @@ def parse(expression: str) -> Cron:
 
 
 def explain(expression: str) -> str:
-    """What `expression` says in plain English, such as `At 03:00 on Monday through Friday`."""
+    """Describe an expression in English, such as `At 03:00 on Monday through Friday`."""
     return _TH.sub(lambda number: number[1] + _ENDINGS[number[2]], explain_fields(parse(expression).text))
 
 
@@ -272,8 +272,9 @@ class _Field:
         named = f" or {' '.join(self.names)}" if self.names else ""
         return f"*, {self.low}-{self.high}{named}, lists (a,b), ranges (a-b), steps (*/n, a-b/n){self.also}"
 
-    def refuse(self, term: str, why: str, meant: str | None = None) -> NoReturn:
-        raise InvalidInput.of(_POINTER, f'{self.name} "{term}": {why}', term, allowed=self.allowed, nearest=meant)
+    def refuse(self, term: str, reason: str, suggestion: str | None = None) -> NoReturn:
+        detail = f'{self.name} "{term}": {reason}'
+        raise InvalidInput.of(_POINTER, detail, term, allowed=self.allowed, nearest=suggestion)
 
 
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -299,7 +300,7 @@ _FIELDS = (
 def _split(expression: str) -> list[str]:
     if len(expression) > _LONGEST:
         raise InvalidInput.of(
-            _POINTER, "a cron expression this long is not accepted", expression[:40], allowed=f"{_LONGEST} characters"
+            _POINTER, "the cron expression is too long", expression[:40], allowed=f"at most {_LONGEST} characters"
         )
     texts = _resolve(expression.strip()).split()
     if len(texts) == 5:
@@ -397,7 +398,7 @@ def _is_number(text: str) -> bool:
 
 def _assemble(texts: list[str], masks: list[int]) -> Cron:
     seconds, minutes, hours, days, months, weekdays = masks
-    # 7 is another name of Sunday.
+    # Both 0 and 7 are Sunday.
     weekdays = weekdays & ~(1 << 7) | weekdays >> 7 & 1
     both_days = texts[3].startswith("*") or texts[5].startswith("*")
     any_date, any_weekday = days & _ALL_DAYS == _ALL_DAYS, weekdays & _ALL_WEEKDAYS == _ALL_WEEKDAYS
@@ -428,13 +429,13 @@ def _possible_lengths(month: int) -> tuple[int, ...]:
 
 
 def _lowest(mask: int, at_least: int = 0) -> int:
-    """The lowest bit of `mask` from `at_least` on; -1 if there is none."""
+    """Return the lowest bit of `mask` from `at_least` on, or -1 if there is none."""
     rest = mask >> at_least
     return at_least + (rest & -rest).bit_length() - 1 if rest else -1
 
 
 def _highest(mask: int, at_most: int = 63) -> int:
-    """The highest bit of `mask` up to `at_most`; -1 if there is none."""
+    """Return the highest bit of `mask` up to `at_most`, or -1 if there is none."""
     return (mask & ((1 << at_most + 1) - 1)).bit_length() - 1
 
 
@@ -443,5 +444,5 @@ def _below(mask: int, bit: int) -> int:
 
 
 def _turn(weekdays: int, first: int) -> int:
-    """The same week, begun on the weekday `first` instead of on Sunday."""
+    """Return the bits of a week that begins on the weekday `first` instead of on Sunday."""
     return (weekdays * 0b10000001 >> first % 7) & _ALL_WEEKDAYS

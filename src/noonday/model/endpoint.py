@@ -1,4 +1,4 @@
-"""Whom webhooks call, as a tenant sees it: how fast it may be called, how it is doing, and its name in URLs."""
+"""Endpoints that webhooks call: their limits, their health, and their ids in URLs."""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -11,11 +11,11 @@ import msgspec
 DAY_MS = 86_400_000
 DISABLE_AFTER_DAYS = 5.0
 LEAST_FAILURES = 5
-"""Fewer say nothing, however far apart they are."""
+"""Minimum number of failures before an endpoint may be disabled, however long it has failed."""
 QUIET_MS = 7 * DAY_MS
-"""If nobody failed for so long, the next failure is a first one."""
+"""After this time without a failure, the next failure starts a new period of failing."""
 LONGEST_ENDPOINT = 280
-"""`https://`, a host of 253 characters, and a port."""
+"""Maximum length in characters: `https://`, a host of 253 characters, and a port."""
 ENDPOINT_PATTERN = r"^https?://(\[[0-9a-f:.]{2,45}\]|[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?):[1-9][0-9]{0,4}$"
 _ENDPOINT = re.compile(ENDPOINT_PATTERN)
 ID_PATTERN = r"^ep_[A-Za-z0-9_-]{12,500}$"
@@ -26,7 +26,7 @@ Days = Annotated[float, msgspec.Meta(ge=0, le=3650)]
 
 
 class EndpointLimits(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How it may be called, as it travels with each call."""
+    """The limits of calls to an endpoint, as each dispatch carries them."""
 
     max_concurrency: int | None
     rate_per_sec: float | None
@@ -34,21 +34,21 @@ class EndpointLimits(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def interval_ms(self) -> float:
-        """Between two calls at that rate; 0, if there is none."""
+        """The time between two calls at this rate. 0 if there is no rate."""
         return 1000 / self.rate_per_sec if self.rate_per_sec else 0.0
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant revocations for its calls to an endpoint."""
+    """A tenant's settings for its calls to an endpoint."""
 
     max_concurrency: Calls | None = None
-    """At most so many calls at once; null: any number."""
+    """Maximum number of concurrent calls. Null means no limit."""
     rate_per_sec: PerSecond | None = None
-    """At most so many calls a second; null: any number."""
+    """Maximum number of calls per second. Null means no limit."""
     burst: Calls = 1
-    """So many may come at once when there were none for a while."""
+    """Maximum number of calls at once after a time without calls."""
     disable_after_days: Days = DISABLE_AFTER_DAYS
-    """Disabled when it has failed for so long without a success; 0: never."""
+    """The endpoint is disabled when it has failed for this many days without a success. 0 disables this."""
 
     @property
     def limits(self) -> EndpointLimits | None:
@@ -58,21 +58,23 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Condition(StrEnum):
+    """The status of an endpoint."""
+
     HEALTHY = "HEALTHY"
     FAILING = "FAILING"
     """The last calls failed, and none succeeded since."""
     DISABLED = "DISABLED"
-    """It is not called, and its tasks are stopped."""
+    """The endpoint is not called, and its tasks are halted."""
 
 
 class EndpointHealth(msgspec.Struct, frozen=True):
-    """What calls came to. Instants in ms."""
+    """The outcomes of calls to an endpoint."""
 
     failing_since_ms: int | None = None
     failures: int = 0
-    """Since then."""
+    """Number of failures since `failing_since_ms`."""
     last_success_ms: int | None = None
-    """To the minute."""
+    """Precise to the minute."""
     last_failure_ms: int | None = None
     last_error: str | None = None
     disabled_ms: int | None = None
@@ -85,7 +87,7 @@ class EndpointHealth(msgspec.Struct, frozen=True):
         return Condition.HEALTHY if self.failing_since_ms is None else Condition.FAILING
 
     def is_hopeless(self, settings: EndpointSettings, now_ms: int) -> bool:
-        """Whether it has failed for long enough to be disabled. The store says the same in SQL."""
+        """Return whether the endpoint has failed for long enough to be disabled. The stores have the same rule in SQL."""
         if self.failing_since_ms is None or self.disabled_ms is not None or not settings.disable_after_days:
             return False
         long_enough = now_ms - self.failing_since_ms >= settings.disable_after_days * DAY_MS
@@ -93,19 +95,19 @@ class EndpointHealth(msgspec.Struct, frozen=True):
 
 
 def flaw_of_endpoint(text: str) -> str | None:
-    """What is wrong with the name of an endpoint, in words. It is kept and logged, so it is bounded and printable."""
+    """Return what is wrong with an endpoint, or None. It is stored and logged, so it must be short and printable."""
     if len(text) > LONGEST_ENDPOINT or not _ENDPOINT.fullmatch(text):
         return "must be scheme, host and port in lower case, such as https://api.example.com:443"
     return None
 
 
 def endpoint_id(endpoint: str) -> str:
-    """The name of an endpoint in URLs; it can be made of one that nobody has heard of."""
+    """Return the id of an endpoint in URLs. An endpoint has an id whether it is stored or not."""
     return "ep_" + urlsafe_b64encode(endpoint.encode()).decode().rstrip("=")
 
 
 def endpoint_named(name: str) -> str | None:
-    """The endpoint that has this id. None if it cannot be an id."""
+    """Return the endpoint that has this id, or None if it is not a valid id."""
     text = name.removeprefix("ep_")
     try:
         endpoint = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")

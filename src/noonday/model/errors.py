@@ -1,6 +1,6 @@
-"""Every error Noonday raises, in one tree.
+"""Every error that Noonday raises, in one tree.
 
-Each class has a stable `code`: clients key on it, never on the text. `api/errors.py` is the only map to HTTP.
+Each class has a stable `code`. Clients match on the code, never on the text. `api/errors.py` is the only map to HTTP.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +14,10 @@ import msgspec
 
 
 class Flaw(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One thing wrong with an input: where it stands, what it says, what would be valid."""
+    """One flaw of an input: its position, its value, and what is allowed."""
 
     pointer: str
-    """JSON pointer to the offending value, such as `/retryPolicy/maxAttempts`; empty for the whole input."""
+    """JSON pointer to the invalid value, such as `/retryPolicy/maxAttempts`. Empty for the whole input."""
     detail: str
     value: Any = None
     allowed: Any = None
@@ -25,7 +25,7 @@ class Flaw(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class NoondayError(Exception):
-    """The root. Nothing else of ours is raised across a boundary."""
+    """The root of all errors. No other exception of Noonday crosses a package boundary."""
 
     code = "error"
 
@@ -33,7 +33,7 @@ class NoondayError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.context = context
-        """Facts a program can use: becomes extension members of problem details."""
+        """Facts for programs. They become extension members of the problem details."""
 
 
 FLAWS_OF_JOB = 20
@@ -41,7 +41,7 @@ FLAWS_OF_BATCH = 100
 
 
 class InvalidInput(NoondayError):
-    """The caller said something that cannot be. Carries every flaw that was found."""
+    """The input is not valid. Has every flaw that was found."""
 
     code = "invalid-input"
 
@@ -51,7 +51,7 @@ class InvalidInput(NoondayError):
         super().__init__(detail, **context)
         self.flaws = tuple(flaws)
         self.most_flaws = most_flaws
-        """How many are told; of the others only the number."""
+        """Maximum number of flaws to report. The others are only counted."""
 
     @classmethod
     def of(cls, pointer: str, detail: str, value: Any = None, **more: Any) -> "InvalidInput":
@@ -63,7 +63,7 @@ class PayloadTooLarge(NoondayError):
 
 
 class QuotaExceeded(NoondayError):
-    """The tenant has as many as it may have. Trying again later is right, once something of it is gone."""
+    """The tenant has reached a quota. The request may be retried when some of what counts against it is gone."""
 
     code = "quota-exceeded"
 
@@ -77,12 +77,12 @@ class QuotaExceeded(NoondayError):
 
     @property
     def requested(self) -> int:
-        """How many more were asked for at once."""
+        """The number of additional items that were requested."""
         return int(self.context["requested"])
 
     @property
     def retry_after_sec(self) -> int:
-        """When the next of them may be gone."""
+        """The time until the next item that counts against the quota may be gone."""
         return int(self.context["retryAfterSec"])
 
 
@@ -91,19 +91,19 @@ class NotFound(NoondayError):
 
 
 class Conflict(NoondayError):
-    """The request is sound, but the present state does not allow it."""
+    """The request is valid, but the present state does not allow it."""
 
     code = "conflict"
 
 
 class VersionMismatch(NoondayError):
-    """If-Match named a version that is no longer the present one."""
+    """The version in If-Match is not the present one."""
 
     code = "version-mismatch"
 
 
 class IdempotencyMismatch(NoondayError):
-    """The same Idempotency-Key came with a different request."""
+    """The Idempotency-Key was used before with a different request."""
 
     code = "idempotency-key-reused"
 
@@ -123,79 +123,79 @@ class Forbidden(NoondayError):
 
 
 class StaleEpoch(NoondayError):
-    """A write under a lease that somebody else has won since."""
+    """A write under an epoch that is no longer the present one: another process has taken over."""
 
     code = "stale-epoch"
 
 
 class Unavailable(NoondayError):
-    """Something that work depends on cannot be reached now. Trying again later is right."""
+    """A dependency cannot be reached now. The request may be retried later."""
 
     code = "unavailable"
 
 
 class Busy(NoondayError):
-    """Too much is being computed for others at this moment. Trying again in a second is right."""
+    """Too many computations are in progress. The request may be retried in a second."""
 
     code = "busy"
 
 
 class StoreUnavailable(Unavailable):
-    """The store cannot be used now: away, full, read-only or broken. `detail` says which, and what to do."""
+    """The store is unreachable, full, read-only or broken. `detail` says which, and what to do."""
 
     code = "store-unavailable"
 
 
 class StoreFailed(StoreUnavailable):
-    """The store answered with an error that is about neither the connection nor the data. Trying again later is right.
+    """The store returned an error about neither the connection nor the data. The call may be retried later.
 
-    The cause may be the store as a whole (an upgrade that is half done) or one row (a damaged page). Whoever fires or settles
-    a batch divides it, so that the rest goes on.
+    The cause may be the store as a whole (an unfinished upgrade) or one row (a damaged page). Dispatcher and recorder halve a
+    batch that fails so, until the culprit is alone and the rest succeeds.
     """
 
 
 class StoreLost(StoreUnavailable):
-    """This process cannot use its store any more, however long it waits. It has to stop, and to be started again."""
+    """This process cannot use its store any more, however long it waits. It has to be restarted."""
 
 
 class IndexUnavailable(Unavailable):
-    """The hot index cannot be reached. What is not placed is found by the sweeper."""
+    """The hot index cannot be reached. The sweeper finds the entries that could not be added."""
 
     code = "index-unavailable"
 
 
 class BusUnavailable(Unavailable):
-    """Nothing can be published or reported now."""
+    """The bus cannot be reached: nothing can be published or reported now."""
 
     code = "bus-unavailable"
 
 
 class LeasesUnavailable(Unavailable):
-    """Who is a member cannot be told now."""
+    """The lease servers cannot be reached: the members are unknown now."""
 
     code = "leases-unavailable"
 
 
 class TokensUnavailable(Unavailable):
-    """What tenants may start a second cannot be counted at present."""
+    """The rate tokens of tenants cannot be counted now."""
 
     code = "tokens-unavailable"
 
 
 class SignalsUnavailable(Unavailable):
-    """The wish is stored, but the flag that makes it win at once could not be set."""
+    """The copy of claims and revocations cannot be reached. A revocation is stored, but is not effective at once."""
 
     code = "signals-unavailable"
 
 
 class EngineStopped(Unavailable):
-    """The engine of this process has failed: it accepts nothing, because nothing would run it."""
+    """The engine of this process has failed. It accepts no jobs, because nothing would run them."""
 
     code = "engine-stopped"
 
 
 class BadData(NoondayError):
-    """The store refuses a value, such as text with a NUL or a number out of range. Trying again is in vain."""
+    """The store refuses a value, such as text with a NUL or a number out of range. A retry cannot succeed."""
 
     code = "bad-data"
 
@@ -211,30 +211,30 @@ class BadSettings(NoondayError):
 
 
 class BadKey(NoondayError):
-    """Ciphertext that no key we have can open, or that was made for another tenant or job."""
+    """No configured key opens a ciphertext, or it was made for another tenant or job."""
 
     code = "bad-key"
 
 
 class DoNotRetry(NoondayError):
-    """Raised by a handler: this failure is final, whatever the retry policy says."""
+    """Raised by a handler to make a failure final, whatever the retry policy says."""
 
     code = "do-not-retry"
 
 
 class ExecutionFailed(NoondayError):
-    """Raised by `result()` of a client when the execution it waited for did not succeed."""
+    """Raised by a client's `result()` when the execution that it waited for did not succeed."""
 
     code = "execution-failed"
 
 
 MOST_COMPARED = 40
-"""How many known names are compared closely with one that is not known."""
+"""Maximum number of known names that are compared closely with an unknown one."""
 
 
 @contextmanager
 def few_suggestions(most: int) -> Iterator[None]:
-    """Let `nearest` suggest at most so many names in this block: each suggestion costs a millisecond or two."""
+    """Limit the suggestions of `nearest` in this block. Each suggestion costs a millisecond or two."""
     token = _suggestions_left.set([most])
     try:
         yield
@@ -246,15 +246,15 @@ _suggestions_left: ContextVar[list[int] | None] = ContextVar("suggestions left",
 
 
 def is_bad_data(error: BaseException) -> bool:
-    """Whether an error is about a value that can never be stored or decoded.
+    """Return whether an error is about a value that can never be stored or decoded.
 
-    Only such an error is final for what it happened to. Any other one, also one that nobody thought of, is "not now".
+    Only such an error is final. Any other error, even an unknown one, is temporary.
     """
     return isinstance(error, BadData | msgspec.MsgspecError | UnicodeError | OverflowError)
 
 
 def nearest(value: str, known: Iterable[str]) -> str | None:
-    """The known name that `value` was most likely meant to be. None also after the last of `few_suggestions`."""
+    """Return the known name that is most like `value`, if any is. None also when `few_suggestions` is used up."""
     left = _suggestions_left.get()
     if left is not None:
         if left[0] <= 0:
@@ -270,11 +270,11 @@ def nearest(value: str, known: Iterable[str]) -> str | None:
 
 
 def _likeliest(value: str, names: list[str]) -> list[str]:
-    """Of many names those that share most pairs of letters with `value`, in their order."""
+    """Return the names that share the most pairs of letters with `value`, in their order."""
     if len(names) <= MOST_COMPARED:
         return names
-    wanted = _pairs(value)
-    shared = {name: len(wanted & _pairs(name)) for name in names}
+    pairs = _pairs(value)
+    shared = {name: len(pairs & _pairs(name)) for name in names}
     chosen = set(nlargest(MOST_COMPARED, names, key=shared.__getitem__))
     return [name for name in names if name in chosen]
 

@@ -1,4 +1,4 @@
-"""One run of an occurrence, over all its attempts: its states, what may happen to it, and what we do about it."""
+"""Executions: their states and legal transitions, the outcomes of dispatches, and the verdict on each outcome."""
 
 from enum import IntEnum
 from itertools import pairwise
@@ -8,17 +8,17 @@ import msgspec
 from noonday.model.retry import RetryPolicy, wait_ms
 
 HAND_BACK_WAIT_MS, HAND_BACK_LONGEST_MS = 5_000, 300_000
-"""How long what no worker has a handler for waits: at first, and at most."""
+"""First and longest wait, in ms, of an execution that a worker handed back because it does not have its handler."""
 KEPT_DISPATCHES = 50
-"""The transitions of so many dispatches of an execution are kept, and those of its end: one that snoozes every second has
-86,400 a day."""
+"""Number of dispatches of an execution whose transitions are kept, besides those of its end. An execution that snoozes every
+second has 86,400 dispatches a day."""
 WATCH_OVERLAP = 1
 WATCH_KEY = 2
 EDITED, PAUSED, JOB_CANCELLED = "EDITED", "PAUSED", "JOB_CANCELLED"
 RETURN_REASONS = frozenset({EDITED, PAUSED})
-"""Revocations that return what has not started to the timeline, without ending the occurrence."""
+"""Reasons of revocations that return an execution that has not started to the timeline, without ending the occurrence."""
 SPARES_RUNNING = frozenset({EDITED, PAUSED, JOB_CANCELLED})
-"""Revocations that let what has started go on to its end."""
+"""Reasons of revocations that let an execution that has started run to its end."""
 
 
 def is_cancel(revocation: str | None) -> bool:
@@ -27,6 +27,8 @@ def is_cancel(revocation: str | None) -> bool:
 
 
 class State(IntEnum):
+    """The state of an execution. The numbers are stored."""
+
     PENDING = 0
     RUNNING = 1
     FAILED = 2
@@ -43,7 +45,7 @@ FINAL = frozenset({State.SUCCEEDED, State.CANCELLED, State.EXPIRED, State.DEAD})
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # PENDING -> PENDING: handed back, asked back by an edit, or found by the net under the bus.
+    # PENDING -> PENDING: handed back, revoked by an edit or a pause, fenced, or orphaned.
     State.PENDING: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.PENDING}),
     State.RUNNING: frozenset({State.SUCCEEDED, *_FAILURES, State.CANCELLED, State.PENDING}),
     **dict.fromkeys(_FAILURES, frozenset({State.PENDING, State.CANCELLED, State.DEAD})),
@@ -61,7 +63,7 @@ class Cause(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What happened to one dispatch."""
+    """The outcome of one dispatch. The numbers are stored."""
 
     STARTED = 0
     SUCCEEDED = 1
@@ -75,7 +77,7 @@ class Outcome(IntEnum):
     HANDED_BACK = 9
     REVOKED = 10
     ORPHANED = 11
-    """It never reached a worker: the bus lost it, or the net found it."""
+    """No worker ever reported the dispatch: the bus lost it, or orphan recovery found it."""
 
 
 class Failure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -88,25 +90,25 @@ class Failure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 GONE = "EndpointGone"
-"""The type of a failure after which the job itself has no point any more."""
+"""The type of a failure after which further runs of the job are pointless: the receiver wants no more calls."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What an outcome does to its execution."""
+    """The effect of an outcome on its execution."""
 
     transitions: tuple[State, ...]
-    """The path from the present state; the last one is where it rests."""
+    """The states that follow the present one. The execution stays in the last."""
     wait_ms: int | None = None
-    """For a rest in PENDING: how long until it is handed out again."""
+    """If the last state is PENDING: how long until the next dispatch."""
     attempt: int = 0
-    """How many attempts this adds."""
+    """Number of attempts that this adds."""
 
     @property
     def rest(self) -> State:
         return self.transitions[-1]
 
 
-# What only a dispatch that did not begin reports, and what only one that ran does; the rest may be either.
+# Outcomes of dispatches that did not start, and outcomes of dispatches that ran. The other outcomes may be either.
 _NOT_BEGUN = frozenset({Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED, Outcome.ORPHANED})
 _RAN = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
 _FAILED = {
@@ -122,7 +124,7 @@ _RETURNED = {
 
 
 def hand_back_wait_ms(returned: int) -> int:
-    """How long an execution waits that came back without an attempt so many times before: twice as long each time."""
+    """Return how long an execution waits that was returned `returned` times without an attempt. The wait doubles."""
     return min(HAND_BACK_LONGEST_MS, HAND_BACK_WAIT_MS << min(returned, 10))
 
 
@@ -139,10 +141,11 @@ def judge(
     snooze_ms: int = 0,
     returned: int = 0,
 ) -> Verdict | None:
-    """The verdict on an outcome reported for an execution that is `state` now. None: the move is not a legal one.
+    """Return the verdict on an outcome of an execution in `state`, or None if the transition is not legal.
 
-    A failure or return of what was asked to be cancelled is CANCELLED: it never gets another attempt. Whoever snoozes comes back
-    in `snooze_ms`; whoever failed not before. `returned`: how often it has come back without an attempt.
+    If cancellation was requested, a failure or return becomes CANCELLED, and no attempt follows. `snooze_ms` is the wait of a
+    snoozed execution and the shortest wait of a failed one. `returned` is how often the execution was returned without an
+    attempt.
     """
     if state not in OPEN:
         return None
@@ -176,5 +179,5 @@ def judge(
 
 
 def is_path(states: list[State]) -> bool:
-    """Whether these states, in order, only make legal moves."""
+    """Return whether each state legally follows the one before it."""
     return all(b in TRANSITIONS[a] for a, b in pairwise(states))

@@ -1,4 +1,4 @@
-"""What a due point of the timeline turns into: which occurrences fire, which are decided against, and what comes next."""
+"""Fire plans: which due occurrences of a job fire, which do not and why, and when the next one is due."""
 
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum, StrEnum
@@ -11,21 +11,21 @@ from noonday.model.job import CatchUpPolicy, Job, JobSpec, JobState, Overlap, Pr
 from noonday.model.schedule import Rule
 
 MISFIRE_MS = 10_000
-"""An occurrence later than this was missed, and the catch-up policy decides; before that it is merely late."""
+"""An occurrence that is later than this was missed, and the catch-up policy decides. Up to this it is merely late."""
 FIRES_A_TURN = 100
-"""How many occurrences of one job a single fire may start; the rest follow in the next turn."""
+"""Maximum number of occurrences of one job that a single fire starts. The rest follow with the next fire."""
 LANES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 
 
 class Kind(IntEnum):
-    """FIRE: a job whose next time has come. DISPATCH: an execution to be handed out (again)."""
+    """FIRE: the next occurrence of a job. DISPATCH: an execution to dispatch, such as a retry or a trigger."""
 
     FIRE = 0
     DISPATCH = 1
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One row of the timeline. It names what it is about so exactly that a stale copy is always recognised."""
+    """One row of the timeline. Its fields identify the row so exactly that a stale copy is always recognised."""
 
     due_ms: int
     key: str
@@ -40,13 +40,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     lane: int
     """Index into LANES."""
     early: int
-    """1 if it may be handed out ahead of its instant, to be held by the worker until then."""
+    """1 if it may be dispatched ahead of its instant. The worker waits until then."""
     recurring: int
-    """1 if the fire needs a plan: for the times after it, or for a deadline."""
+    """1 if the fire needs a plan: to compute the next time, or to check a start deadline."""
 
 
 class Decided(StrEnum):
-    """What became of occurrences that did not fire."""
+    """The outcome of occurrences that did not fire."""
 
     MISSED = "MISSED"
     SKIPPED = "SKIPPED"
@@ -58,7 +58,7 @@ class Decided(StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
-    """The occurrences of a job from `from_ms` to `to_ms` (both inclusive) did not fire, and why."""
+    """A range of occurrences of a job that did not fire, from `from_ms` to `to_ms` (inclusive), with the reason."""
 
     job_id: JobId
     from_ms: int
@@ -69,17 +69,17 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FirePlan(msgspec.Struct, frozen=True):
-    """What firing one entry does, decided before the store is asked to do it."""
+    """The effect of firing one entry, decided before the store fires it."""
 
     fires: tuple[int, ...]
     """Nominal times that become executions."""
     decisions: tuple[Decision, ...] = ()
     next_ms: int | None = None
-    """The nominal time the job waits for afterwards, if it has runs left. None: its rule has no time left."""
+    """The next nominal time of the job, if it has runs left. None if its rule has no further time."""
 
 
 def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> FirePlan:
-    """Decide everything from the due nominal time up to now. `now_ms` is the store's clock."""
+    """Decide all occurrences from the due nominal time up to now. `now_ms` is the store's clock."""
     spec = job.spec
     due_now = now_ms - spread_ms(spec, job.id)
     if _past_deadline(spec, nominal_ms, due_now) and spec.one_shot:
@@ -94,7 +94,7 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
 
 
 def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
-    """Decide against everything from the due nominal time up to now, because it cannot be fired. The job goes on after that."""
+    """Return a plan that records the occurrences from the due nominal time up to now as ERROR. The schedule continues."""
     rule = rule_of(job.spec, job.anchor_ms)
     due_now = max(nominal_ms, now_ms - spread_ms(job.spec, job.id))
     last = rule.last_until(due_now, nominal_ms) or nominal_ms
@@ -104,7 +104,7 @@ def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
 
 
 def plan_refused(job_id: JobId, nominal_ms: int, plan: FirePlan | None, reason: str) -> FirePlan:
-    """What is left of a fire that the store refuses: its occurrences are errors, and the schedule goes on as planned."""
+    """Return a plan for a fire that the store refused: its occurrences become ERROR, and the schedule continues as planned."""
     plan = plan or FirePlan((nominal_ms,))
     times = [*plan.fires, *(time for each in plan.decisions for time in (each.from_ms, each.to_ms))] or [nominal_ms]
     count = len(plan.fires) + sum(each.count for each in plan.decisions)
@@ -122,7 +122,7 @@ def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> 
 
 
 def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
-    """Several occurrences are due at once: late by a little (all fire), or missed (the policy says which fire)."""
+    """Plan several occurrences that are due at once. Late ones all fire; of missed ones the policy says which fire."""
     policy = job.spec.catch_up.policy
     oldest_kept = due_now - job.spec.catch_up.window_sec * 1000
     if policy is CatchUpPolicy.NONE:
@@ -131,17 +131,17 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
         latest = rule.last_until(due_now, nominal_ms)
         assert latest is not None
         oldest_kept = max(oldest_kept, latest)
-    given_up = _missed
+    drop = _missed
     if _past_deadline(job.spec, oldest_kept, due_now):
-        # Then it is true of all that are given up, whatever else is.
-        given_up, oldest_kept = _expired, due_now - int((job.spec.start_deadline_sec or 0) * 1000)
+        # All that are dropped are past their deadline then, so EXPIRED is true of each, whether it is also missed or not.
+        drop, oldest_kept = _expired, due_now - int((job.spec.start_deadline_sec or 0) * 1000)
     first = nominal_ms if nominal_ms >= oldest_kept else rule.next_after(oldest_kept - 1)
     decisions: tuple[Decision, ...] = ()
     if first != nominal_ms:
         last_dropped = due_now if first is None else min(first - 1, due_now)
         dropped = 1 + rule.count(nominal_ms, last_dropped)
         until = rule.last_until(last_dropped, nominal_ms) or nominal_ms
-        decisions = (given_up(job, nominal_ms, until, dropped),)
+        decisions = (drop(job, nominal_ms, until, dropped),)
     if first is None or first > due_now:
         return FirePlan((), decisions, first)
     fires = (first, *rule.take(first, FIRES_A_TURN - 1, due_now))
@@ -149,7 +149,7 @@ def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
 
 
 def _cap(plan: FirePlan, runs_left: int | None) -> FirePlan:
-    """`maxRuns` counts executions, not decisions: of those planned here an overlap may still skip some."""
+    """Limit the fires to the runs left. `maxRuns` counts executions, and an overlap may still skip some of these fires."""
     if runs_left is None or len(plan.fires) <= runs_left:
         return plan
     return FirePlan(plan.fires[:runs_left], plan.decisions, plan.fires[runs_left])
@@ -175,7 +175,7 @@ def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
 
 
 class Start(StrEnum):
-    """What a new execution of a job does, given those that are open."""
+    """Whether a new execution starts, given the open executions of its job."""
 
     NOW = "NOW"
     BUFFER = "BUFFER"
@@ -183,7 +183,7 @@ class Start(StrEnum):
 
 
 def decide_overlap(policy: Overlap, has_open: bool, has_buffered: bool) -> tuple[Start, bool]:
-    """Whether a new execution starts, waits or is skipped, and whether the open ones are asked to cancel."""
+    """Return whether a new execution starts, waits or is skipped, and whether the open ones are cancelled."""
     if policy is Overlap.ALLOW or not has_open:
         return Start.NOW, False
     if policy is Overlap.SKIP:
@@ -195,8 +195,10 @@ def decide_overlap(policy: Overlap, has_open: bool, has_buffered: bool) -> tuple
 
 
 def still_wanted(job: Job, nominal_ms: int, cause: Cause) -> bool:
-    """Whether the job, as it is now, wants an occurrence that has not started: always what a person asked for; else what
-    is in its plan."""
+    """Return whether the present definition of a job still has an occurrence that has not started.
+
+    An execution that a person asked for is wanted unless the job is cancelled. Others must be in the job's schedule.
+    """
     if job.state is JobState.CANCELLED:
         return False
     if cause is not Cause.SCHEDULE:
@@ -207,12 +209,15 @@ def still_wanted(job: Job, nominal_ms: int, cause: Cause) -> bool:
 
 
 def may_be_early(spec: JobSpec) -> bool:
-    """An overlap or a key decided ahead of time would skip runs that do not overlap; those are decided at their instant."""
+    """Return whether a job may be dispatched ahead of its instant.
+
+    Overlaps and concurrency keys are decided at the instant: decided earlier, they would skip runs that do not overlap.
+    """
     return spec.overlap is Overlap.ALLOW and spec.concurrency is None
 
 
 def fire_entry(job: Job, nominal_ms: int, partition: int) -> Entry:
-    """The timeline row of a job's next fire."""
+    """Return the timeline row of a job's next fire."""
     spec = job.spec
     return Entry(
         due_ms=nominal_ms + spread_ms(spec, job.id),
@@ -230,13 +235,13 @@ def fire_entry(job: Job, nominal_ms: int, partition: int) -> Entry:
 
 
 LOOK_UP, LOOK_UP_MOST = 1, 4_096
-"""How many times `first_unfired` looks up at once, first and at most."""
+"""Number of nominal times that `first_unfired` looks up at once, at first and at most."""
 
 
 def first_unfired(
     rule: Rule, job_id: JobId, from_ms: int, existing: Callable[[Sequence[ExecutionId]], Collection[ExecutionId]]
 ) -> int | None:
-    """The first nominal time at or after `from_ms` that has no execution yet. `existing` tells which of some exist."""
+    """Return the first nominal time at or after `from_ms` that has no execution. `existing` returns which ids exist."""
     after_ms, count = from_ms - 1, LOOK_UP
     while times := list(rule.take(after_ms, count)):
         ids = [execution_id(job_id, time) for time in times]

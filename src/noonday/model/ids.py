@@ -1,4 +1,4 @@
-"""Names of things. Ids are canonical UUID text, so that they sort by time in every store."""
+"""Ids and partitions. Ids of jobs and executions are canonical UUID text, so that they sort by time in every store."""
 
 import re
 from hashlib import blake2b
@@ -23,14 +23,14 @@ def new_job_id() -> JobId:
 
 
 def new_worker_id() -> WorkerId:
-    """An identity that is fresh at every start."""
+    """Return a fresh worker id. A worker gets a new one at every start."""
     return WorkerId(f"w-{uuid_utils.uuid7().hex[:20]}")
 
 
 def execution_id(job_id: JobId, nominal_ms: int, discriminator: str = "") -> ExecutionId:
-    """The one id an occurrence can have: 48 bits of time, then a hash, laid out as a UUID of version 8.
+    """Return the id of an occurrence's execution: 48 bits of time, then a hash, formatted as a UUID of version 8.
 
-    Firing an occurrence twice therefore collides on the primary key instead of running twice.
+    The id depends only on the arguments. Firing an occurrence twice therefore collides on the primary key.
     """
     digest = blake2b(f"{job_id}|{nominal_ms}|{discriminator}".encode(), digest_size=10).hexdigest()
     time = f"{nominal_ms & _48_BITS:012x}"
@@ -38,20 +38,20 @@ def execution_id(job_id: JobId, nominal_ms: int, discriminator: str = "") -> Exe
 
 
 def discriminator(kind: str, key: str) -> str:
-    """What tells a trigger or a backfill from the real fire of the same nominal time."""
+    """Return the discriminator of a trigger or backfill, which keeps it apart from the fire of the same nominal time."""
     return f"{kind}:{blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
 def partition_of(job_id: JobId) -> int:
-    """The slice of the timeline a job lives in, for ever."""
+    """Return the partition of the timeline that a job belongs to. It never changes."""
     return xxhash.xxh3_64_intdigest(job_id.encode()) % PARTITIONS
 
 
 def stable_fraction(text: str) -> float:
-    """A number in [0, 1) that depends on `text` alone: for spread and jitter that survive a restart."""
+    """Return a number in [0, 1) that depends only on `text`, for spread and jitter that survive a restart."""
     return xxhash.xxh3_64_intdigest(text.encode()) / 2**64
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be an id. Each has one spelling."""
+    """Return whether a text is a valid id. Each id has one spelling."""
     return _CANONICAL.fullmatch(text) is not None

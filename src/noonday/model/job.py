@@ -1,4 +1,4 @@
-"""A job: what the user asked for, and the rules it must keep."""
+"""Jobs: their definition, its validation, and the schedule rule that follows from it."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_TOLERANCE_MS = 60_000
 YEAR_SEC = 366 * 24 * 3600
 LONGEST_SHOWN = 200
-"""How much of a text that is refused is sent back."""
+"""Number of characters of a refused text that the error message repeats."""
 _NAME = re.compile(r"^[^\x00-\x1f\x7f]{1,200}$")
 _TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
 
@@ -40,7 +40,7 @@ class Priority(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What a fire does while an earlier execution of the same job is open."""
+    """Policy for a fire while an earlier execution of the same job is open."""
 
     ALLOW = "ALLOW"
     SKIP = "SKIP"
@@ -50,7 +50,7 @@ class Overlap(StrEnum):
 
 
 class CatchUpPolicy(StrEnum):
-    """Which of the occurrences missed while nothing ran are made up for."""
+    """Which missed occurrences fire late."""
 
     ALL = "ALL"
     LATEST = "LATEST"
@@ -58,7 +58,7 @@ class CatchUpPolicy(StrEnum):
 
 
 class JobState(IntEnum):
-    """Stored. COMPLETED is computed when read: no time on the timeline and no open execution."""
+    """The stored state of a job. COMPLETED is computed when read: no time on the timeline and no open execution."""
 
     ACTIVE = 0
     PAUSED = 1
@@ -76,7 +76,7 @@ class Target(_Wire, frozen=True):
         Annotated[str, msgspec.Meta(extra_json_schema={"pattern": ENDPOINT_PATTERN, "maxLength": LONGEST_ENDPOINT})]
         | None
     ) = None
-    """Scheme, host and port of whom the handler calls, for what is kept per endpoint: secrets, limits, health."""
+    """Scheme, host and port that the handler calls. Secrets, limits and health are kept per endpoint."""
 
 
 class CatchUp(_Wire, frozen=True):
@@ -94,11 +94,11 @@ class Concurrency(_Wire, frozen=True):
     key: str
     limit: int
     ordered: bool = False
-    """One at a time, in the order of their times, each after the one before it has ended, its retries included."""
+    """Run one at a time, by due time. Each starts after the one before it has ended, retries included."""
 
 
 class JobSpec(_Wire, frozen=True, kw_only=True):
-    """Everything a job can say. The same value on the wire, in the SDK and in the store."""
+    """The definition of a job. The same type is used on the wire, in the SDK and in the store."""
 
     type: JobType
     target: Target
@@ -118,7 +118,7 @@ class JobSpec(_Wire, frozen=True, kw_only=True):
     catch_up: CatchUp = CatchUp()
     start_deadline_sec: float | None = None
     spread_sec: float | None = None
-    """Unsaid, a job with a schedule gets what its tenant's settings say when it is created or replaced; 0 is none."""
+    """If null, a recurring job gets its tenant's default when it is created or replaced. 0 means no spread."""
     unique_key: str | None = None
     concurrency: Concurrency | None = None
     priority: Priority = Priority.NORMAL
@@ -133,12 +133,12 @@ class JobSpec(_Wire, frozen=True, kw_only=True):
 
     @property
     def ordering_key(self) -> str | None:
-        """The key in whose order it runs, if in one."""
+        """The concurrency key if it is ordered, else None."""
         return self.concurrency.key if self.concurrency and self.concurrency.ordered else None
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A job as the store has it. `spec` is without its payload, which is ciphertext."""
+    """A job as it is stored. `spec` has no payload; `payload` has it as ciphertext."""
 
     id: JobId
     tenant: TenantId
@@ -146,17 +146,17 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     state: JobState
     spec: JobSpec
     anchor_ms: int
-    """One-shots: the time to run at. Others: when the job was created or last replaced."""
+    """For a one-shot, the time to run at. For others, when the job was created or last replaced."""
     payload: bytes | None
     created_ms: int
     updated_ms: int
     trace: str | None = None
     halted: str | None = None
-    """Why it was paused, if not by a user."""
+    """The reason of a pause that no user made."""
 
 
 def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
-    """When the job runs, as a rule that can be asked for its times."""
+    """Return the schedule rule of a job, which computes its occurrences."""
     if spec.one_shot:
         return schedule.OnceRule(anchor_ms)
     start, end = ms_of(spec.start_at), ms_of(spec.end_at)
@@ -172,19 +172,19 @@ def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
 
 
 def spread_ms(spec: JobSpec, job_id: JobId) -> int:
-    """How long after its nominal time this job is due: the same for every occurrence of one job."""
+    """Return how long after its nominal time a job is due. All occurrences of a job have the same spread."""
     return int(spec.spread_sec * 1000 * stable_fraction(f"spread/{job_id}")) if spec.spread_sec else 0
 
 
 def with_default_spread(spec: JobSpec, default_sec: float | None) -> JobSpec:
-    """The job with a spread, if it has a schedule and says nothing of one."""
+    """Return the spec with the default spread if it is a recurring job without a spread, else unchanged."""
     if not default_sec or spec.spread_sec is not None or spec.one_shot:
         return spec
     return msgspec.structs.replace(spec, spread_sec=default_sec)
 
 
 def anchor_of(spec: JobSpec, now_ms: int) -> int:
-    """The instant a one-shot is to run at; for others, the instant its schedule counts from."""
+    """Return the instant at which a one-shot runs, or from which the schedule of another job counts."""
     if spec.type is JobType.DELAYED:
         return now_ms + round((spec.delay_sec or 0) * 1000)
     if spec.type is JobType.ONE_TIME and spec.run_at is not None:
@@ -193,11 +193,11 @@ def anchor_of(spec: JobSpec, now_ms: int) -> int:
 
 
 def check(spec: JobSpec, now_ms: int, maker_of: str | None = None) -> None:
-    """Refuse what cannot be, naming every flaw with its value and what would be valid.
+    """Validate a spec. Raises InvalidInput with every flaw, its value, and what is allowed.
 
-    Jobs for a built-in pool are refused too, unless the service that makes them says so with `maker_of`.
+    A job for a built-in pool is refused, unless `maker_of` names that pool: its own service passes it.
     """
-    flaws = [*_check_words(spec), *_check_type(spec), *_check_times(spec, now_ms), *_check_numbers(spec)]
+    flaws = [*_check_texts(spec), *_check_type(spec), *_check_times(spec, now_ms), *_check_numbers(spec)]
     flaws += flaws_of_built_in(spec.target.pool, maker_of)
     if spec.retry_policy:
         flaws += flaws_of(spec.retry_policy, "/retryPolicy")
@@ -211,24 +211,24 @@ _FIELDS_OF_TYPE = {
     JobType.CRON: {"schedule", "timezone", "dst", "start_at", "end_at", "max_runs", "catch_up"},
     JobType.INTERVAL: {"every_sec", "phase_sec", "start_at", "end_at", "max_runs", "catch_up"},
 }
-_ABOUT_TIME: set[str] = set().union(*_FIELDS_OF_TYPE.values())
+_TIMING_FIELDS: set[str] = set().union(*_FIELDS_OF_TYPE.values())
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
 _REQUIRED = {JobType.DELAYED: "delay_sec", JobType.CRON: "schedule", JobType.INTERVAL: "every_sec"}
 
 
-class _Unsaid:
-    """Whether some fields of a job all say nothing: asked for every job, so asked once for all of them."""
+class _Defaults:
+    """Checks whether some fields of a spec all have their defaults. One comparison, because it is done for every job."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(sorted(names))
         self._values = attrgetter(*self.names)
         self._defaults = tuple(_DEFAULTS[name] for name in self.names)
 
-    def holds(self, spec: JobSpec) -> bool:
+    def apply_to(self, spec: JobSpec) -> bool:
         return bool(self._values(spec) == self._defaults)
 
 
-_FOREIGN = {type_: _Unsaid(_ABOUT_TIME - own) for type_, own in _FIELDS_OF_TYPE.items()}
+_FOREIGN = {type_: _Defaults(_TIMING_FIELDS - own) for type_, own in _FIELDS_OF_TYPE.items()}
 
 
 def _check_type(spec: JobSpec) -> list[Flaw]:
@@ -237,7 +237,7 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
     if required and getattr(spec, required) is None:
         flaws.append(Flaw(f"/{_wire(required)}", f"a job of type {spec.type} needs {_wire(required)}"))
     foreign = _FOREIGN[spec.type]
-    if not foreign.holds(spec):
+    if not foreign.apply_to(spec):
         flaws += [_misplaced(spec, name) for name in foreign.names if getattr(spec, name) != _DEFAULTS[name]]
     if spec.schedule is not None:
         flaws += _flaws_raised_by(cron.parse, spec.schedule)
@@ -260,7 +260,7 @@ def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
     return []
 
 
-_WORDLESS = _Unsaid({"name", "unique_key", "concurrency", "tags"})
+_NO_TEXTS = _Defaults({"name", "unique_key", "concurrency", "tags"})
 
 
 @lru_cache(maxsize=4096)
@@ -268,15 +268,15 @@ def is_target_name(value: str) -> bool:
     return _TARGET_NAME.fullmatch(value) is not None
 
 
-def _check_words(spec: JobSpec) -> list[Flaw]:
+def _check_texts(spec: JobSpec) -> list[Flaw]:
     flaws: list[Flaw] = []
     for pointer, value in (("/target/pool", spec.target.pool), ("/target/handler", spec.target.handler)):
         if not is_target_name(value):
             detail = "must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
             flaws.append(Flaw(pointer, detail, value))
-    if spec.target.endpoint is not None and (wrong := flaw_of_endpoint(spec.target.endpoint)):
-        flaws.append(Flaw("/target/endpoint", wrong, spec.target.endpoint[:LONGEST_SHOWN]))
-    if _WORDLESS.holds(spec):
+    if spec.target.endpoint is not None and (flaw := flaw_of_endpoint(spec.target.endpoint)):
+        flaws.append(Flaw("/target/endpoint", flaw, spec.target.endpoint[:LONGEST_SHOWN]))
+    if _NO_TEXTS.apply_to(spec):
         return flaws
     named = [("/name", spec.name), ("/uniqueKey", spec.unique_key)]
     if spec.concurrency:
@@ -290,12 +290,12 @@ def _check_words(spec: JobSpec) -> list[Flaw]:
     return flaws
 
 
-_TIMELESS = _Unsaid({"run_at", "start_at", "end_at"})
+_NO_TIMES = _Defaults({"run_at", "start_at", "end_at"})
 
 
 def _check_times(spec: JobSpec, now_ms: int) -> list[Flaw]:
     flaws: list[Flaw] = []
-    if _TIMELESS.holds(spec):
+    if _NO_TIMES.apply_to(spec):
         return flaws
     for field in ("run_at", "start_at", "end_at"):
         value = getattr(spec, field)
@@ -329,12 +329,12 @@ _NUMBERS: tuple[tuple[str, float, float], ...] = (
 )
 
 
-_NUMBERLESS = _Unsaid({*(name for name, _, _ in _NUMBERS), "catch_up", "concurrency"})
+_NO_NUMBERS = _Defaults({*(name for name, _, _ in _NUMBERS), "catch_up", "concurrency"})
 
 
 def _check_numbers(spec: JobSpec) -> list[Flaw]:
     flaws: list[Flaw] = []
-    if _NUMBERLESS.holds(spec):
+    if _NO_NUMBERS.apply_to(spec):
         return flaws
     for field, low, high in _NUMBERS:
         value = getattr(spec, field)
@@ -374,5 +374,5 @@ def instant_of(ms: int | None) -> datetime | None:
 
 
 def text_of(ms: int) -> str:
-    """An instant for people and for the wire: 2030-01-31T09:00:00.250Z."""
+    """Return an instant as ISO 8601 text in UTC: 2030-01-31T09:00:00.250Z."""
     return instant_of(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

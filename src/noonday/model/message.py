@@ -1,4 +1,4 @@
-"""What travels on the bus: dispatches to workers, and what workers and recorders write to the log of events."""
+"""Messages of the bus: dispatches to workers, and the entries that workers and recorders write to the events log."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from noonday.model.retry import RetryPolicy
 
 
 class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One handing-out of an execution. (execution, number) names it; the number only grows."""
+    """One dispatch of an execution to the workers of a pool. (execution, number) identifies it; the number only grows."""
 
     execution_id: ExecutionId
     number: int
@@ -18,11 +18,11 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pool: str
     handler: str
     due_ms: int
-    """The instant before which it must not start."""
+    """The instant before which the handler must not start."""
     nominal_ms: int
     attempt: int
     fired_ms: int
-    """The store's time of the fire: a worker drops what was fired too long ago."""
+    """The store's time of the fire. A worker does not start a dispatch that was fired too long ago."""
     revision: int
     timeout_sec: float | None
     heartbeat_timeout_sec: float | None
@@ -30,41 +30,41 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     payload: bytes | None
     """Ciphertext, bound to tenant and job."""
     progress: bytes | None
-    """Ciphertext: what the last attempt said."""
+    """Ciphertext of the last progress that a former attempt reported."""
     trace: str | None
-    """The `traceparent` under which the job was created; of the dispatch itself, if that is traced (`created_trace`)."""
+    """The `traceparent` of the job's creation, or of the dispatch itself if that is traced (see `created_trace`)."""
     name: str | None = None
     pool_timeout_sec: float | None = None
-    """What the pool says, for a handler that says nothing."""
+    """The pool's timeout, for a handler that has none."""
     created_trace: str | None = None
-    """The `traceparent` of the creation, once `trace` is that of the dispatch; empty, if it had none."""
+    """The `traceparent` of the job's creation if `trace` is that of the dispatch; empty if the creation was not traced."""
     lane: int = 1
     """Index into LANES."""
     endpoint: str | None = None
-    """Whom the handler calls, if it calls somebody."""
+    """The endpoint that the handler calls, if any."""
     secrets: tuple[bytes, ...] = ()
-    """Ciphertext: what it signs its calls with."""
+    """Ciphertexts of the secrets that sign its calls."""
     weight: int = 1
-    """How many turns its tenant has where tenants take turns."""
+    """The weight of its tenant where tenants take turns."""
     limits: EndpointLimits | None = None
-    """How whom it calls may be called, if there are limits."""
+    """The limits of the endpoint, if it has any."""
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):
-    """What became of a dispatch. A run of more than a second reports its start as well as its end."""
+    """The outcome of a dispatch. A run of more than a second reports its start as well as its end."""
 
     execution_id: ExecutionId
     dispatch: int
     worker_id: WorkerId
     outcome: int
     started_ms: int
-    """When the handler was entered; 0 if it was not."""
+    """When the handler was entered. 0 if it was not."""
     ended_ms: int
     failure: Failure | None = None
     result: bytes | None = None
     progress: bytes | None = None
     snooze_ms: int = 0
-    """Of a snooze, how long it lasts; of a failure, how long the next attempt waits at least."""
+    """For a snooze, its length. For a failure, the shortest wait before the next attempt."""
     pool: str = ""
     job_id: JobId = JobId("")
     trace: str | None = None
@@ -72,19 +72,19 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     late_ms: int = 0
     """How long after its instant the handler was entered."""
     tenant: str = ""
-    """Whose run it was, at its end."""
+    """The tenant of the run. Set at its end."""
     payload_bytes: int = 0
-    """Of the payload as it was handed to the worker, at the end."""
+    """Size of the payload as the worker received it. Set at the end."""
     account: bytes | None = None
-    """Ciphertext: what is kept of this attempt."""
+    """Ciphertext of the attempt record."""
     attempt: int = 0
-    """Which attempt it was, if there is an account of it."""
+    """The number of the attempt, if it has an attempt record."""
     endpoint: str | None = None
-    """Whom it called, if what came of it says something about them: it succeeded, or failed because of them."""
+    """The endpoint that was called, if the outcome is evidence of its health: a success, or a failure that it caused."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """What a worker says of a handler it has."""
+    """A handler as its worker announces it."""
 
     pool: str
     name: str
@@ -95,7 +95,7 @@ class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """A worker is here. Its identity is fresh at every start."""
+    """The announcement of a worker that starts. Its identity is fresh at every start."""
 
     worker_id: WorkerId
     at_ms: int
@@ -106,7 +106,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """A sign of life, with what the handlers it runs have said since the last one."""
+    """The heartbeat of a worker, with the progress that its handlers reported since the last one."""
 
     worker_id: WorkerId
     at_ms: int
@@ -117,14 +117,14 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
 
 
 class Bye(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
-    """A worker leaves, and holds nothing any more."""
+    """The farewell of a worker that stops and has no dispatches left."""
 
     worker_id: WorkerId
     at_ms: int
 
 
 class Tick(msgspec.Struct, frozen=True, array_like=True, tag="tick"):
-    """The recorder of a partition counts time on the log itself, so that lag is never mistaken for death."""
+    """A recorder's mark of time on its log partition, so that lag is never mistaken for a lost worker."""
 
     recorder: InstanceId
     number: int
@@ -135,7 +135,7 @@ LogEntry = Report | Hello | Beat | Bye | Tick
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """The fencing token of a run: grows with every dispatch, and when one dispatch is delivered twice."""
+    """The fencing token of a run. It grows with every dispatch, and with every delivery of one dispatch."""
 
     dispatch: int
     claimed_ms: int

@@ -1,7 +1,7 @@
-"""How deeply JSON may be nested.
+"""The limit of nesting in JSON.
 
-Readers of JSON go down a level of their own stack for each level of nesting, and how much of it is left depends on who reads.
-So what enters is bounded far below what any reader can follow.
+A JSON parser uses one level of its stack for each level of nesting, and how much stack is left depends on its caller. So the
+limit for input is far below what any parser can handle.
 """
 
 from itertools import accumulate
@@ -17,14 +17,14 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def is_too_deep(text: bytes) -> bool:
-    """Tell whether well-formed JSON has more than MOST_LEVELS levels."""
+    """Return whether well-formed JSON has more than MOST_LEVELS levels."""
     if text.count(b"[") + text.count(b"{") <= MOST_LEVELS:
         return False
     return levels_of(text) > MOST_LEVELS
 
 
 def levels_of(text: bytes) -> int:
-    """The levels of well-formed JSON: 0 for a number, 1 for a list of numbers."""
+    """Return the number of levels of well-formed JSON: 0 for a number, 1 for a list of numbers."""
     without_escapes = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
     return max(accumulate(_STEPS[bracket] for bracket in outside_strings.translate(None, _OTHERS)), default=0)

@@ -1,4 +1,4 @@
-"""Who wants to be told of what, and what they are told."""
+"""Notices: the preferences that choose alert events, and the digests that are sent to people."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -11,17 +11,19 @@ from noonday.model.ids import TenantId
 USUAL_KINDS = (AlertKind.EXHAUSTED, AlertKind.STOPPED, AlertKind.DISABLED, AlertKind.MISSED, AlertKind.RECOVERED)
 USUAL_DIGEST_SEC, LONGEST_DIGEST_SEC = 300, 86_400
 LONGEST_MESSAGE = 500
-"""How much of what was said of a failure is kept for a notice."""
+"""Maximum length of an event's message in a notice, in characters."""
 
 
 class ChannelType(StrEnum):
+    """The kind of a channel."""
+
     EMAIL = "EMAIL"
     WEBHOOK = "WEBHOOK"
     PUSH = "PUSH"
 
 
 class Recipient(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """By which channel somebody is reached, and where: `address`, or of a webhook its `url`."""
+    """The channel and the address of a person: `address`, or `url` for a webhook."""
 
     type: ChannelType
     address: str | None = None
@@ -29,25 +31,26 @@ class Recipient(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 class Preference(msgspec.Struct, frozen=True):
-    """What somebody wants to be told of, by which channel."""
+    """The events that a person wants to be notified of, and the channel."""
 
     tenant: TenantId
     id: str
     user: str
     kinds: tuple[AlertKind, ...]
     digest_ms: int
-    """How long what happens is gathered before it is told; 0: not at all."""
+    """How long events are collected before they are sent. 0 sends them at once."""
     pools: tuple[str, ...]
-    """Only what happens in these; empty: in all."""
+    """Only events of these pools. Empty means all."""
     job_ids: tuple[str, ...]
-    """Only what happens to these; empty: to all."""
+    """Only events of these jobs. Empty means all."""
     enabled: bool
     channel: bytes
-    """Ciphertext of a Recipient: the URL of a webhook may be all that it takes to use it."""
+    """Ciphertext of a Recipient. The URL of a webhook may be a secret in itself."""
     created_ms: int
     updated_ms: int
 
     def wants(self, event: AlertEvent) -> bool:
+        """Return whether the preference selects an event."""
         return (
             self.enabled
             and event.kind in self.kinds
@@ -57,19 +60,19 @@ class Preference(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something that is to be told under a preference."""
+    """An event that a preference selects."""
 
     event: AlertEvent
     preference: str
 
     @property
     def about(self) -> str:
-        """What it happened to."""
+        """The subject of the event: a job, an endpoint, or else its alert."""
         return self.event.job_id or self.event.endpoint or self.event.alert_id
 
 
 class Open(msgspec.Struct, frozen=True):
-    """A notice that gathers notes until it is due."""
+    """A notice that collects notes until it is due."""
 
     id: str
     tenant: TenantId
@@ -77,8 +80,8 @@ class Open(msgspec.Struct, frozen=True):
     due_ms: int
 
 
-class Line(msgspec.Struct, frozen=True):
-    """What happened to one thing, in one kind, since the last notice."""
+class DigestItem(msgspec.Struct, frozen=True):
+    """The events of one subject and kind in a notice."""
 
     about: str
     kind: AlertKind
@@ -92,9 +95,10 @@ class Line(msgspec.Struct, frozen=True):
     execution_id: str
     endpoint: str | None
     message: str
-    """Of the last one."""
+    """The message of the last event."""
 
-    def and_then(self, later: "Line") -> "Line":
+    def and_then(self, later: "DigestItem") -> "DigestItem":
+        """Return this item combined with a later one of the same subject and kind."""
         return msgspec.structs.replace(
             later,
             count=self.count + later.count,
@@ -104,31 +108,31 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """Everything that one notice tells."""
+    """The content of one notice."""
 
     id: str
     tenant: TenantId
     preference: str
     counts: dict[AlertKind, int] = {}
-    """How often each kind happened; empty in a test."""
+    """Number of events of each kind. Empty in a test notice."""
     subjects: int = 0
-    """To how many things."""
+    """Number of subjects that the events are about."""
     first_ms: int = 0
     last_ms: int = 0
-    lines: tuple[Line, ...] = ()
-    """Of the first of them."""
+    lines: tuple[DigestItem, ...] = ()
+    """The items of the first subjects."""
 
     @property
-    def untold(self) -> int:
-        """How many things have no line."""
+    def omitted(self) -> int:
+        """The number of subjects that have no item."""
         return self.subjects - len({line.about for line in self.lines})
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A digest in words, for one person, as a channel gets it."""
+    """The text of a digest for one person, as a channel sends it."""
 
     id: str
-    """The same at every attempt."""
+    """The id of the notice. It is the same at every attempt."""
     tenant: str
     preference: str
     user: str
@@ -139,7 +143,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 def notes_of(events: Iterable[AlertEvent], preferences: Sequence[Preference]) -> list[Note]:
-    """Who is to be told of what."""
+    """Return a note for each event and each preference of its tenant that selects it."""
     by_tenant: dict[str, list[Preference]] = {}
     for preference in preferences:
         by_tenant.setdefault(preference.tenant, []).append(preference)
@@ -151,9 +155,9 @@ def notes_of(events: Iterable[AlertEvent], preferences: Sequence[Preference]) ->
     ]
 
 
-def folded(notes: Iterable[Note]) -> dict[tuple[str, str, str, AlertKind], Line]:
-    """By tenant, preference, what it is about and kind: notes of the same are one line. In an order that is always the same."""
-    lines: dict[tuple[str, str, str, AlertKind], Line] = {}
+def folded(notes: Iterable[Note]) -> dict[tuple[str, str, str, AlertKind], DigestItem]:
+    """Combine notes into items by (tenant, preference, subject, kind), always in the same order."""
+    lines: dict[tuple[str, str, str, AlertKind], DigestItem] = {}
     for note in sorted(notes, key=lambda note: note.event.id):
         key = (note.event.tenant, note.preference, note.about, note.event.kind)
         line = _line(note)
@@ -161,9 +165,9 @@ def folded(notes: Iterable[Note]) -> dict[tuple[str, str, str, AlertKind], Line]
     return dict(sorted(lines.items()))
 
 
-def _line(note: Note) -> Line:
+def _line(note: Note) -> DigestItem:
     one = note.event
-    return Line(
+    return DigestItem(
         about=note.about,
         kind=one.kind,
         count=one.count,

@@ -6,5 +6,5 @@ ALL = ("ALL", "")
 
 
 def is_paused(pauses: Container[tuple[str, str]], tenant: str, pool: str) -> bool:
-    """Whether a (kind, name) among the pauses stops what a tenant has in a pool."""
+    """Return whether one of the pauses, each (kind, name), stops the jobs of a tenant in a pool."""
     return ALL in pauses or ("POOL", pool) in pauses or ("TENANT", tenant) in pauses

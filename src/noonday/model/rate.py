@@ -1,17 +1,17 @@
-"""A rate with a burst: the generic cell rate algorithm, many cells at a time."""
+"""Rates with a burst: the generic cell rate algorithm, for many tokens at a time."""
 
 from dataclasses import dataclass
 from math import floor
 
 MIN_RATE, MAX_RATE = 0.001, 1e9
-"""A second."""
+"""Bounds of a rate, in tokens per second."""
 _NEARLY = 1e-6
-"""What is a whole cell but for the rounding of floats is one."""
+"""Tolerance for the rounding of floats: a token that is whole but for this counts as whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many a second, and as many at once as `burst` says when nothing was taken for a while."""
+    """A number of tokens per second, and how many may be taken at once after a time without use."""
 
     per_sec: float
     burst: int
@@ -23,15 +23,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
+    """The tokens that a request got."""
+
     count: int
     more_ms: int
-    """When there is one more."""
+    """When one more token is available."""
 
 
 def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[Granted, float]:
-    """Take up to `count`, or give back if it is negative. Answers what was granted, and until when that spends the rate."""
+    """Take up to `count` tokens, or return tokens if it is negative. Returns the grant, and until when the rate is spent."""
     interval = rate.interval_ms
-    # More than a burst ahead of now is a clock that was set back, or a rate that was raised.
+    # If the rate is spent for more than a burst, the clock was set back or the rate was raised.
     spent = min(max(spent_until_ms, float(now_ms)), now_ms + rate.burst * interval)
     most = max(0, floor(rate.burst - (spent - now_ms) / interval + _NEARLY))
     granted = min(count, most)

@@ -1,4 +1,4 @@
-"""Figures of the last seconds, small enough to be kept beside the place of a recorder, and such that they add up."""
+"""Rate and lateness of the last seconds, small enough to be stored with a recorder's checkpoint, and additive."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,11 +8,11 @@ import msgspec
 
 WINDOW_SEC = 5
 _STEPS = 16
-"""Classes of lateness an octave: a figure is right to about 4 %."""
+"""Number of lateness classes per factor of two. A percentile is accurate to about 4 %."""
 
 
 class Figures(msgspec.Struct, frozen=True, rename="camel"):
-    """As of an instant: how many runs ended in the last window, and how late those that had begun were, by class."""
+    """The number of runs that ended in the last window, and how many started how late, by class."""
 
     at_ms: int
     ended: int
@@ -20,13 +20,16 @@ class Figures(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Recent:
-    """What one recorder has read lately. A value: `with_ended` returns another one, which is kept if the batch is committed."""
+    """The runs that one recorder has read in the last seconds.
+
+    A value: `with_ended` returns another one, which the recorder keeps if the batch is committed.
+    """
 
     def __init__(self, seconds: dict[int, tuple[int, Counter[int]]] | None = None) -> None:
         self._seconds = seconds or {}
 
     def with_ended(self, latenesses: Iterable[int | None], now_ms: int) -> "Recent":
-        """Runs that ended: by how many ms each began too late, None if it did not begin."""
+        """Return a copy with runs that ended. `latenesses` has how many ms late each started, or None if it did not start."""
         second, oldest = now_ms // 1000, _oldest(now_ms)
         ended, former = self._seconds.get(second, (0, Counter()))
         late = former.copy()
@@ -34,8 +37,8 @@ class Recent:
             ended += 1
             if each is not None:
                 late[_class_of(each)] += 1
-        kept = {at: each for at, each in self._seconds.items() if at >= oldest}
-        return Recent(kept | {second: (ended, late)})
+        fresh = {at: each for at, each in self._seconds.items() if at >= oldest}
+        return Recent(fresh | {second: (ended, late)})
 
     def figures(self, now_ms: int) -> Figures:
         oldest = _oldest(now_ms)
@@ -47,7 +50,7 @@ class Recent:
 
 
 def overview_of(all_figures: Sequence[Figures], now_ms: int) -> dict[str, object]:
-    """Rate and lateness of all recorders together."""
+    """Return the rate and the lateness percentiles of all recorders together."""
     late: Counter[int] = Counter()
     for figures in _fresh(all_figures, now_ms):
         late.update(figures.late)
@@ -58,17 +61,17 @@ def overview_of(all_figures: Sequence[Figures], now_ms: int) -> dict[str, object
 
 
 def rate_per_sec(all_figures: Sequence[Figures], now_ms: int) -> float:
-    """How many runs ended a second."""
+    """Return how many runs ended per second."""
     return sum(figures.ended for figures in _fresh(all_figures, now_ms)) / WINDOW_SEC
 
 
 def _fresh(all_figures: Sequence[Figures], now_ms: int) -> list[Figures]:
-    """What was said longer ago than a window says nothing any more."""
+    """Return the figures that are not older than a window."""
     return [figures for figures in all_figures if figures.at_ms > now_ms - WINDOW_SEC * 1000]
 
 
 def _oldest(now_ms: int) -> int:
-    """The first second of the window."""
+    """Return the first second of the window."""
     return now_ms // 1000 - WINDOW_SEC + 1
 
 

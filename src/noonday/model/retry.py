@@ -1,4 +1,4 @@
-"""Whether and when a failed attempt is tried again."""
+"""Retry policies: how many attempts an execution has, and how long it waits between them."""
 
 from enum import StrEnum
 
@@ -11,18 +11,20 @@ MAX_DELAY_MS = 7 * 24 * 3_600_000
 
 
 class Backoff(StrEnum):
+    """How the wait grows with the number of attempts."""
+
     LIST = "LIST"
     EXPONENTIAL = "EXPONENTIAL"
     FIXED = "FIXED"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """How often, and how long in between. Waits are upper bounds: the wait itself is drawn from [0, bound] (full jitter)."""
+    """How many attempts, and the waits between them. Waits are upper bounds: the actual wait is in [0, bound] (full jitter)."""
 
     max_attempts: int = 5
     backoff: Backoff = Backoff.LIST
     delays_ms: tuple[int, ...] = (30_000, 120_000, 600_000, 3_600_000)
-    """LIST: the wait after the first, second, ... attempt; the last one repeats."""
+    """LIST: the waits after the first, second, ... attempt. The last one repeats."""
     initial_delay_ms: int = 30_000
     """EXPONENTIAL and FIXED: the first wait."""
     multiplier: float = 2.0
@@ -33,22 +35,23 @@ DEFAULT_POLICY = RetryPolicy()
 
 
 def bound_ms(policy: RetryPolicy, attempt: int) -> int:
-    """The longest wait after `attempt` (1 is the first) failed."""
+    """Return the longest wait after `attempt` (1 is the first) failed."""
     if policy.backoff is Backoff.LIST:
         return policy.delays_ms[min(attempt, len(policy.delays_ms)) - 1]
     if policy.backoff is Backoff.FIXED:
         return policy.initial_delay_ms
-    # 2**1024 overflows a float, and the cap is reached long before.
+    # 2**1024 overflows a float. The maximum delay is reached long before.
     grown = policy.initial_delay_ms * policy.multiplier ** min(attempt - 1, 64)
     return int(min(grown, policy.max_delay_ms))
 
 
 def wait_ms(policy: RetryPolicy, attempt: int, execution: str) -> int:
-    """The wait after `attempt` failed. It depends on the execution and the attempt alone, so a replay decides the same."""
+    """Return the wait after `attempt` failed. It depends only on execution and attempt, so a replay decides the same."""
     return int(bound_ms(policy, attempt) * stable_fraction(f"{execution}/{attempt}"))
 
 
 def flaws_of(policy: RetryPolicy, pointer: str) -> list[Flaw]:
+    """Return the flaws of a policy. `pointer` is the JSON pointer to it."""
     found = []
 
     def check(ok: bool, field: str, value: object, detail: str) -> None:

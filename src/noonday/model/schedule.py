@@ -1,13 +1,13 @@
-"""When a job is due: the rules that make a timeline, and what they do when a zone moves its clocks.
+"""Schedule rules: when a job is due, and what happens when its time zone changes its offset.
 
-A cron job that names its times of day (`30 2 * * *`) is meant to run on each of its days. So a time that the clocks
-skip fires once, later by the width of the gap, and a time that they show twice fires once, the first time; a job may
-choose otherwise with `gap` and `repeat`. A cron job with a `*` among second, minute and hour follows real time: it
-fires at every instant whose wall time matches, hence never in a gap, and in both passes of a repeated hour.
+A cron job with fixed times of day (`30 2 * * *`) runs on each of its days. A time that the clocks skip fires once, later by
+the width of the gap. A time that the clocks show twice fires once, the first time. A job may choose otherwise with `gap` and
+`repeat`. A cron job with a `*` among second, minute and hour follows real time: it fires at every instant whose wall time
+matches. It never fires in a gap, and it fires in both passes of a repeated hour.
 
-How it is computed: real time is cut into stretches of one offset each, and the cron is asked about the wall times of a
-stretch. For fixed times a stretch loses the pass of a repeated hour that does not count, and each gap adds a stretch of
-its own, which may run beside the real one. An instant that both name is one occurrence.
+The computation divides real time into stretches of one offset each, and matches the cron against the wall times of a stretch.
+For fixed times, a stretch loses the pass of a repeated hour that does not count, and each gap adds a stretch of its own, which
+may run beside the real one. An instant that both contain is one occurrence.
 
 Zones always come from the `tzdata` package, so nodes with the same packages agree on every timeline.
 """
@@ -33,31 +33,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400
 _HORIZON_S = HORIZON_YEARS * 366 * _DAY
 _EARLIEST_S = -2_208_988_800
-"""1900: older offsets are the local mean times of single towns."""
+"""The year 1900. Older offsets are the local mean times of single towns."""
 _LATEST_S = 250_000_000_000
-"""The year 9892: a horizon further on, calendars of four digits end."""
+"""The year 9892. One search horizon later, four-digit years end."""
 _BLOCK_BITS = 25
-"""Stretches are computed and kept for 2**25 seconds at a time, a little over a year."""
+"""Stretches are computed and cached for blocks of 2**25 seconds, a little over a year."""
 _MARGIN_S = 2 * _DAY
-"""How far an offset change reaches at most: zones that crossed the date line moved by a whole day."""
+"""How far the effect of an offset change reaches. Zones that crossed the date line changed by a whole day."""
 _FRUITLESS = 12
-"""How many years that have a matching wall time are searched for one that exists."""
+"""Number of blocks with a matching wall time that are searched for one that exists."""
 _PROBE_S = 2 * _DAY
-"""Far less than the week that lay between the two nearest offset changes any zone ever had."""
+"""Step of the search for offset changes. The two nearest changes that any zone ever had were a week apart."""
 
 
 class Gap(StrEnum):
-    """What a fixed time does that the clocks skip."""
+    """Policy for a fixed time that the clocks skip."""
 
     SHIFT = "SHIFT"
-    """It fires later by the width of the gap: 02:30 becomes 03:30."""
+    """Fire later by the width of the gap: 02:30 becomes 03:30."""
     FIRST = "FIRST"
-    """It fires at the first instant after the gap: 02:30 becomes 03:00."""
+    """Fire at the first instant after the gap: 02:30 becomes 03:00."""
     SKIP = "SKIP"
 
 
 class Repeat(StrEnum):
-    """In which pass a fixed time fires that the clocks show twice."""
+    """Policy for a fixed time that the clocks show twice: the pass in which it fires."""
 
     FIRST = "FIRST"
     SECOND = "SECOND"
@@ -65,16 +65,16 @@ class Repeat(StrEnum):
 
 
 class DstMark(StrEnum):
-    """What moving clocks did to an occurrence."""
+    """The effect of an offset change on an occurrence."""
 
     GAP_SHIFTED = "GAP_SHIFTED"
-    """The wall time it was meant for does not exist on that day."""
+    """Its wall time does not exist on that day."""
     REPEATED_FIRST = "REPEATED_FIRST"
     REPEATED_SECOND = "REPEATED_SECOND"
 
 
 class Occurrence(msgspec.Struct, frozen=True, rename="camel"):
-    """One due point, for people to read."""
+    """One occurrence of a rule, for people to read."""
 
     at_ms: int
     utc: str
@@ -87,33 +87,33 @@ class Taken(NamedTuple):
 
     times: list[int]
     is_least: bool
-    """There may be more of those that were asked for: the look-ahead was cut short."""
+    """True if occurrences may be missing at the end: the computation was stopped early."""
 
 
 class _Timeline(msgspec.Struct, frozen=True):
-    """What every rule can say about its occurrences. All instants are milliseconds UTC."""
+    """The occurrences of a rule. All instants are UTC milliseconds since the Unix epoch."""
 
     def next_after(self, after_ms: int) -> int | None:
-        """The earliest occurrence after `after_ms`.
+        """Return the earliest occurrence after `after_ms`.
 
-        None if there is none, or none within 50 years, or if clock changes skip all its times twelve years in a row.
+        None if there is none, or none within 50 years, or if offset changes skip all its times twelve years in a row.
         """
         raise NotImplementedError
 
     def last_until(self, until_ms: int, after_ms: int) -> int | None:
-        """The latest occurrence in `after_ms < t <= until_ms`."""
+        """Return the latest occurrence in `after_ms < t <= until_ms`."""
         raise NotImplementedError
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many occurrences lie in `after_ms < t <= until_ms`; does not visit each."""
+        """Return the number of occurrences in `after_ms < t <= until_ms`, without visiting each."""
         raise NotImplementedError
 
     def take(self, after_ms: int, n: int, until_ms: int | None = None) -> list[int]:
-        """The `n` occurrences that follow `after_ms`, or as many as there are up to `until_ms`."""
+        """Return the `n` occurrences that follow `after_ms`, or as many as there are up to `until_ms`."""
         return self.take_while(after_ms, n, until_ms, lambda: True).times
 
     def take_while(self, after_ms: int, n: int, until_ms: int | None, may_go_on: Callable[[], bool]) -> Taken:
-        """The same, as long as `may_go_on` allows: it is asked before each occurrence."""
+        """Return occurrences like `take`, as long as `may_go_on` returns True: it is called before each occurrence."""
         taken: list[int] = []
         while len(taken) < n:
             if not may_go_on():
@@ -129,7 +129,7 @@ class _Timeline(msgspec.Struct, frozen=True):
 class CronRule(_Timeline, frozen=True):
     """Wall-clock times of a zone, from `start_ms` to `end_ms`, both included.
 
-    Making one is cheap and checks nothing: a bad expression or zone raises `InvalidInput` at the first question.
+    Construction is cheap and validates nothing: a bad expression or zone raises `InvalidInput` at the first method call.
     """
 
     expression: str
@@ -168,9 +168,9 @@ class CronRule(_Timeline, frozen=True):
         )
 
     def mark(self, at_ms: int) -> DstMark | None:
-        """What moving clocks did to the occurrence at `at_ms`."""
+        """Return the effect of an offset change on the occurrence at `at_ms`, if there is one."""
         cron, at_s = parse(self.expression), at_ms // 1000
-        if self._block(cron, at_s >> _BLOCK_BITS).is_made_up(cron, at_s):
+        if self._block(cron, at_s >> _BLOCK_BITS).is_from_gap(cron, at_s):
             return DstMark.GAP_SHIFTED
         for earlier, later in pairwise(_real_stretches(self.timezone, at_s >> _BLOCK_BITS)):
             repeated_s = earlier.offset_s - later.offset_s
@@ -196,7 +196,7 @@ class IntervalRule(_Timeline, frozen=True):
 
     def __post_init__(self) -> None:
         if self.every_ms < 1:
-            raise InvalidInput.of("/everySec", "an interval must be longer than nothing", self.every_ms / 1000)
+            raise InvalidInput.of("/everySec", "must be at least 0.001", self.every_ms / 1000)
 
     def next_after(self, after_ms: int) -> int | None:
         found = self._until(_clip_start(after_ms, self.start_ms)) + self.every_ms
@@ -211,7 +211,7 @@ class IntervalRule(_Timeline, frozen=True):
         return max(0, self._until(until) - self._until(after)) // self.every_ms
 
     def _until(self, at_ms: int) -> int:
-        """The latest multiple at or before `at_ms`, whatever the bounds."""
+        """Return the latest multiple at or before `at_ms`, regardless of the bounds."""
         return at_ms - (at_ms - self.phase_ms) % self.every_ms
 
 
@@ -234,7 +234,7 @@ Rule = CronRule | IntervalRule | OnceRule
 
 
 def describe(at_ms: int, rule: Rule) -> Occurrence:
-    """The occurrence of `rule` at `at_ms`, in UTC and in the rule's zone, and whether moving clocks touched it."""
+    """Return the occurrence of `rule` at `at_ms`, in UTC and in the rule's zone, with the effect of an offset change."""
     utc = local_text(at_ms, "UTC").replace("+00:00", "Z")
     if not isinstance(rule, CronRule):
         return Occurrence(at_ms, utc, utc)
@@ -242,14 +242,14 @@ def describe(at_ms: int, rule: Rule) -> Occurrence:
 
 
 def local_text(at_ms: int, timezone: str) -> str:
-    """ISO 8601 wall time with its offset: `2026-03-08T03:30:00-04:00`."""
+    """Return the ISO 8601 wall time with its offset: `2026-03-08T03:30:00-04:00`."""
     local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(timezone))
     return local.isoformat(timespec="milliseconds" if at_ms % 1000 else "seconds")
 
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> ZoneInfo:
-    """The zone called `name`. Raises `InvalidInput` with the nearest name if there is none."""
+    """Return the zone with a name. Raises `InvalidInput` with the nearest name if there is none."""
     if name not in _zone_names():
         raise InvalidInput.of(
             "/timezone",
@@ -263,7 +263,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def tzdata_version() -> str:
-    """The version of the zone data in use, such as `2026a`. When it changes, stored fire times may be wrong."""
+    """Return the version of the zone data in use, such as `2026a`. When it changes, stored fire times may be wrong."""
     return str(import_module("tzdata").IANA_VERSION)
 
 
@@ -274,19 +274,19 @@ def _zone_names() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _likely_zones() -> tuple[list[str], dict[str, str]]:
-    """The zones that people mean, and the same by their folded names and cities."""
-    # The sign of Etc/GMT+2 is the opposite of what whoever mistypes it means.
+    """Return the zones to suggest, and the same by their lower-case names and cities."""
+    # The sign of Etc/GMT+2 is the opposite of what people expect, so it is not suggested.
     known = sorted(name for name in _zone_names() if not name.startswith("Etc/GMT"))
-    # Of two zones with the same city, the shorter name is the usual one.
+    # If two zones have the same city, the shorter name is the usual one.
     cities = {name.rpartition("/")[2].lower(): name for name in sorted(known, key=len, reverse=True)}
     return known, cities | {name.lower(): name for name in known}
 
 
 def _nearest_zone(name: str) -> str | None:
     known, folded = _likely_zones()
-    wanted = name.strip().replace(" ", "_")
+    spelled = name.strip().replace(" ", "_")
     # Three letters always resemble three others: PST is not EST.
-    return folded.get(wanted.lower()) or (nearest(wanted, known) if len(wanted) > 4 else None)
+    return folded.get(spelled.lower()) or (nearest(spelled, known) if len(spelled) > 4 else None)
 
 
 def _clip_start(after_ms: int, start_ms: int | None) -> int:
@@ -298,13 +298,13 @@ def _clip_end(until_ms: int, end_ms: int | None) -> int:
 
 
 def _indexes(from_s: int, before_s: int) -> range:
-    """The blocks that hold `from_s <= t < before_s`."""
+    """Return the indexes of the blocks that contain `from_s <= t < before_s`."""
     from_s, before_s = max(from_s, _EARLIEST_S), min(before_s, _LATEST_S)
     return range(from_s >> _BLOCK_BITS, (before_s - 1 >> _BLOCK_BITS) + 1)
 
 
 def _promising(cron: Cron, from_s: int, before_s: int) -> Iterator[int]:
-    """The blocks that may hold an occurrence, in order. Years without a matching wall time are passed over."""
+    """Yield the blocks that may contain an occurrence, in order. Years without a matching wall time are skipped."""
     blocks = _indexes(from_s, before_s)
     index = blocks.start
     while index < blocks.stop:
@@ -316,7 +316,7 @@ def _promising(cron: Cron, from_s: int, before_s: int) -> Iterator[int]:
 
 
 def _promising_backwards(cron: Cron, from_s: int, before_s: int) -> Iterator[int]:
-    """The same, beginning with the last block."""
+    """Yield blocks like `_promising`, beginning with the last."""
     blocks = _indexes(from_s, before_s)
     index = blocks.stop - 1
     while index >= blocks.start:
@@ -328,13 +328,13 @@ def _promising_backwards(cron: Cron, from_s: int, before_s: int) -> Iterator[int
 
 
 class _Stretch(msgspec.Struct, frozen=True):
-    """Instants from `start_s` to before `end_s` whose wall time is `offset_s` ahead of UTC, or is taken to be."""
+    """Instants from `start_s` to before `end_s` whose wall time is, or counts as, `offset_s` ahead of UTC."""
 
     start_s: int
     end_s: int
     offset_s: int
     squeezed_s: int = 0
-    """If not 0: so many seconds of wall time, from that of `start_s` on, all fire at `start_s`."""
+    """If not 0, this many seconds of wall time, from that of `start_s` on, all fire at `start_s`."""
 
     def first(self, cron: Cron, from_s: int) -> int | None:
         if from_s >= self.end_s:
@@ -371,7 +371,7 @@ class _Stretch(msgspec.Struct, frozen=True):
 
 
 class _Block(msgspec.Struct, frozen=True):
-    """All stretches of about a year: those of real time, in order, and those that stand in for gaps."""
+    """All stretches of about a year: those of real time, in order, and those that replace gaps."""
 
     real: tuple[_Stretch, ...]
     gaps: tuple[_Stretch, ...] = ()
@@ -390,11 +390,11 @@ class _Block(msgspec.Struct, frozen=True):
 
     def count(self, cron: Cron, from_s: int, before_s: int) -> int:
         real = sum(stretch.count(cron, from_s, before_s) for stretch in self.real)
-        made_up = (at for gap in self.gaps for at in gap.each(cron, from_s, before_s))
-        return real + sum(not self._is_real(cron, at) for at in made_up)
+        from_gaps = (at for gap in self.gaps for at in gap.each(cron, from_s, before_s))
+        return real + sum(not self._is_real(cron, at) for at in from_gaps)
 
-    def is_made_up(self, cron: Cron, at_s: int) -> bool:
-        """Whether `at_s` is an occurrence only because of a gap."""
+    def is_from_gap(self, cron: Cron, at_s: int) -> bool:
+        """Return whether `at_s` is an occurrence only because of a gap."""
         return any(gap.has(cron, at_s) for gap in self.gaps) and not self._is_real(cron, at_s)
 
     def _is_real(self, cron: Cron, at_s: int) -> bool:
@@ -409,10 +409,11 @@ def _real_block(timezone: str, index: int) -> _Block:
 @lru_cache(maxsize=4096)
 def _fixed_block(timezone: str, index: int, gap: Gap, repeat: Repeat) -> _Block:
     real = _real_stretches(timezone, index)
-    return _Block(_within(index, _counted_passes(real, repeat)), _within(index, _stand_ins(real, gap)))
+    return _Block(_within(index, _counted_passes(real, repeat)), _within(index, _gap_stretches(real, gap)))
 
 
 def _counted_passes(real: tuple[_Stretch, ...], repeat: Repeat) -> list[_Stretch]:
+    """Return the stretches without the pass of each repeated hour that does not count."""
     counted = list(real)
     for i, (earlier, later) in enumerate(pairwise(real)):
         repeated_s = earlier.offset_s - later.offset_s
@@ -423,7 +424,8 @@ def _counted_passes(real: tuple[_Stretch, ...], repeat: Repeat) -> list[_Stretch
     return counted
 
 
-def _stand_ins(real: tuple[_Stretch, ...], gap: Gap) -> Iterator[_Stretch]:
+def _gap_stretches(real: tuple[_Stretch, ...], gap: Gap) -> Iterator[_Stretch]:
+    """Yield a stretch for each gap, in which the skipped wall times fire."""
     for earlier, later in pairwise(real):
         skipped_s, at_s = later.offset_s - earlier.offset_s, later.start_s
         if skipped_s > 0 and gap is Gap.SHIFT:
@@ -440,7 +442,7 @@ def _within(index: int, stretches: Iterable[_Stretch]) -> tuple[_Stretch, ...]:
 
 @lru_cache(maxsize=4096)
 def _real_stretches(timezone: str, index: int) -> tuple[_Stretch, ...]:
-    """Real time in the block and a margin around it, so that changes near its edges are seen from both sides."""
+    """Return the stretches of a block and a margin around it, so that both sides of a change near its edges are seen."""
     where = zone(timezone)
     start_s, end_s = (index << _BLOCK_BITS) - _MARGIN_S, ((index + 1) << _BLOCK_BITS) + _MARGIN_S
     stretches, offset_s = [], _offset_s(where, start_s)
@@ -454,6 +456,7 @@ def _real_stretches(timezone: str, index: int) -> tuple[_Stretch, ...]:
 
 
 def _change_s(where: ZoneInfo, from_s: int, until_s: int) -> int:
+    """Return the first second that has the offset of `until_s`."""
     new_s = _offset_s(where, until_s)
     seconds = range(from_s, until_s)
     return from_s + bisect_left(seconds, True, key=lambda at_s: _offset_s(where, at_s) == new_s)

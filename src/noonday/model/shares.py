@@ -1,14 +1,14 @@
-"""What tenants may take when they take turns: their weights, and how many more of those that have a limit."""
+"""Shares of tenants in a claim: their weights, and the room of those that have a limit."""
 
 from collections.abc import Container, Mapping
 from sys import maxsize
 
 Within = str | tuple[str, str]
-"""A tenant, or what it has in a pool: (pool, tenant)."""
+"""A tenant, or a tenant in one pool: (pool, tenant)."""
 
 
 class Shares:
-    """Of one claim. Whoever is `limited` and has no room named may take nothing, nor may those that are paused."""
+    """The shares of one claim. A limited tenant without an entry in `rooms` may take nothing, nor may a paused tenant."""
 
     def __init__(
         self,
@@ -21,15 +21,17 @@ class Shares:
         self._limited = limited
         self._paused = paused
         self.rooms = dict(rooms or {})
-        """What is left of them."""
+        """The rest of each room."""
 
     def weight(self, tenant: str) -> int:
         return self._weights.get(tenant, 1)
 
     def room(self, pool: str, tenant: str) -> int:
+        """Return how many more entries a tenant may take in a pool."""
         return 0 if tenant in self._paused else min(self._room(tenant), self._room((pool, tenant)))
 
     def took(self, pool: str, tenant: str, count: int) -> None:
+        """Subtract entries that a tenant has taken in a pool from its room."""
         for within in (tenant, (pool, tenant)):
             if within in self.rooms:
                 self.rooms[within] -= count
@@ -39,4 +41,4 @@ class Shares:
 
 
 EQUAL = Shares()
-"""Nobody has a weight or a limit."""
+"""Shares without weights and limits."""

@@ -1,13 +1,13 @@
-"""What an execution holds while it is handed out: one slot of each limit that it counts against.
+"""Names of slots. A dispatched execution occupies one slot of each limit that it counts against.
 
-Names are those of the store: of a concurrency key, of the tenant, of the tenant in one pool, of a pool whoever uses it. The one
-slot of an ordering key is kept until the execution ends: also while it waits for a retry.
+The limits are those of a concurrency key, of a tenant, of a tenant in one pool, and of a pool across all tenants. An execution
+keeps the one slot of an ordering key until it ends, even while it waits for a retry. The names are stored.
 """
 
 from noonday.model.view import PoolSettings, TenantSettings
 
 SlotKey = tuple[str, str]
-"""(tenant, name); of a pool as a whole, the tenant is nobody."""
+"""(tenant, name). The tenant is NOBODY for the limit of a pool across all tenants."""
 
 NOBODY = ""
 OF_TENANT = "tenant"
@@ -34,24 +34,26 @@ def of_pool(pool: str) -> str:
 
 
 def pool_in(name: str) -> str | None:
-    """Of which pool a cap is, if of one."""
+    """Return the pool in the name of a cap, or None if it names none."""
     return name.partition("/")[2] or None
 
 
 def slot_key(tenant: str, name: str) -> SlotKey:
-    """Where a slot that an execution of a tenant holds is counted."""
+    """Return the key under which a slot of a tenant's execution is counted."""
     return (NOBODY, name) if name.startswith("pool/") else (tenant, name)
 
 
 def capped_by(tenant: str, pool: str) -> tuple[SlotKey, SlotKey, SlotKey]:
-    """Where there may be a cap on what a tenant runs in a pool."""
+    """Return the slots that may cap what a tenant runs in a pool."""
     return (tenant, OF_TENANT), (tenant, of_tenant_in(pool)), (NOBODY, of_pool(pool))
 
 
 def caps_of_tenant(tenant: str, settings: TenantSettings) -> dict[SlotKey, int | None]:
+    """Return the caps in a tenant's settings. None removes a cap."""
     in_pools = {(tenant, of_tenant_in(pool)): each.max_running for pool, each in settings.pools.items()}
     return {(tenant, OF_TENANT): settings.max_running} | in_pools
 
 
 def caps_of_pool(pool: str, settings: PoolSettings) -> dict[SlotKey, int | None]:
+    """Return the cap in a pool's settings. None removes the cap."""
     return {(NOBODY, of_pool(pool)): settings.max_running}

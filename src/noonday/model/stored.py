@@ -1,7 +1,7 @@
-"""Reading rows that another version wrote: unknown fields are passed over.
+"""Decoding of stored rows that another version wrote: unknown fields are ignored.
 
-The API refuses a field that it does not know, because it is probably a mistake. A row of the store was accepted once: a field
-that this version does not know is a newer version's.
+The API refuses an unknown field, because it is probably a mistake. A stored row was accepted once, so an unknown field in it
+belongs to a newer version.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class StoredDecoder(Generic[T]):
-    """Decodes one type from JSON, without the fields that the type does not have. Raises msgspec.ValidationError."""
+    """Decodes one type from JSON and ignores fields that the type does not have. Raises msgspec.ValidationError."""
 
     def __init__(self, expected: type[T]) -> None:
         self._shape = inspect.type_info(expected)
@@ -30,11 +30,12 @@ class StoredDecoder(Generic[T]):
 
 
 def read_stored(text: str | bytes, expected: Any) -> Any:
-    """Decode a type from JSON, without the fields that the type does not have. Raises msgspec.ValidationError."""
+    """Decode a type from JSON and ignore fields that the type does not have. Raises msgspec.ValidationError."""
     return _decoder_of(expected).decode(text)
 
 
 def _known_part(data: Any, kind: inspect.Type) -> Any:
+    """Return decoded JSON without the fields that a type does not have."""
     match kind:
         case inspect.Metadata():
             return _known_part(data, kind.type)

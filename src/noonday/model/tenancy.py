@@ -1,4 +1,4 @@
-"""What may be said of tenants and pools."""
+"""Bounds of the settings of tenants and pools."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ IN_POOL_BOUNDS: dict[str, tuple[float, float]] = {"maxRunning": (0, MOST_RUNNING
 
 
 def rate_of(settings: TenantSettings) -> Rate | None:
-    """Without a burst, a second's worth at once."""
+    """Return a tenant's rate, or None if it has none. The default burst is the rate of one second."""
     if settings.rate_per_sec is None:
         return None
     return Rate(settings.rate_per_sec, settings.burst or max(1, round(settings.rate_per_sec)))
@@ -42,7 +42,7 @@ def flaws_of_tenant(settings: TenantSettings) -> list[Flaw]:
 def flaws_of_pool_name(name: str, pointer: str = "") -> list[Flaw]:
     if is_target_name(name):
         return []
-    detail = "a pool's name has 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
+    detail = "a pool name must be 1 to 100 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
     return [Flaw(pointer, detail, name)]
 
 
@@ -51,11 +51,11 @@ def flaws_of_pool(settings: PoolSettings) -> list[Flaw]:
 
 
 def _outside(settings: msgspec.Struct, bounds: dict[str, tuple[float, float]], at: str = "") -> list[Flaw]:
-    said = msgspec.to_builtins(settings)
+    values = msgspec.to_builtins(settings)
     return [
         Flaw(f"{at}/{name}", f"must be from {_plain(least)} to {_plain(most)}", value)
         for name, (least, most) in bounds.items()
-        if (value := said.get(name)) is not None and not least <= value <= most
+        if (value := values.get(name)) is not None and not least <= value <= most
     ]
 
 

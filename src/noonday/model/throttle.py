@@ -1,12 +1,12 @@
-"""How calls to one endpoint are kept within its limits: who may go now, and when the others may come again.
+"""Throttles: keep the calls to one endpoint within its limits. Each call goes now, or is given an instant to return at.
 
-**Rate.** The generic cell rate algorithm, with reservations. Whoever finds no token is given the next free instant, and comes
-back then: it has paid, and pays no second time. Those who come late would come together, so what really starts is counted
-as well, and held to the same rate with `LATE_MS` of slack; whoever is over that is given another instant.
+**Rate.** The generic cell rate algorithm, with reservations. A call that finds no token reserves the next free instant and
+returns then. It has paid, and takes no second token. Calls that return late would start together, so actual starts are
+counted as well and limited to the same rate, with `LATE_MS` of slack. A call above that gets another instant.
 
-**Concurrency.** Each call that goes holds a place until it ends, or until its lease does, if nobody hears of its end. Whoever
-finds none waits for about as long as those before it will take. A place that is free goes to whoever is there, but a newcomer
-leaves those to whom it was promised their places.
+**Concurrency.** Each call that goes occupies a slot until it ends, or until its lease ends if its end is never reported. A call
+that finds no slot waits for about as long as the calls before it will take. A free slot goes to the next call that asks, but a
+new call leaves free the slots of waiting calls that are due to return.
 """
 
 from bisect import bisect_left, insort
@@ -16,62 +16,65 @@ from math import ceil
 from noonday.model.endpoint import EndpointLimits
 
 LATE_MS = 1_000
+"""Slack of the rate of actual starts."""
 KEPT_MS = 600_000
-"""How long after its instant a reservation is remembered."""
+"""How long after its instant a reservation is kept."""
 EXPECTED_MS = 5_000
-"""For how long places are left to those who should be back."""
+"""How long slots are left free for calls that should have returned."""
 SOONEST_MS, LATEST_MS = 250, 30_000
+"""Shortest and longest wait for a slot."""
 HASTE = 0.8
-"""Better to be there a little early, and wait once more, than to leave places empty."""
+"""Factor of the estimated wait. Returning a little early and waiting once more is better than leaving slots empty."""
 GUESSING_MS = 2_000
-"""Within so long those come back who came when no call had ended yet, and nobody knew how long they take."""
+"""Longest wait for a slot while no call has ended, and so the length of calls is unknown."""
 _GOLDEN = 0.6180339887498949
+"""Multiples of the golden ratio, modulo 1, are spread evenly."""
 
 GO = 0
 
 
 @dataclass
 class Throttle:
-    """Of one endpoint. `throttle.lua` does the same."""
+    """The throttle of one endpoint. `throttle.lua` implements the same rules."""
 
     spent_ms: float = 0.0
-    """Until when the rate is spent, by tokens that were paid."""
+    """Until when the rate is spent by tokens that were taken."""
     begun_ms: float = 0.0
-    """Until when it is spent, by calls that went."""
+    """Until when the rate is spent by calls that went."""
     mean_ms: float = 0.0
-    """How long calls take; 0 if that is not known yet."""
+    """Mean duration of calls. 0 if it is not known yet."""
     reserved: dict[str, float] = field(default_factory=dict)
-    """The instant of each that has paid and not gone; the earliest come first, or nearly so."""
+    """The reserved instant of each execution that has a token and has not called. Nearly in order of time."""
     inside: dict[str, int] = field(default_factory=dict)
-    """Until when each that went holds its place."""
+    """The end of the lease of each execution that occupies a slot."""
     waiting: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """When each that found no place first came, and when it is to be back."""
+    """(first request, instant of return) of each execution that waits for a slot."""
     line: list[tuple[int, str]] = field(default_factory=list)
-    """Those who wait, in the order they came."""
+    """(first request, execution) of those that wait, in order."""
     coming: list[tuple[int, str]] = field(default_factory=list)
-    """Those who wait, in the order they are to be back."""
+    """(instant of return, execution) of those that wait, in order."""
 
     def ask(self, execution: str, limits: EndpointLimits, lease_ms: int, now_ms: int) -> int:
-        """GO; or how long to wait, in ms: positive for the rate, negative for a place."""
+        """Return GO, or how long to wait, in ms: positive for the rate, negative for a slot."""
         most, is_inside = limits.max_concurrency, self.inside.get(execution, now_ms) > now_ms
         if not is_inside:
-            if most is not None and (wait := self._wait_for_place(execution, most, now_ms)):
+            if most is not None and (wait := self._wait_for_slot(execution, most, now_ms)):
                 return -wait
             if limits.rate_per_sec is not None and (wait := self._wait_for_token(execution, limits, now_ms)):
                 return wait
         if most is not None:
-            self._leave_line(execution)
+            self._stop_waiting(execution)
             self.inside[execution] = now_ms + lease_ms
         return GO
 
     def end(self, execution: str, ran_ms: int) -> None:
-        """A call has ended. `ran_ms`: how long it took; 0 if it was not made."""
+        """Free the slot of a call. `ran_ms` is how long the call took, 0 if it was not made."""
         if self.inside.pop(execution, None) is not None and ran_ms > 0:
             took_ms = float(min(ran_ms, LATEST_MS))
             self.mean_ms = self.mean_ms + (took_ms - self.mean_ms) / 5 if self.mean_ms else took_ms
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing is lost if it is forgotten."""
+        """Return whether the throttle can be dropped without effect."""
         self._forget(now_ms)
         spent = max(self.spent_ms, self.begun_ms) > now_ms
         return not (spent or self.reserved or self.waiting or any(until > now_ms for until in self.inside.values()))
@@ -92,12 +95,12 @@ class Throttle:
         return GO
 
     def _pay(self, interval: float, floor_ms: float) -> float:
-        """Take the next token."""
+        """Take the next token. Returns its instant."""
         token = max(self.spent_ms, floor_ms)
         self.spent_ms = token + interval
         return token
 
-    def _wait_for_place(self, execution: str, most: int, now_ms: int) -> int:
+    def _wait_for_slot(self, execution: str, most: int, now_ms: int) -> int:
         self._forget(now_ms)
         if len(self.inside) >= most - len(self.line):
             self.inside = {name: until for name, until in self.inside.items() if until > now_ms}
@@ -105,15 +108,15 @@ class Throttle:
         promised = bisect_left(self.coming, (now_ms + 1, "")) if mine is None else 0
         if most - len(self.inside) > promised:
             return GO
-        self._leave_line(execution)
+        self._stop_waiting(execution)
         came_ms = now_ms if mine is None else mine[0]
-        wait = _turn_of(bisect_left(self.line, (came_ms, execution)), most, self.mean_ms)
+        wait = _slot_wait_ms(bisect_left(self.line, (came_ms, execution)), most, self.mean_ms)
         self.waiting[execution] = came_ms, now_ms + wait
         insort(self.line, (came_ms, execution))
         insort(self.coming, (now_ms + wait, execution))
         return wait
 
-    def _leave_line(self, execution: str) -> None:
+    def _stop_waiting(self, execution: str) -> None:
         if execution in self.waiting:
             came_ms, back_ms = self.waiting.pop(execution)
             del self.line[bisect_left(self.line, (came_ms, execution))]
@@ -121,13 +124,14 @@ class Throttle:
 
     def _forget(self, now_ms: int) -> None:
         while self.coming and self.coming[0][0] <= now_ms - EXPECTED_MS:
-            self._leave_line(self.coming[0][1])
+            self._stop_waiting(self.coming[0][1])
         while self.reserved and next(iter(self.reserved.values())) <= now_ms - KEPT_MS:
             del self.reserved[next(iter(self.reserved))]
 
 
-def _turn_of(before: int, most: int, mean_ms: float) -> int:
-    # Those of whom no more is known than that they come back come one after the other.
+def _slot_wait_ms(before: int, most: int, mean_ms: float) -> int:
+    """Return how long a call waits for a slot that has `before` calls waiting before it."""
+    # If no better estimate exists, the returns are spread over time.
     spread = before * _GOLDEN % 1.0
     if not mean_ms:
         return ceil(SOONEST_MS + (GUESSING_MS - SOONEST_MS) * spread)

@@ -1,4 +1,4 @@
-"""Whose turn it is: what waits for its time, and in which order it is handed out once it is ready."""
+"""Fair order of claims: entries that wait for their time, and the order in which ready ones are claimed."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -11,16 +11,16 @@ from noonday.model.ids import PARTITIONS
 from noonday.model.shares import EQUAL, Shares, Within
 
 SHARES = (16, 4, 1)
-"""HIGH, NORMAL, LOW within a tenant, when all have work that is ready."""
+"""Shares of HIGH, NORMAL and LOW within a tenant, when all three have ready entries."""
 
 MOST_AT_ONCE = 16
-"""What a tenant of weight 1 takes before the next one has its turn: whoever has little does not wait behind a long turn."""
+"""Maximum number of entries that a tenant of weight 1 takes per turn, so that a tenant with few does not wait for long."""
 
 MOST_OF_A_TENANT = 100_000
-"""What an index that keeps everything in memory takes in of one tenant. The rest stays in the store until there is room."""
+"""Maximum number of entries of one tenant in an index that is kept in memory. The rest stay in the store until there is room."""
 
 TimelinePosition = tuple[int, str]
-"""Where something stands on the timeline: (due time, key)."""
+"""A position on the timeline: (due_ms, key)."""
 QueueName = tuple[str, str, int]
 """(pool, tenant, lane)."""
 _Waiting = tuple[int, int, Entry]
@@ -29,8 +29,11 @@ _MANY = 10_000
 
 
 class _Order:
-    """Who is next. Each tenant has a clock, which what it takes moves on the slower the more it weighs; whose clock is furthest
-    behind is next. Whoever was away has no claim on what others took meanwhile."""
+    """The order in which tenants of a pool take turns: weighted fair queueing.
+
+    Each tenant has a virtual clock. Taking entries advances the clock, the more slowly the larger the tenant's weight. The tenant
+    whose clock is furthest behind is next. A tenant that had nothing ready gets no credit for that time.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, str]] = []
@@ -45,12 +48,13 @@ class _Order:
         return (tenant for _, _, tenant in self._waiting)
 
     def join(self, tenant: str) -> None:
+        """Add a tenant that has something ready. Its clock is set to the present one if it is behind."""
         now = self._waiting[0][0] if self._waiting else self._now
         self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), now)
         self.enter(tenant)
 
     def enter(self, tenant: str) -> None:
-        """After its turn."""
+        """Add a tenant again after its turn."""
         self._serial += 1
         heappush(self._waiting, (self._clocks[tenant], self._serial, tenant))
 
@@ -66,11 +70,11 @@ class _Order:
 
 
 class Turns:
-    """A heap for each (pool, tenant, lane), and a heap of those heaps by when their first entry is ready.
+    """A hot index in memory: a heap for each (pool, tenant, lane), and a heap of those heaps by when their first entry is ready.
 
-    What waits costs nothing: a claim touches only the heaps that have something ready. Tenants take turns by weight; within a
-    tenant the lanes share 16:4:1; then by time. Neither does it cost anything to drop partitions: what is in a heap and no
-    member any more is passed over when its time comes.
+    Waiting entries cost nothing: a claim touches only heaps that have something ready. Tenants take turns by weight. Within a
+    tenant, lanes share 16:4:1; within a lane, entries are ordered by time. Dropping partitions costs little: an entry that is in
+    a heap and is no member any more is skipped when its time comes.
     """
 
     def __init__(self, lead_ms: int, most_of_a_tenant: int | None = None, budget: EntryBudget | None = None) -> None:
@@ -78,33 +82,34 @@ class Turns:
         self._most = most_of_a_tenant
         self._budget = budget
         self._total = 0
-        """How much is in all queues."""
+        """Number of entries in all queues."""
         self._level: int | None = None
-        """How much each tenant kept when the budget was last exceeded."""
+        """Number of entries that each tenant kept when the budget was last exceeded."""
         self._of_tenant: Counter[str] = Counter()
-        """How much is in the queues of each tenant."""
+        """Number of entries in the queues of each tenant."""
         self._latest: dict[str, int] = {}
-        """The latest due time of what was taken in, of tenants that have much here."""
+        """The latest due time that was added, by tenant. Kept only if tenants have a limit."""
         self._left_out: dict[str, TimelinePosition] = {}
-        """Tenants that have too much: nothing from this place on was taken in."""
+        """Tenants with too many entries: none from this position on was added."""
         self._members: dict[int, set[_Member]] = {}
-        """What is here, by partition."""
+        """The entries that are here, by partition."""
         self._queues: dict[QueueName, list[_Waiting]] = {}
         self._asleep: list[tuple[int, QueueName]] = []
-        """Heads of queues that had nothing ready when last looked at. May name a queue twice, or too early."""
+        """Heads of queues that had nothing ready when last examined. May name a queue twice, or too early."""
         self._awake: dict[str, _Order] = {}
-        """For each pool the tenants that have something ready."""
+        """The tenants that have something ready, by pool."""
         self._ready: dict[tuple[str, str], set[int]] = {}
+        """The lanes that have something ready, by (pool, tenant)."""
         self._left: dict[tuple[str, str], list[int]] = {}
-        """What is left of each lane's share in a round that may take many claims."""
+        """The rest of each lane's share in the present round, which may take many claims."""
         self._foreign: set[int] = set()
-        """Partitions that are not ours at the moment."""
+        """Partitions that this process does not own at present."""
         self._aside: dict[int, list[Entry]] = {}
-        """What was ready of them."""
+        """Ready entries of foreign partitions."""
         self._serial = 0
 
     def place(self, entries: Iterable[Entry]) -> None:
-        """Add entries. One that is there already changes nothing; of a tenant that has too much here, later ones are left out."""
+        """Add entries. Adding an entry twice changes nothing. Later entries of a tenant that has too many are left out."""
         self._add(entries)
         if self._budget is not None and self._total > self._budget.for_index:
             self._cut(self._budget.for_index * 7 // 8)
@@ -121,26 +126,26 @@ class Turns:
                 self._push(entry)
 
     def left_out(self) -> dict[str, TimelinePosition]:
-        """Tenants that have room again, and from where on something of theirs may not be here."""
+        """Return tenants that have room again, and the position from which on their entries may be missing."""
         if self._budget is not None and self._total <= self._budget.for_index // 2:
             self._level = None
         enough = self.room() // 2
-        return {tenant: place for tenant, place in self._left_out.items() if self._of_tenant[tenant] <= enough}
+        return {tenant: first for tenant, first in self._left_out.items() if self._of_tenant[tenant] <= enough}
 
     def room(self) -> int:
-        """How many entries a tenant that has none here may place at present."""
+        """Return how many entries a tenant that has none here may add at present."""
         most = self._most or 0
         return most if self._level is None else min(most, self._level)
 
     def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
-        """What a tenant has before this place, or all of it, is going to be placed."""
+        """Announce that a tenant's entries before a position, or all of them if None, are about to be added."""
         if until is None:
             del self._left_out[tenant]
         else:
             self._left_out[tenant] = until
 
     def _leaves_out(self, entry: Entry) -> bool:
-        """What is due before something that is here is always taken in."""
+        """Return whether an entry is left out. An entry that is due before another one of its tenant is always added."""
         tenant, due_ms = entry.tenant, entry.due_ms
         first = self._left_out.get(tenant)
         if first is not None:
@@ -155,7 +160,7 @@ class Turns:
         return True
 
     def own(self, partitions: Collection[int]) -> None:
-        """From now on hand out entries of these partitions alone. Others stay until they are dropped or ours again."""
+        """Claim from these partitions only, from now on. Entries of others stay until they are dropped or owned again."""
         if self._foreign or (len(partitions) < PARTITIONS and not all(map(partitions.__contains__, self._members))):
             self._foreign = {partition for partition in self._members if partition not in partitions}
             for partition in self._aside.keys() - self._foreign:
@@ -163,7 +168,7 @@ class Turns:
                     self._push(entry)
 
     def claim(self, now_ms: int, credit: Mapping[str, int], limit: int, shares: Shares = EQUAL) -> list[Entry]:
-        """Take what is ready, no more for a pool than its credit; a pool that is not named has none."""
+        """Remove and return ready entries, for no pool more than its credit. A pool that `credit` does not name has none."""
         self._wake(now_ms)
         claimed: list[Entry] = []
         for pool in list(self._awake):
@@ -173,7 +178,7 @@ class Turns:
         return claimed
 
     def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> dict[tuple[str, str], int]:
-        """In which pools with credit some tenants have something ready, and at most how much: by (pool, tenant)."""
+        """Return an upper bound of the ready entries of some tenants in pools with credit, by (pool, tenant)."""
         self._wake(now_ms)
         return {
             (pool, tenant): sum(len(self._queues[pool, tenant, lane]) for lane in lanes)
@@ -188,8 +193,10 @@ class Turns:
     def next_ready_ms(
         self, credit: Mapping[str, int], patience_ms: int = 0, blocked: Container[Within] = ()
     ) -> int | None:
-        """When the earliest entry of a pool with credit is ready, or that much later if it is an early one. What is ready of
-        tenants that are blocked does not count."""
+        """Return when the earliest entry of a pool with credit is ready, or `patience_ms` later if it is an early one.
+
+        Ready entries of blocked tenants do not count.
+        """
         if self._foreign and len(self._foreign) == len(self._members):
             return None
         heads = [
@@ -205,11 +212,11 @@ class Turns:
         return min(heads, default=None)
 
     def sizes(self) -> Iterator[tuple[QueueName, int]]:
-        """How many wait in each queue that is not empty."""
+        """Return the number of entries in each queue that is not empty."""
         return ((name, len(queue)) for name, queue in self._queues.items())
 
     def drop(self, partitions: Collection[int]) -> None:
-        """Everything of these partitions goes."""
+        """Remove all entries of these partitions."""
         for partition in partitions:
             self._members.pop(partition, None)
             self._aside.pop(partition, None)
@@ -218,7 +225,7 @@ class Turns:
             self._tidy()
 
     def take_out(self, partitions: Collection[int]) -> list[Entry]:
-        """Everything of these partitions goes, and is answered."""
+        """Remove and return all entries of these partitions."""
         gone = set(partitions)
         taken = [entry for entry in self._all() if entry.partition in gone]
         self.drop(gone)
@@ -242,7 +249,7 @@ class Turns:
         self._add(entries)
 
     def _cut(self, room: int) -> None:
-        """Keep the earliest entries of each tenant, equally many of those that have the most. The rest stays in the store."""
+        """Keep the earliest entries of each tenant, equally many of those that have the most. The rest stay in the store."""
         if len(self) < self._total:
             self._tidy()
         self._level = level = fair_level(self._of_tenant.values(), room)
@@ -251,14 +258,14 @@ class Turns:
             if self._of_tenant[tenant] > level:
                 queues.setdefault(tenant, []).append(queue)
         for tenant, of_tenant in queues.items():
-            first = _place_of_nth([entry for queue in of_tenant for _, _, entry in queue], level)
+            first = _position_of_nth([entry for queue in of_tenant for _, _, entry in queue], level)
             self._left_out[tenant] = min(first, self._left_out.get(tenant, first))
             self._latest[tenant] = first[0]
             for queue in of_tenant:
                 self._cut_queue(queue, first)
 
     def _cut_queue(self, queue: list[_Waiting], first: TimelinePosition) -> None:
-        """Its head stays, whatever its time: others know of the queue by it."""
+        """Remove entries from `first` on. The head stays, whatever its time: `_asleep` and `_ready` know the queue by it."""
         kept, head = [], queue[0]
         for each in queue:
             entry = each[2]
@@ -295,7 +302,7 @@ class Turns:
             lanes.add(lane)
 
     def _claim_pool(self, pool: str, now_ms: int, room: int, claimed: list[Entry], shares: Shares) -> None:
-        """Tenants take turns until the room is used up or nothing is ready that may be taken."""
+        """Let tenants take turns until the room is used up or nothing that may be taken is ready."""
         order, blocked = self._awake[pool], []
         quantum = (
             room if len(order) == 1 else min(MOST_AT_ONCE, max(1, room // sum(map(shares.weight, order.tenants()))))
@@ -348,7 +355,7 @@ class Turns:
             try:
                 members[entry.partition].remove((entry.key, entry.number, entry.nominal_ms))
             except KeyError:
-                # It was dropped.
+                # The partition of the entry was dropped.
                 continue
             claimed.append(entry)
             taken += 1
@@ -368,8 +375,8 @@ class Turns:
             self._aside.setdefault(entry.partition, []).append(entry)
 
 
-def _place_of_nth(entries: Sequence[Entry], nth: int) -> TimelinePosition:
-    """The place on the timeline of the entry that has so many before it. Times are compared first: most differ."""
+def _position_of_nth(entries: Sequence[Entry], nth: int) -> TimelinePosition:
+    """Return the position of the entry that has `nth` entries before it. Times are compared first, because most differ."""
     dues = sorted(entry.due_ms for entry in entries)
     due_ms = dues[nth]
     keys = sorted(entry.key for entry in entries if entry.due_ms == due_ms)

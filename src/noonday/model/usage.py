@@ -1,4 +1,4 @@
-"""What a tenant has used, by the day in UTC on which its runs ended."""
+"""Usage of tenants, by the UTC day on which runs ended."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,30 +13,30 @@ _FAILED = frozenset({int(Outcome.FAILED), int(Outcome.TIMED_OUT)})
 
 
 class Used(NamedTuple):
-    """What runs have used together. Some neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
+    """Total usage of some runs. Some runs neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
 
     runs: int = 0
     succeeded: int = 0
     failed: int = 0
     run_ms: int = 0
     payload_bytes: int = 0
-    """As payloads were handed to the workers, so many bytes for each run."""
+    """Total size of the payloads as the workers received them, counted for each run."""
 
     def plus(self, other: "Used") -> "Used":
         return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
 
 
 Usage = Mapping[tuple[str, int], Used]
-"""By tenant and day, which is counted from 1970-01-01."""
+"""Usage by (tenant, day). Days are counted from 1970-01-01."""
 NOTHING: Usage = {}
 
 
 def usage_of(reports: Iterable[Report]) -> Usage:
-    """What the runs that ended used. A start is no end, and a dispatch whose handler was not entered is no run."""
+    """Return the usage of the runs that ended. Starts do not count, nor do dispatches whose handler was not entered."""
     sums: dict[tuple[str, int], list[int]] = {}
     for report in reports:
         outcome, started_ms, ended_ms, tenant = report.outcome, report.started_ms, report.ended_ms, report.tenant
-        # The outcome of a start is 0. This is done for every report there is.
+        # The outcome of a start is 0. This check runs for every report, so it is short.
         if not (outcome and started_ms and tenant):
             continue
         key = (tenant, ended_ms // DAY_MS)
@@ -54,6 +54,7 @@ def usage_of(reports: Iterable[Report]) -> Usage:
 
 
 def together(*parts: Usage) -> Usage:
+    """Return the sum of several usages."""
     present = [part for part in parts if part]
     if len(present) == 1:
         return present[0]
@@ -65,5 +66,5 @@ def together(*parts: Usage) -> Usage:
 
 
 def usage_rows(usage: Usage) -> list[tuple[str | int, ...]]:
-    """(tenant, day, ...), always in the same order: several recorders may add to the same rows."""
+    """Return (tenant, day, ...) rows, always in the same order, because several recorders may add to the same rows."""
     return [(*key, *used) for key, used in sorted(usage.items())]

@@ -1,4 +1,4 @@
-"""What the read side answers, in the words of the wire."""
+"""Wire types of the API's responses, and the settings of pools and tenants."""
 
 from datetime import date, datetime
 from typing import Any
@@ -59,13 +59,13 @@ class ExecutionView(_View, frozen=True, kw_only=True):
     cancel_requested: str | None
     retry_of: str | None
     waiting_for: str | None
-    """Why a PENDING one has not started: in words."""
+    """Why a PENDING execution has not started, for people."""
     version: int
-    """The version of the job it was fired with."""
+    """The version of the job that the execution was fired with."""
     attempts: tuple[AttemptView, ...] = ()
     transitions: tuple[TransitionView, ...] = ()
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `progress` and `result` are null."""
+    """True if an operator of another tenant reads the execution. `progress` and `result` are null then."""
 
 
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
@@ -80,15 +80,15 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     next_fire_at_local: str | None
     runs_left: int | None = None
     halted: str | None = None
-    """Why it is PAUSED, if no user has paused it."""
+    """Why the job is PAUSED, if no user has paused it."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
     redacted: bool | UnsetType = UNSET
-    """True if an operator of another tenant reads it: `payload` is null."""
+    """True if an operator of another tenant reads the job. `payload` is null then."""
 
 
 class Page(_View, frozen=True, kw_only=True):
-    """`next` is the cursor of the following page; None at the end."""
+    """A page of a list. `next` is the cursor of the following page, None at the end."""
 
     next: str | None = None
 
@@ -102,7 +102,7 @@ class ExecutionPage(Page, frozen=True, kw_only=True):
 
 
 class OccurrenceView(_View, frozen=True, kw_only=True):
-    """One occurrence, or a run of them decided together, and what became of it."""
+    """The outcome of one occurrence, or of a range of occurrences that were decided together."""
 
     outcome: str
     """FIRED, MISSED, SKIPPED, PAUSED, EXPIRED, EDITED, CANCELLED, ERROR, DUE or PLANNED."""
@@ -114,20 +114,20 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
     state: str | None = None
     local: str | None = None
     blocked_by: str | None = None
-    """What a DUE one waits for: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
+    """Why a DUE occurrence waits: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
     TURN."""
     position: int | None = None
-    """How many are before a DUE one, of those that wait for the same."""
+    """Number of entries before a DUE occurrence that wait for the same reason."""
     position_is_least: bool = False
-    """Whether there may be more before it: not all were counted."""
+    """Whether `position` is a lower bound: not all entries were counted."""
     expected_at: datetime | None = None
-    """About when a DUE one starts, if that can be told. Not before then, if there may be more before it."""
+    """Estimated start of a DUE occurrence, if it can be estimated. The earliest start if `position` is a lower bound."""
 
 
 class OccurrencePage(Page, frozen=True, kw_only=True):
     occurrences: tuple[OccurrenceView, ...]
     is_least: bool = False
-    """Planned ones may be missing at the end: working them out took more time than a request may take."""
+    """True if planned occurrences may be missing at the end: computing them took longer than a request may take."""
 
 
 class PreviewTime(_View, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Preview(_View, frozen=True, kw_only=True):
     timezone: str | None
     times: tuple[PreviewTime, ...]
     is_least: bool = False
-    """Fewer than were asked for: working out more took more time than a request may take."""
+    """True if `times` has fewer times than requested: computing more took longer than a request may take."""
 
 
 class BackfillView(_View, frozen=True, kw_only=True):
@@ -150,9 +150,9 @@ class BackfillView(_View, frozen=True, kw_only=True):
     from_: datetime = msgspec.field(name="from")
     to: datetime
     total: int
-    """How many occurrences the range has."""
+    """Number of occurrences in the range."""
     created: int
-    """How many executions this call made; those made before by the same backfill are not made again."""
+    """Number of executions that this call created. Those that the same backfill created before are not created again."""
     first: tuple[datetime, ...]
     preview: bool
 
@@ -169,7 +169,7 @@ class DeadLetterPage(Page, frozen=True, kw_only=True):
 
 
 class BulkView(_View, frozen=True, kw_only=True):
-    """How many things a call on a filter changed, and whether more are left."""
+    """Number of items that a bulk call changed, and whether more are left."""
 
     changed: int
     more: bool
@@ -187,12 +187,12 @@ class HandlerView(_View, frozen=True, kw_only=True):
 class PoolSettings(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What `PUT /v1/pools/{name}` can say: defaults for the jobs of a pool, and its cap."""
+    """The body of `PUT /v1/pools/{name}`: defaults for the jobs of a pool, and its cap."""
 
     retry_policy: RetryPolicy | None = None
     timeout_sec: float | None = None
     max_running: int | None = None
-    """How many executions may be handed out at once, whoever they are of."""
+    """Maximum number of executions of all tenants that are dispatched at once."""
     description: str | None = None
 
 
@@ -205,7 +205,7 @@ class PoolView(_View, frozen=True, kw_only=True):
     queued: int
     running: int
     due: int
-    """Entries due on the timeline that have not been handed out."""
+    """Number of due entries on the timeline that have not been dispatched."""
     note: str | None = None
 
 
@@ -231,7 +231,7 @@ class WorkerView(_View, frozen=True, kw_only=True):
 
 
 class PauseView(_View, frozen=True, kw_only=True):
-    """What is held: a tenant, a pool, or everything (`kind` ALL, without a name)."""
+    """A pause of a tenant, a pool, or everything (`kind` ALL, without a name)."""
 
     kind: str
     name: str
@@ -258,7 +258,7 @@ class AuditPage(Page, frozen=True, kw_only=True):
 class TenantInPool(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What holds for a tenant in one pool."""
+    """The limits of a tenant in one pool."""
 
     max_running: int | None = None
 
@@ -266,13 +266,13 @@ class TenantInPool(
 class TenantSettings(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What `PUT /v1/tenants/{id}` can say. It is in effect within seconds."""
+    """The body of `PUT /v1/tenants/{id}`. It takes effect within seconds."""
 
     weight: int = 1
     rate_per_sec: float | None = None
     burst: int | None = None
     max_running: int | None = None
-    """How many executions may be handed out at once."""
+    """Maximum number of executions that are dispatched at once."""
     pools: dict[str, TenantInPool] = {}
     max_jobs: int | None = None
     max_payload_bytes: int | None = None
@@ -287,7 +287,7 @@ class TenantView(_View, frozen=True, kw_only=True):
 
 
 class UsedView(_View, frozen=True, kw_only=True):
-    """What runs that ended have used. Some neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
+    """Total usage of runs that ended. Some neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
 
     runs: int
     succeeded: int
@@ -301,7 +301,7 @@ class DayUsedView(UsedView, frozen=True, kw_only=True):
 
 
 class UsageView(_View, frozen=True, kw_only=True):
-    """What a tenant used on some days (UTC). Days without a run are left out."""
+    """Usage of a tenant on some days (UTC). Days without a run are left out."""
 
     tenant: str
     from_: date = msgspec.field(name="from")

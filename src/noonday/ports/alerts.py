@@ -1,4 +1,4 @@
-"""What people should know of, and whether they do: the store's side of alerts."""
+"""The store as alerting uses it: alerts, their events, and the queries of the dead-man's switch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -11,33 +11,35 @@ from noonday.ports.jobs import AuditEntry, Receipt
 
 
 class AlertFilter(msgspec.Struct, frozen=True):
+    """Which alerts to list. None matches every value."""
+
     unread: bool | None = None
-    """Only those that nobody has acknowledged; or only those that somebody has."""
+    """True: only alerts that are not acknowledged. False: only acknowledged ones."""
     kind: AlertKind | None = None
     job_id: str | None = None
     until_ms: int | None = None
-    """Only those that were last added to by then."""
+    """Only alerts that were last added to by this instant."""
 
 
 class Late(msgspec.Struct, frozen=True):
-    """Something that is due and has not begun: on the timeline, or handed out."""
+    """Work that is due and has not started: a row on the timeline, or a dispatched execution."""
 
     due_ms: int
     key: str
     tenant: TenantId
     pool: str
     job_id: str
-    """Empty, if that is gone."""
+    """Empty if the job no longer exists."""
     execution_id: str
-    """Empty, if there is none yet."""
+    """Empty if there is no execution yet."""
     early: bool
-    """False, if it may have to wait for others of its job or its concurrency key."""
+    """False if it may have to wait for other executions of its job or its concurrency key."""
     handed_out: bool = False
-    """True, if it is off the timeline, and a worker should have begun it."""
+    """True if it is dispatched and a worker should have started it."""
 
 
 class Slow(msgspec.Struct, frozen=True):
-    """The oldest run of a job, with what is usual for it."""
+    """The oldest running execution of a job, with the longest duration of its last successes."""
 
     tenant: TenantId
     job_id: str
@@ -45,51 +47,56 @@ class Slow(msgspec.Struct, frozen=True):
     pool: str
     started_ms: int
     successes: int
-    """Of how many `longest_ms` is."""
+    """Number of successes that `longest_ms` is taken from."""
     longest_ms: int
 
 
 class Alerts(ABC):
+    """Open, list and acknowledge alerts, and find what is late, stranded or slow."""
+
     @abstractmethod
     async def take_in(self, observations: Sequence[Observation]) -> int:
-        """Open alerts, or add to those that are open, and note what happened, in one transaction.
+        """Open alerts or add to open ones, and write their events, in one transaction. Returns how many alerts were opened.
 
-        The incidents named are taken away by it: of several who take in the same incident one does, and the observations of the
-        others are nothing. Names, pools and endpoints are those of the jobs. Answers how many alerts were opened.
+        The named incidents are deleted. If several processes take in the same incident, exactly one wins; the others'
+        observations are dropped. Names, pools and endpoints are those of the jobs.
         """
 
     @abstractmethod
     async def events(self, limit: int) -> list[AlertEvent]:
-        """The oldest ones of which nobody was told yet. Whoever tells of them deletes them, in the same transaction."""
+        """Return the oldest events that are not processed yet. `Notices.take_in` deletes those that it processes."""
 
     @abstractmethod
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
-        """Look at so many alerts that a success ends, by id, beginning after `after`, whether their job has succeeded since:
-        those have recovered, and of each job that is an event. An acknowledged alert recovers too.
+        """Mark alerts as recovered whose job has succeeded since, and write one event for each such job.
 
-        Answers the id of the last one looked at, None if there are no more; and how many jobs have recovered.
+        Examines up to `limit` alerts that a success ends, by id, beginning after `after`. An acknowledged alert recovers too.
+        Returns the id of the last alert examined, or None if there are no more, and how many jobs have recovered.
         """
 
     @abstractmethod
     async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
-        """Rows of the timeline that were due before an instant, by (due, key), beginning after `after`."""
+        """Return timeline rows that were due before an instant, by (due_ms, key), beginning after `after`."""
 
     @abstractmethod
     async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
-        """Look at so many open executions, of jobs by their ids, beginning after `after`: which were handed out before an
-        instant and have not begun. Answers the job of the last one looked at too; None, if there are no more."""
+        """Return executions that were dispatched before an instant and have not started.
+
+        Examines up to `limit` open executions, by job id, beginning after the job `after`. Also returns the job of the last
+        execution examined, or None if there are no more.
+        """
 
     @abstractmethod
     async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
-        """Of jobs by their ids, beginning after `after`, the oldest run that began before an instant."""
+        """Return each job's oldest run that started before an instant, by job id, beginning after the job `after`."""
 
     @abstractmethod
     async def list_alerts(self, tenant: TenantId, where: AlertFilter, after: str | None, limit: int) -> list[Alert]:
-        """Newest first, beginning after the id `after`."""
+        """Return alerts, newest first, beginning after the id `after`."""
 
     @abstractmethod
     async def count_unread(self, tenant: TenantId, most: int) -> int:
-        """How many nobody has acknowledged. Counts no further than `most`."""
+        """Return how many alerts are not acknowledged, counted up to `most`."""
 
     @abstractmethod
     async def find_alert(self, tenant: TenantId, alert: str) -> Alert | None: ...
@@ -98,8 +105,8 @@ class Alerts(ABC):
     async def acknowledge(
         self, tenant: TenantId, alerts: Collection[str], now_ms: int, audit: AuditEntry, receipt: Receipt | None = None
     ) -> int:
-        """Somebody (of whom `audit` tells) has seen these. Answers how many nobody had acknowledged before."""
+        """Mark alerts as acknowledged by the subject of `audit`. Returns how many were not acknowledged before."""
 
     @abstractmethod
     async def prune(self, before_ms: int, limit: int) -> int:
-        """Delete a small step of what was last added to before an instant. Answers how many alerts went."""
+        """Delete some alerts that were last added to before an instant. Returns how many were deleted."""

@@ -1,4 +1,4 @@
-"""Everything that is only looked up: the read side of the store, and the small tables people set."""
+"""The read side of the store, and the settings of tenants, pools and pauses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -19,6 +19,8 @@ from noonday.ports.jobs import AuditEntry, Execution, Fire
 
 
 class JobFilter(msgspec.Struct, frozen=True):
+    """Which jobs to list. None matches every value."""
+
     state: str | None = None
     """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
     type: str | None = None
@@ -30,7 +32,7 @@ class JobFilter(msgspec.Struct, frozen=True):
 
 
 class Pause(NamedTuple):
-    """Nothing of a TENANT, for a POOL, or at all (ALL) is handed out."""
+    """A pause of a TENANT, a POOL, or everything (ALL): nothing of it is dispatched."""
 
     kind: str
     name: str
@@ -39,23 +41,25 @@ class Pause(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """How many open executions that are handed out count against something, and how many may."""
+    """How many dispatched open executions occupy a slot, and its cap."""
 
     used: int
     cap: int | None
 
 
 class Ahead(NamedTuple):
-    """What is due before a mark of the timeline."""
+    """Counts of the entries that are due before a mark of the timeline."""
 
     entries: int
     tenants: int
-    """Whose it is: of so many tenants."""
+    """Number of tenants that the entries belong to."""
     is_least: bool
-    """There may be more: not all was looked at."""
+    """True if the counts are lower bounds: not all rows were examined."""
 
 
 class DeadFilterQuery(msgspec.Struct, frozen=True):
+    """Which dead letters to list. None matches every value."""
+
     job_id: str | None = None
     pool: str | None = None
     handler: str | None = None
@@ -63,57 +67,62 @@ class DeadFilterQuery(msgspec.Struct, frozen=True):
     until_ms: int | None = None
     archived: bool = False
     is_task: bool = False
-    """Only of jobs that have an endpoint."""
+    """True: only dead letters of jobs that have an endpoint."""
     endpoint: str | None = None
-    """With `is_task`: the one that the job has at present."""
+    """With `is_task`: the endpoint that the job has at present."""
     error: str | None = None
-    """What the last error, written `type: message`, has in it; letters of ASCII may be large or small."""
+    """A part of the last error, written `type: message`. ASCII letters match in either case."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
+    """A job with its fire row."""
+
     job: Job
     fire: Fire | None
     open: bool
-    """Whether it has an open execution."""
+    """Whether the job has an open execution."""
     payload_bytes: int = 0
-    """In a list, which has no payloads: how large it is, as ciphertext."""
+    """Size of the payload's ciphertext. Set in lists only, which have no payloads."""
 
 
 class WebhookRow(msgspec.Struct, frozen=True):
-    """A job that calls a webhook, with what tells how it is doing."""
+    """A job that calls a webhook, with its latest execution."""
 
     row: JobRow
     running: bool
-    """Whether an execution of it runs."""
+    """Whether an execution of the job is running."""
     latest: Execution | None
-    """Of a job with a schedule the one with the latest nominal time; of a one-shot the one that is open or else ended last."""
+    """For a recurring job, the execution with the latest nominal time. For a one-shot, the open one or else the one that ended
+    last."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
+    """An execution that is out of attempts, and how it was resolved."""
+
     execution: Execution
     died_ms: int
     archived: bool
     retried_as: ExecutionId | None
     resolved_ms: int | None = None
-    """When it was archived, or retried."""
+    """When the dead letter was archived or retried."""
     job_name: str | None = None
 
 
 class CallFilter(msgspec.Struct, frozen=True):
-    """Which executions that call webhooks are meant."""
+    """Which executions that call webhooks to list. None matches every value."""
 
     job_id: str | None = None
     endpoint: str | None = None
-    """The one that the job has at present."""
+    """The endpoint that the job has at present."""
     state: str | None = None
     since_ms: int | None = None
-    """Meant for this time or a later one."""
+    """Earliest nominal time, inclusive."""
     until_ms: int | None = None
-    """Meant for a time before this."""
+    """Latest nominal time, exclusive."""
 
 
 class KnownCall(msgspec.Struct, frozen=True, array_like=True):
-    """An execution that calls a webhook, and what became of its dead letter if it left one."""
+    """An execution that calls a webhook, and how its dead letter was resolved, if it has one."""
 
     execution: Execution
     died_ms: int | None = None
@@ -123,13 +132,15 @@ class KnownCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CallPage(NamedTuple):
+    """A page of executions that call webhooks."""
+
     calls: list[KnownCall]
     next: str | None
-    """Where to go on. There may be more although this page is not full, or even empty."""
+    """Cursor of the next page. It may be set although this page is not full, or even empty."""
 
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):
-    """What a job said at a revision; or says at present, if that one is not kept."""
+    """A job's definition at a revision, or its present definition if that revision is no longer stored."""
 
     name: str | None
     state: JobState
@@ -141,6 +152,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker with its running executions."""
+
     id: str
     host: str
     pid: int
@@ -153,10 +166,12 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 
 class PoolRow(msgspec.Struct, frozen=True):
+    """A pool with its settings, handlers and load."""
+
     name: str
     settings: PoolSettings
     handlers: tuple[tuple[HandlerInfo, int], ...]
-    """With the number of live workers that have it."""
+    """(handler, number of live workers that have it)."""
     workers: int
     capacity: int
     queued: int
@@ -165,32 +180,35 @@ class PoolRow(msgspec.Struct, frozen=True):
 
 
 DUE_LOOKED_AT = 100_000
-"""How many rows of the timeline `counts` looks at."""
+"""How many rows of the timeline `counts` examines at most."""
 
 
 class Archive(ABC):
+    """Look up jobs, executions, dead letters, pools and tenants, and store the settings of pools, tenants and pauses."""
+
     @abstractmethod
     async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None: ...
 
     @abstractmethod
     async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
-        """Newest first, beginning after the id `after`. Without payloads, which `payloads` has."""
+        """Return jobs, newest first, beginning after the id `after`. They have no payloads; `payloads` returns these."""
 
     @abstractmethod
     async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
-        """The ciphertexts that these jobs have at present."""
+        """Return the ciphertexts of the present payloads of some jobs."""
 
     @abstractmethod
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
-        """Jobs of the handler that calls webhooks which have an endpoint, newest first; cancelled ones are not listed.
+        """Return jobs of the webhook handler that have an endpoint, newest first. Cancelled jobs are left out.
 
-        `status` is as tasks have it: FAILED if the job was halted, or is a one-shot that is over and whose latest execution
-        did not succeed; else PAUSED; RUNNING if an execution runs; SCHEDULED if one is open or a time is to come; COMPLETED.
+        `status` is the status of a task, the first that applies: FAILED if the job was halted, or is a finished one-shot whose
+        latest execution did not succeed; PAUSED; RUNNING if an execution runs; SCHEDULED if an execution is open or a fire
+        time follows; COMPLETED.
         """
 
     @abstractmethod
     async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
-        """How many `list_tasks` has. Counts no further than `most`."""
+        """Return how many jobs `list_tasks` would list, counted up to `most`."""
 
     @abstractmethod
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None: ...
@@ -199,53 +217,55 @@ class Archive(ABC):
     async def list_executions(
         self, tenant: TenantId, job_id: JobId, *, state: str | None, after: str | None, limit: int
     ) -> list[Execution]:
-        """Newest first, beginning after the id `after`."""
+        """Return executions of a job, newest first, beginning after the id `after`."""
 
     @abstractmethod
     async def executions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Execution]:
-        """By nominal time, oldest first; scheduled ones only."""
+        """Return the scheduled executions of a job with a nominal time in an interval, oldest first."""
 
     @abstractmethod
     async def decisions_between(self, job_id: JobId, from_ms: int, to_ms: int, limit: int) -> list[Decision]:
-        """Ranges that touch the interval, oldest first."""
+        """Return the decisions of a job whose ranges overlap an interval, oldest first."""
 
     @abstractmethod
     async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
-        """The ciphertext a revision of a job had."""
+        """Return the ciphertext of a job's payload at a revision."""
 
     @abstractmethod
     async def list_calls(
         self, tenant: TenantId, where: CallFilter, after: str | None, limit: int, most: int
     ) -> CallPage:
-        """Executions that call webhooks, of jobs that are not cancelled, newest first by the time they were meant for, beginning
-        after the id `after`. At most so many are looked at, whether they are meant or not, so that it costs the same however
-        many there are."""
+        """Return executions that call webhooks, newest nominal time first, beginning after the id `after`.
+
+        Those of cancelled jobs are left out. At most `most` executions are examined, whether they match or not, so that the
+        cost does not grow with their number.
+        """
 
     @abstractmethod
     async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
-        """Those of them that call webhooks."""
+        """Return those of the executions that call webhooks."""
 
     @abstractmethod
     async def definitions(
         self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
     ) -> dict[tuple[JobId, int], Definition]:
-        """By (job, revision). Of jobs that are gone, nothing."""
+        """Return definitions by (job, revision). Deleted jobs are missing."""
 
     @abstractmethod
     async def list_dead(
         self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
     ) -> list[DeadLetter]:
-        """Newest first, beginning after the execution id `after`; those retried are not listed."""
+        """Return dead letters that were not retried, newest first, beginning after the execution id `after`."""
 
     @abstractmethod
     async def find_dead(
         self, tenant: TenantId, execution_id: ExecutionId
     ) -> tuple[int, bool, ExecutionId | None] | None:
-        """When it died, whether it is archived, and which execution retries it."""
+        """Return (died_ms, whether it is archived, the execution that retries it) of a dead letter."""
 
     @abstractmethod
     async def list_pools(self, now_ms: int, name: str | None = None, tenant: TenantId | None = None) -> list[PoolRow]:
-        """All pools, or the one of this name. `queued`, `running` and `due` are those of the tenant, if one is named."""
+        """Return all pools, or the one with a name. If a tenant is given, `queued`, `running` and `due` count only its work."""
 
     @abstractmethod
     async def pool_names(self) -> list[str]: ...
@@ -255,7 +275,7 @@ class Archive(ABC):
 
     @abstractmethod
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
-        """With its cap, which what is handed out at present counts against."""
+        """Store the settings of a pool and its cap. Executions that are dispatched at present count against the cap."""
 
     @abstractmethod
     async def list_workers(self) -> list[WorkerRow]: ...
@@ -265,93 +285,99 @@ class Archive(ABC):
 
     @abstractmethod
     async def pauses(self) -> list[Pause]:
-        """What is held at present."""
+        """Return the present pauses."""
 
     @abstractmethod
     async def add_pause(self, pause: Pause, audit: AuditEntry) -> None:
-        """From now on. What is held already stays so, since the time it was."""
+        """Add a pause, effective at once. A pause that exists already keeps its `since_ms`."""
 
     @abstractmethod
     async def remove_pause(self, kind: str, name: str, audit: AuditEntry) -> None:
-        """Whether it was held or not."""
+        """Remove a pause, if it exists."""
 
     @abstractmethod
     async def tenants_after(self, seq: int) -> list[tuple[TenantId, TenantSettings, int]]:
-        """Settings that were put after the one with this sequence number, with theirs, in their order. From 0 on: all.
+        """Return (tenant, settings, sequence number) of settings that were put after a sequence number, in order. 0: all.
 
-        Numbers grow in the order of commits: whoever has seen one has seen all that are lower.
+        Numbers grow in the order of commits: a reader that has seen one has seen all lower ones.
         """
 
     @abstractmethod
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
-        """What a tenant used on these days and all between, oldest first. On days that are missing, nothing."""
+        """Return (day, usage) of a tenant from one day to another, inclusive, oldest first. Days without usage are missing."""
 
     @abstractmethod
     async def put_tenant(self, tenant: TenantId, settings: TenantSettings, audit: AuditEntry) -> None:
-        """With its caps, which what is handed out at present counts against."""
+        """Store the settings of a tenant and its caps. Executions that are dispatched at present count against the caps."""
 
     @abstractmethod
     async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
-        """How many jobs of a tenant wait for a time, or are paused. Counts no further than `most`.
+        """Return how many jobs of a tenant wait for a time or are paused, counted up to `most`.
 
-        A paused one is told from one that is over by looking at it: that is done for as many, and for ten thousand at least.
+        Only the job's row tells a paused job from a finished one. A driver may read just `most` or 10,000 jobs without a time,
+        whichever is more.
         """
 
     @abstractmethod
     async def next_one_shot_ms(self, tenant: TenantId) -> int | None:
-        """When the first one-shot of a tenant is due that is among the next of the timeline."""
+        """Return when the first one-shot of a tenant is due. Only the head of the timeline is searched."""
 
     @abstractmethod
     async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
-        """Which of these unique keys the tenant uses already."""
+        """Return which of these unique keys the tenant uses already."""
 
     @abstractmethod
     async def capped_pools(self) -> list[str]:
-        """Pools that have a cap."""
+        """Return the names of pools that have a cap."""
 
     @abstractmethod
     async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
-        """How full these are. What is missing is empty, and has no cap."""
+        """Return the use and the cap of slots. A missing slot is unused and has no cap."""
 
     @abstractmethod
     async def due_before(
         self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
     ) -> Ahead:
-        """What is due before a mark, of a tenant or for a pool if they are named. At most so many rows are looked at, of
-        whomever they are, so that it costs the same however much is due."""
+        """Count the entries that are due before a mark, of one tenant or for one pool if given.
+
+        At most `most` rows are examined, whether they match or not, so that the cost does not grow with what is due.
+        """
 
     @abstractmethod
     async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
-        """The same of a tenant's jobs that share a concurrency key."""
+        """Count like `due_before`, but only jobs of a tenant that share a concurrency key."""
 
     @abstractmethod
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
     ) -> list[tuple[int, AuditEntry]]:
-        """Newest first, each with its number, beginning after the number `after`: what concerns the tenant, or every tenant."""
+        """Return (number, entry) of audit entries that concern the tenant or every tenant, newest first, after `after`."""
 
     @abstractmethod
     async def note_visit(self, audit: AuditEntry) -> None:
-        """Add an OPERATOR_READ, unless this subject has one in this tenant for the same day (UTC)."""
+        """Add an OPERATOR_READ entry, unless this subject has one in this tenant for the same day (UTC)."""
 
     @abstractmethod
     async def counts(self, now_ms: int, tenant: TenantId | None = None) -> dict[str, int]:
-        """Totals of a tenant, or of all: running, queued, due, due_looked_at, oldest_due_ms, dead, workers.
+        """Return totals of a tenant, or of all: running, queued, due, due_looked_at, oldest_due_ms, dead, workers.
 
-        Of what is due, the first DUE_LOOKED_AT of all tenants are looked at. Workers are everybody's.
+        Only the first DUE_LOOKED_AT due rows of all tenants are examined. `workers` is never limited to a tenant.
         """
 
     @abstractmethod
     async def figures(self) -> list[Figures]:
-        """What each recorder said last."""
+        """Return the latest figures of each recorder."""
 
     @abstractmethod
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
-        """(unique key, job) of live jobs whose unique key begins with a prefix."""
+        """Return (unique key, job) of live jobs whose unique key begins with a prefix."""
 
 
-def call_page(calls: list[KnownCall], limit: int, looked_until: str | None) -> CallPage:
-    """Of one more than asked for. `looked_until`: the last that was looked at, if there may be more after it."""
+def call_page(calls: list[KnownCall], limit: int, examined_until: str | None) -> CallPage:
+    """Return a page of `limit` calls from up to `limit` + 1 that were read.
+
+    `examined_until` is the last execution that was examined, if more may follow it.
+    """
     if len(calls) > limit:
         return CallPage(calls[:limit], calls[limit - 1].execution.id)
-    return CallPage(calls, looked_until)
+    return CallPage(calls, examined_until)

@@ -1,4 +1,4 @@
-"""Who is better left alone for a while, as all workers know it together."""
+"""Circuit breakers that all workers share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -8,25 +8,31 @@ import msgspec
 from noonday.model.breaker import MIN_CALLS
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What came of calls since it was last told."""
+class CallCounts(msgspec.Struct, frozen=True):
+    """The calls of one worker since its last report to a breaker."""
 
     calls: int = 0
     failures: int = 0
     probe_failed: bool | None = None
-    """What came of a call that was let go to see whether it works again."""
+    """Whether the probe failed. None if no probe ended."""
     least: int = MIN_CALLS
-    """How many calls in a minute it takes to open it."""
+    """Minimum number of calls in a minute before the breaker may open."""
 
 
 class Breakers(ABC):
-    """One `noonday.model.breaker.Breaker` for each name, shared by all workers. It may lose its memory: then all are closed."""
+    """One `noonday.model.breaker.Breaker` for each name. If the shared memory is lost, all breakers are closed."""
 
     @abstractmethod
-    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
-        """Answers of each for how long it is open, in ms: CLOSED; or less than that, if its time is over and nobody has called
-        since. Raises SignalsUnavailable: perhaps it was counted, perhaps not."""
+    async def tell(self, counts: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+        """Count calls and failures. Returns for each breaker CLOSED or how long it stays open, in ms.
+
+        A negative value means that its time is over and a probe has not succeeded yet. Raises SignalsUnavailable: the calls
+        may have been counted or not.
+        """
 
     @abstractmethod
     async def ask(self, name: str, now_ms: int) -> int:
-        """Whether to call: CLOSED, PROBE (and nobody else), or how long to wait, in ms. Raises SignalsUnavailable."""
+        """Return whether to call: CLOSED, PROBE (no other caller gets it), or how long to wait, in ms.
+
+        Raises SignalsUnavailable.
+        """

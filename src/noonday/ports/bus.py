@@ -1,4 +1,4 @@
-"""What carries dispatches to workers and events to recorders."""
+"""The bus: topics that carry dispatches to workers, and the log that carries reports to recorders."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Dispatch | LogEntry)
 
 
 class LogBatch(msgspec.Struct, frozen=True):
-    """Entries of a partition of the log, with the offset of the first and the offset to read next."""
+    """Entries of a log partition, with the offset of the first and the offset to read next."""
 
     offset: int
     next_offset: int
@@ -21,7 +21,7 @@ class LogBatch(msgspec.Struct, frozen=True):
 
 
 class Oversized(NamedTuple, Generic[T]):
-    """An entry that is larger than one message. It was not sent, and never can be."""
+    """An entry that is larger than one message. It was not sent and cannot be sent."""
 
     entry: T
     size_bytes: int
@@ -29,45 +29,54 @@ class Oversized(NamedTuple, Generic[T]):
 
 
 class Bus(ABC):
-    """At least once, in order per partition of the log. What `publish` or `report` returned for is acknowledged."""
+    """Delivers at least once, and in order within a log partition.
+
+    When `publish` or `report` returns, all entries are acknowledged, except oversized ones, which it returns.
+    """
 
     @abstractmethod
     async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
-        """Hand dispatches to the topics of their pools; returns when all are acknowledged, but for those that are larger than
-        one message, which it returns. Raises BusUnavailable: none, some or all may arrive."""
+        """Send dispatches to the topics of their pools. Returns those that are larger than one message.
+
+        Raises BusUnavailable: none, some or all of the dispatches may arrive.
+        """
 
     @abstractmethod
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
-        """Up to `room` dispatches of each pool; waits up to `wait_sec` for the first."""
+        """Return up to `room` dispatches of each pool. Waits up to `wait_sec` for the first."""
 
     @abstractmethod
     async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
-        """Their start or end is acknowledged by the log: they need not be delivered again."""
+        """Mark dispatches as processed: the log has acknowledged their start or end, so they need not be delivered again."""
 
     @abstractmethod
     async def credit(self) -> Mapping[str, int]:
-        """For each pool that has workers: how many more dispatches keep its topic under about a second deep."""
+        """Return, for each pool that has workers, how many more dispatches keep its topic under about a second deep."""
 
     @abstractmethod
     async def join(self, worker: WorkerId, pools: Mapping[str, int]) -> int:
-        """A worker with this concurrency per pool is here. Answers the partition of the log it reports to, for good."""
+        """Register a worker and its concurrency in each pool. Returns the log partition that it reports to for its lifetime."""
 
     @abstractmethod
     async def leave(self, worker: WorkerId) -> None: ...
 
     @abstractmethod
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
-        """Append to a partition of the log; returns when all are acknowledged, but for those that are larger than one message,
-        which it returns. Raises BusUnavailable: none, some or all may arrive."""
+        """Append entries to a log partition. Returns those that are larger than one message.
+
+        Raises BusUnavailable: none, some or all of the entries may arrive.
+        """
 
     async def report_durably(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
-        """The same as `report`, but returns only when the entries outlive this process. A log on a server that has acknowledged
-        them does; a log in this process has to be recorded first."""
+        """Append entries like `report`, but return only when they survive the end of this process.
+
+        A log on a server keeps the entries that it acknowledged. A log in this process has to be recorded first.
+        """
         return await self.report(partition, entries)
 
     @abstractmethod
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
-        """Entries from an offset on; waits up to `wait_sec` for the first."""
+        """Return entries from an offset on. Waits up to `wait_sec` for the first."""
 
     @abstractmethod
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
@@ -78,12 +87,12 @@ class Bus(ABC):
 
     @abstractmethod
     async def bury(self, entry: LogEntry, why: str) -> None:
-        """Keep an entry of the log that nobody can settle, with the reason, where people can look at it."""
+        """Keep a log entry that cannot be settled as a dead letter of the log, with the reason, for people to inspect."""
 
     @abstractmethod
     async def partitions(self) -> int:
-        """How many partitions the log has. It may grow."""
+        """Return the number of log partitions. It may grow."""
 
     @abstractmethod
     async def generation(self, partition: int) -> str:
-        """Names the log. Another generation means that everything in the former one is gone."""
+        """Return the name of the log's generation. A new name means that all entries of the former generation are gone."""

@@ -1,4 +1,4 @@
-"""Ways to reach a person."""
+"""Channels that deliver notices to people."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -7,20 +7,20 @@ from noonday.model.notice import ChannelType, Notice
 
 
 class Channel(ABC):
-    """Hands notices to whoever brings them to people: a mail server, a push service. Knows nothing of alerts."""
+    """Hands notices to a provider, such as a mail server or a push service. Knows nothing of alerts."""
 
     @abstractmethod
     def flaw_of(self, address: str) -> str | None:
-        """What is wrong with an address, in words; None if notices can be sent there."""
+        """Return what is wrong with an address, for people, or None if notices can be sent to it."""
 
     @abstractmethod
     async def send(self, notice: Notice) -> None:
-        """Hand over a notice. Returning means that somebody else has taken responsibility for it.
+        """Send a notice. When this returns, the provider has taken responsibility for it.
 
-        The same notice may be sent again, when it is not known what became of it: it has the same id then, and a receiver
-        should be able to tell. Raises DoNotRetry if it can never be handed over, Unavailable if trying again later is right.
+        The same notice may be sent again if its outcome is unknown. It then has the same id, so that a receiver can recognise
+        it. Raises DoNotRetry if it can never be sent, Unavailable if it may be sent later.
         """
 
 
 Channels = Mapping[ChannelType, Channel]
-"""Those that are set up. A new way to reach people is one more entry."""
+"""The configured channels. A new kind of channel is one more entry."""

@@ -1,26 +1,26 @@
-"""Time, passed in."""
+"""The clock, which is passed to all that need the time."""
 
 import asyncio
 from abc import ABC, abstractmethod
 
 
 class Clock(ABC):
-    """The only source of time. A test owns one that stands still until it is told to move."""
+    """The only source of time. The clock of a test stands still until the test advances it."""
 
     @abstractmethod
     def now_ms(self) -> int:
-        """The wall clock, corrected to the reference clock, in milliseconds since the Unix epoch."""
+        """Return the wall-clock time, corrected to the reference clock, in milliseconds since the Unix epoch."""
 
     @abstractmethod
     def monotonic(self) -> float:
-        """Seconds that never go back, for waiting and measuring."""
+        """Return seconds that never go back, for waiting and measuring."""
 
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
-        """Wait by the monotonic clock: a step of the wall clock does not disturb it."""
+        """Wait by the monotonic clock, so that a step of the wall clock has no effect."""
 
     async def wait_for(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait for an event, at most so long. Whether it came."""
+        """Wait for an event, at most `seconds`. Returns whether it is set."""
         sleeper = asyncio.ensure_future(self.sleep(seconds))
         arrival = asyncio.ensure_future(event.wait())
         try:
@@ -32,7 +32,7 @@ class Clock(ABC):
 
 
 async def wait_by_the_loop(event: asyncio.Event, seconds: float) -> bool:
-    """As `Clock.wait_for`, for clocks that the time of the event loop goes by: without a task for the wait."""
+    """Wait like `Clock.wait_for` but without a task, for clocks that agree with the time of the event loop."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -1,4 +1,4 @@
-"""An end that a handler records itself, with its own writes."""
+"""Completions that handlers commit themselves, together with their own writes."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -7,14 +7,14 @@ from noonday.model.message import Report
 
 
 class Completions(ABC):
-    """Settles a success in the transaction that a handler has open on a connection of its own."""
+    """Settles a success in the transaction of a handler, on the handler's own connection."""
 
     @abstractmethod
     async def complete(self, connection: Any, report: Report, now_ms: int, *, schema: str | None = None) -> None:
-        """Settle the success that `report` tells of, as the recorder would. It is committed when the caller commits.
+        """Settle the success in `report` as the recorder would. The caller's commit commits it.
 
-        From here until then nobody else can settle, cancel or hand out the execution: they wait. Raises Conflict, having
-        written nothing, if the execution is not with this dispatch and this worker any more, or if the connection is not
-        inside a transaction; InvalidInput if it is no connection that can be used. What the connection itself raises is
-        not translated: it is the caller's. `schema`: where the store is, if not where it is expected.
+        Until then, others that settle, cancel or dispatch the execution wait. Raises Conflict, without having written
+        anything, if the execution no longer has this dispatch and this worker, or if the connection is not inside a
+        transaction. Raises InvalidInput if the connection is of a type that cannot be used. Exceptions of the connection are
+        not translated, because it is the caller's. `schema` is the schema of the store, if it is not the default one.
         """

@@ -1,4 +1,7 @@
-"""What is kept about those whom webhooks call. An endpoint is scheme, host and port, and everything about it is per tenant."""
+"""The store of webhook endpoints: their secrets, settings and health.
+
+An endpoint is scheme, host and port. Everything about it is per tenant.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +16,7 @@ from noonday.model.stored import read_stored
 from noonday.ports.jobs import AuditEntry, Receipt
 
 OF_TENANT = ""
-"""The endpoint of a secret that is for all endpoints of its tenant that have none of their own."""
+"""The endpoint of a secret that serves all endpoints of its tenant that have no secret of their own."""
 Whom = tuple[TenantId, str]
 """(tenant, endpoint)."""
 
@@ -24,7 +27,7 @@ class SecretKind(StrEnum):
 
 
 class Secret(msgspec.Struct, frozen=True, array_like=True):
-    """What calls are signed with. Never shown again: `sealed` is ciphertext."""
+    """A key that signs calls. It is shown once, at creation: `sealed` is ciphertext."""
 
     tenant: TenantId
     id: str
@@ -39,7 +42,7 @@ class Secret(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EndpointRow(msgspec.Struct, frozen=True):
-    """What is known of an endpoint. Only those have a row that were called, or are set."""
+    """The settings and health of an endpoint. Only an endpoint that was called or has settings has a row."""
 
     tenant: TenantId
     endpoint: str
@@ -52,109 +55,120 @@ class EndpointRow(msgspec.Struct, frozen=True):
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """What came of calls to somebody since the last success."""
+    """Failed calls to an endpoint since its last success."""
 
     count: int
     error: str
-    """The last one, for people."""
+    """The last error, for people."""
 
 
 class Endpoints(ABC):
+    """Store the secrets, settings and health of endpoints, and disable or enable them."""
+
     @abstractmethod
     async def add_secret(
         self, secret: Secret, former_until_ms: int, audit: AuditEntry | None, receipt: Receipt | None = None
     ) -> bool:
-        """Sign with this one from now on. The one that did so far for the same endpoint goes on until an instant, so that
-        receivers have time to change; one that was to end before ends at once. False if the tenant has one of this id."""
+        """Add a secret that signs calls from now on. Returns False if the tenant has a secret with this id.
+
+        The former secret of the same endpoint stays valid until `former_until_ms`, so that receivers have time to change. A
+        secret that was already due to end ends at once.
+        """
 
     @abstractmethod
     async def end_secret(self, tenant: TenantId, secret: str, now_ms: int, audit: AuditEntry) -> Secret | None:
-        """From now on nothing is signed with it. Answers what it was; None if there is none, or it has ended."""
+        """End a secret: it signs nothing from now on. Returns it, or None if it does not exist or has ended."""
 
     @abstractmethod
     async def secrets(self, tenant: TenantId) -> list[Secret]:
-        """Newest first, with those that ended lately."""
+        """Return the secrets of a tenant, newest first, including those that ended recently."""
 
     @abstractmethod
     async def sealed_for(self, whom: Collection[Whom], now_ms: int) -> Mapping[Whom, tuple[bytes, ...]]:
-        """What calls of these are to be signed with, newest first."""
+        """Return the sealed secrets that sign calls to these endpoints, newest first."""
 
     @abstractmethod
     async def find(self, whom: Whom) -> EndpointRow | None: ...
 
     @abstractmethod
     async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
-        """By name, beginning after the endpoint `after`."""
+        """Return the endpoints of a tenant by name, beginning after the endpoint `after`."""
 
     @abstractmethod
     async def put(self, whom: Whom, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
-        """Replace what was set."""
+        """Replace the settings of an endpoint."""
 
     @abstractmethod
     async def limits_of(self, whom: Collection[Whom]) -> Mapping[Whom, EndpointLimits]:
-        """Of those that have any."""
+        """Return the limits of these endpoints. An endpoint without limits is missing."""
 
     @abstractmethod
     async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
-        """What came of calls: first these succeeded, which forgives all that was; then those failed. Told twice, failures
-        count twice."""
+        """Record the outcomes of calls: first the successes, which clear all earlier failures, then the failures.
+
+        Failures that are recorded twice count twice.
+        """
 
     @abstractmethod
     async def hopeless(self, now_ms: int, limit: int) -> list[EndpointRow]:
-        """Those that have failed for as long as their settings bear, as `EndpointHealth.is_hopeless` says."""
+        """Return the endpoints that have failed for longer than their settings allow (`EndpointHealth.is_hopeless`)."""
 
     @abstractmethod
     async def disable(
         self, whom: Whom, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
     ) -> bool:
-        """It is not called any more, and somebody has to hear of it: an incident of kind DISABLED, in the same transaction. Its
-        tasks are to be halted: until `settled` is told, `unsettled` lists it. False if it is disabled; or if it does not fail
-        since `failing_since_ms`, where that is said: nothing was changed."""
+        """Disable an endpoint: it is not called any more. Writes an incident of kind DISABLED in the same transaction.
+
+        Its tasks have to be halted: `unsettled` lists the endpoint until `settled` is called. Returns False, and changes
+        nothing, if it is disabled already, or if `failing_since_ms` is given and it does not fail since that instant.
+        """
 
     @abstractmethod
     async def enable(self, whom: Whom, now_ms: int, audit: AuditEntry) -> bool:
-        """It may be called again, and all its failures are forgotten. Its tasks are to be resumed: `unsettled` lists it. False
-        if it is not disabled."""
+        """Enable an endpoint again and clear its failures. Returns False if it is not disabled.
+
+        Its tasks have to be resumed: `unsettled` lists the endpoint.
+        """
 
     @abstractmethod
     async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
-        """Endpoints that were disabled or enabled and whose tasks may not all know it, and since when."""
+        """Return (endpoint, instant of the change) of endpoints whose tasks may not all be halted or resumed yet."""
 
     @abstractmethod
     async def settled(self, whom: Whom, since_ms: int) -> None:
-        """The tasks of an endpoint know all that was done to it up to that change."""
+        """Note that the tasks of an endpoint are halted or resumed as of its change at `since_ms`."""
 
     @abstractmethod
     async def tasks_to_halt(self, whom: Whom, after: JobId | None, limit: int) -> list[JobId]:
-        """Tasks for an endpoint that are active and of which something is to come, by id."""
+        """Return the active tasks of an endpoint that are not finished, by id, beginning after `after`."""
 
     @abstractmethod
     async def tasks_to_resume(self, whom: Whom, halted: str, after: JobId | None, limit: int) -> list[JobId]:
-        """Tasks for an endpoint that were halted with a reason that begins like this, by id."""
+        """Return the tasks of an endpoint whose halt reason begins with `halted`, by id, beginning after `after`."""
 
     @abstractmethod
     async def forget(self, unused_since_ms: int, limit: int) -> int:
-        """Drop endpoints that are as everybody is, and were not called since an instant. Answers how many."""
+        """Delete endpoints that have no settings, are not disabled, and were not called since an instant. Returns how many."""
 
 
 def to_sign_with(secrets: Iterable[Secret], whom: Collection[Whom], now_ms: int) -> dict[Whom, tuple[bytes, ...]]:
-    """Of each its own valid ones, or else its tenant's."""
-    by_whom: dict[Whom, list[Secret]] = {}
+    """Return the sealed secrets that sign calls to each endpoint: its own valid ones, or else its tenant's."""
+    by_endpoint: dict[Whom, list[Secret]] = {}
     for secret in secrets:
         if secret.is_valid(now_ms):
-            by_whom.setdefault((secret.tenant, secret.endpoint), []).append(secret)
-    chosen = {name: by_whom.get(name) or by_whom.get((name[0], OF_TENANT), []) for name in whom}
+            by_endpoint.setdefault((secret.tenant, secret.endpoint), []).append(secret)
+    chosen = {name: by_endpoint.get(name) or by_endpoint.get((name[0], OF_TENANT), []) for name in whom}
     return {name: tuple(secret.sealed for secret in _newest_first(found)) for name, found in chosen.items()}
 
 
 def row_of(columns: Iterable[Any]) -> EndpointRow:
-    """Of a row of the store: tenant, endpoint, what is set as JSON, and its health."""
+    """Return the endpoint of a stored row: tenant, endpoint, settings as JSON, and the columns of its health."""
     tenant, endpoint, settings, *health = columns
     return EndpointRow(tenant, endpoint, _settings(settings), EndpointHealth(*health))
 
 
 def limits_in(rows: Iterable[Any]) -> dict[Whom, EndpointLimits]:
-    """Of rows of (tenant, endpoint, what is set as JSON)."""
+    """Return the limits in (tenant, endpoint, settings as JSON) rows. An endpoint without limits is missing."""
     found = {(tenant, endpoint): _settings(text).limits for tenant, endpoint, text in rows}
     return {whom: limits for whom, limits in found.items() if limits is not None}
 

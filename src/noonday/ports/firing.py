@@ -1,4 +1,4 @@
-"""The timeline and what takes rows off it: the scheduler's side of the store."""
+"""The store as the scheduler uses it: the timeline, fires, batches and orphan recovery."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -12,53 +12,55 @@ from noonday.model.message import Dispatch
 from noonday.model.slots import SlotKey
 
 Mark = tuple[int, str]
-"""A place on the timeline: (due_ms, key)."""
+"""A position on the timeline: (due_ms, key)."""
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who fires, and under which epochs. The store refuses a partition whose epoch is no longer this one."""
+    """The instance that fires, and the epoch of each of its partitions. The store refuses partitions whose epoch differs."""
 
     instance: InstanceId
     epochs: Mapping[int, int]
 
 
 class TakenOver(msgspec.Struct, frozen=True):
+    """The new epoch of a partition, and its former owner."""
+
     epoch: int
     former: InstanceId
-    """Whose it was before. Empty if nobody ever had it."""
+    """The former owner. Empty if the partition never had one."""
 
 
 class RecurringJob(msgspec.Struct, frozen=True):
-    """A job whose fire needs a plan, as of the revision the entry names."""
+    """A job whose fire needs a plan, at the revision that the entry names."""
 
     job: Job
     runs_left: int | None
     flaw: str | None = None
-    """Why the store's row cannot be read. Then `job` has its schedule alone, as far as that is readable."""
+    """Why the job's row cannot be read. If set, `job` has only its schedule, as far as that is readable."""
 
 
 class FireRequest(msgspec.Struct, frozen=True):
-    """An entry to fire. Without a plan it fires its nominal time and is done."""
+    """An entry to fire. Without a plan, its nominal time fires and no next time follows."""
 
     entry: Entry
     plan: FirePlan | None = None
     runs_left: int | None = None
-    """What the job's fire row says, as far as it was read with the plan."""
+    """`runs_left` of the job's fire row, if it was read together with the plan."""
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """An entry that stays on the timeline for a reason that has a name."""
+    """An entry that a limit keeps on the timeline."""
 
     entry: Entry
     reason: str
     slot: SlotKey
-    """What it waits for."""
+    """The slot that the entry waits for."""
     limit: int
-    """So many can have that at once."""
+    """How many executions may occupy the slot at once."""
 
 
 class FireResult(msgspec.Struct, frozen=True):
-    """What a fire did. Every entry given is in exactly one of: done, refused, held."""
+    """The result of a fire. Each given entry is exactly one of done, refused and blocked."""
 
     batches: tuple[int, ...]
     """The unsealed batches that the dispatches belong to."""
@@ -66,94 +68,98 @@ class FireResult(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
     """Rows that are on the timeline now: next fires, and the present row of each key whose entry was stale."""
     revocations: tuple[tuple[str, ExecutionId, int, str], ...] = ()
-    """Open executions that an overlap asked to cancel."""
+    """(pool, execution, dispatch, reason) of open executions that an overlap policy cancels."""
     refused: int = 0
-    """Entries that were stale: another revision, another nominal time, already fired."""
+    """Number of stale entries: another revision, another nominal time, or already fired."""
     lost: tuple[int, ...] = ()
-    """Partitions whose epoch is not the owner's any more: nothing of theirs was fired."""
+    """Partitions whose epoch is no longer the owner's. None of their entries was fired."""
     blocked: tuple[Blocked, ...] = ()
     paused: int = 0
-    """Entries, among `entries`, of a tenant or pool that is paused."""
+    """Number of entries, among `entries`, of a paused tenant or pool."""
     decided: Mapping[str, int] = {}
-    """How many occurrences were decided against, by outcome."""
+    """Number of occurrences that were decided not to fire, by outcome."""
 
 
 class Batch(msgspec.Struct, frozen=True):
+    """Dispatches that were fired together and are not all published yet."""
+
     id: int
     owner: InstanceId
     fired_ms: int
 
 
 class Firing(ABC):
-    """Firing is one transaction. No lock is held while a client thinks."""
+    """Walk the timeline and fire what is due. A fire is one transaction, and no lock waits for a client."""
 
     @abstractmethod
     async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
-        """Raise the epoch of these partitions in this instance's name. From then on a former owner is refused."""
+        """Raise the epoch of these partitions for an instance. From then on, former owners are refused."""
 
     @abstractmethod
     async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
-        """Rows of some partitions with a due time up to `until_ms`, in order of (due time, key), beginning after a mark."""
+        """Return rows of some partitions with a due time up to `until_ms`, by (due time, key), beginning after a mark."""
 
     @abstractmethod
     async def walk_tenant(
         self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
     ) -> list[Entry]:
-        """The same of one tenant, beginning with a mark."""
+        """Return rows like `walk`, but of one tenant and beginning at a mark, inclusive."""
 
     @abstractmethod
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
-        """The jobs behind entries that need a plan, by (job, revision). Those of an old revision are missing.
+        """Return the jobs of entries that need a plan, by (job, revision). Entries of an old revision have none.
 
-        A row that cannot be read is answered with its flaw, the others as ever.
+        A row that cannot be read is returned with its flaw and does not affect the others.
         """
 
     @abstractmethod
     async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         """Turn due entries into executions, all in one transaction.
 
-        Checked for each: the partition's epoch; the row is still the one the entry names (compare and set); it is due by the
-        store's clock plus the lead; no pause that was stored before stops its tenant or pool. The schedule is advanced or its
-        row taken off, executions are made PENDING with dispatch 1 (or the named dispatch handed out again), decisions written,
-        overlap and keys decided, and the batch noted.
+        For each entry the store checks four conditions: the partition has the owner's epoch; the row is still the one that the
+        entry names (compare and set); it is due by the store's clock plus the lead; no pause that was stored before stops its
+        tenant or pool. It then decides overlap and keys, advances the fire row or deletes the dispatch row, inserts PENDING
+        executions with dispatch 1 (or marks the named dispatch as fired), and writes decisions and the batch.
         """
 
     @abstractmethod
     async def seal(self, batches: Sequence[int]) -> None:
-        """The bus has acknowledged all dispatches of these batches."""
+        """Mark batches as published: the bus has acknowledged all their dispatches."""
 
     @abstractmethod
     async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
-        """Batches fired before that instant that are not sealed, by id, from the first one after `after` on."""
+        """Return batches that were fired before an instant and are not sealed, by id, beginning after the id `after`."""
 
     @abstractmethod
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
-        """What of a batch is still PENDING under the dispatch it was fired with."""
+        """Return the dispatches of a batch that are still PENDING under the number they were fired with."""
 
     @abstractmethod
     async def requeue_orphans(
         self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
     ) -> list[Entry]:
-        """Put back what the bus lost: PENDING, bound to no worker, handed out before that time, or (`ahead`) stamped so far
-        ahead of now that the clock was set back since. With the next dispatch number; CANCELLED if that was wished. Answers the
-        new rows of the timeline."""
+        """Return orphaned executions to the timeline with the next dispatch number, or cancel those that are so revoked.
+
+        An orphan is PENDING, bound to no worker, and was fired before `fired_before_ms`. With `ahead`, an execution whose fire
+        is stamped so far ahead of now that the clock was set back since is an orphan too. Returns the new rows of the timeline.
+        """
 
     @abstractmethod
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
-        """For each pool with due rows on the timeline: how many, and the due time of the oldest."""
+        """Return (count, earliest due_ms) of the due rows on the timeline, by pool."""
 
     @abstractmethod
     async def zone_data(self) -> str | None:
-        """The version of the time-zone data that all schedules are planned with, such as `2026a`. None before the first."""
+        """Return the version of the time-zone data that all schedules are planned with, such as `2026a`. None at first."""
 
     @abstractmethod
     async def replan_again(self, newest: str) -> None:
-        """Ask whoever has the newest time-zone data to look at all jobs once more."""
+        """Ask the instances that have the newest time-zone data to replan all jobs once more."""
 
     @abstractmethod
     async def replan(self, version: str, limit: int, now_ms: int) -> int:
-        """Recompute the next fire of some jobs that were planned with older time-zone data, and note how far that came.
+        """Recompute the next fire of some jobs that were planned with older time-zone data, and store the progress.
 
-        Answers how many jobs it looked at; fewer than the limit: those were the last. Nothing is done for data that is not
-        newer than what schedules are planned with, or are being planned with.
+        Returns how many jobs were examined; fewer than the limit means that they were the last. Does nothing if `version` is
+        not newer than the version that schedules are planned with, or are being planned with.
         """

@@ -1,4 +1,4 @@
-"""The near future, ordered."""
+"""The hot index: timeline entries that are due soon, ordered by due time."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -13,16 +13,16 @@ from noonday.model.turns import TimelinePosition
 class HotIndex(ABC):
     """Entries due soon. A cache: it may lose everything at any time, and the cost is lateness.
 
-    Entries are only ever added, never overwritten: each names its revision or dispatch, so a stale one is recognised by the
-    fire. Anybody places; only the owner of a partition claims from it, and its claims never overlap.
+    Entries are added, never overwritten: each names its revision or dispatch number, so the fire recognises a stale one. Any
+    process adds entries. Only a partition's owner claims them, and its claims never overlap.
     """
 
     @abstractmethod
     async def place(self, entries: Sequence[Entry]) -> None:
-        """Add entries. Adding one that is there already changes nothing."""
+        """Add entries. Adding an entry twice changes nothing."""
 
     async def hint(self, entries: Sequence[Entry]) -> None:
-        """Add entries if the index can be reached; what it does not hear of now, hydrator or sweeper find in the store."""
+        """Add entries if the index can be reached. If not, the hydrator or the sweeper finds them in the store."""
         if entries:
             with contextlib.suppress(IndexUnavailable):
                 await self.place(entries)
@@ -36,37 +36,39 @@ class HotIndex(ABC):
         limit: int,
         shares: Shares = EQUAL,
     ) -> list[Entry]:
-        """Take entries of these partitions that are ready: early ones up to the lead before their due time, others at it.
+        """Remove and return ready entries of these partitions. An early entry is ready one lead before its due time.
 
-        No more for a pool than its credit; a pool that is not named has none. Tenants take turns by weight across all partitions,
-        none more than its share has room for, which is less afterwards; within a tenant HIGH, NORMAL and LOW share 16:4:1;
-        then by due time.
+        Returns no more entries for a pool than its credit; a pool that `credit` does not name has none. Tenants take turns by
+        weight across all partitions, and none takes more than its room in `shares`, which is reduced by what it takes. Within a
+        tenant, HIGH, NORMAL and LOW share 16:4:1. Within a priority, entries are ordered by due time.
         """
 
     @abstractmethod
     def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
-        """In which pools with credit some tenants have something ready here, and at most how much: by (pool, tenant)."""
+        """Return an upper bound of the ready entries of some tenants in pools with credit, by (pool, tenant)."""
 
     def left_out(self) -> Mapping[str, TimelinePosition]:
-        """Tenants of whom so much is placed that an index which keeps everything in memory has taken in no more, and that have
-        room again; with the place on the timeline from which on something of theirs may not be here."""
+        """Return tenants whose later entries were left out because memory is limited, and that have room again.
+
+        Each has the position on the timeline from which on its entries may be missing here.
+        """
         return {}
 
     def room(self) -> int:
-        """How many entries a tenant that has none here may place before some are left out."""
+        """Return how many entries a tenant that has none here may add before some are left out."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 
     def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
-        """What was left out of a tenant is about to be placed: what it has before this place on the timeline, or all."""
+        """Announce that entries which were left out are about to be added: those before a position, or all if None."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 
     @abstractmethod
     def size(self) -> int:
-        """How many entries this process keeps in memory."""
+        """Return how many entries this process keeps in memory."""
 
     @abstractmethod
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those of the entries that it does not have."""
+        """Return the entries that the index does not have."""
 
     @abstractmethod
     async def next_ready_ms(
@@ -76,17 +78,16 @@ class HotIndex(ABC):
         patience_ms: int = 0,
         blocked: Container[Within] = (),
     ) -> int | None:
-        """When the earliest entry of these partitions, of a pool with credit, is ready. It may lie in the past. What is ready of
-        tenants that are blocked does not count.
+        """Return when the earliest entry of these partitions, of a pool with credit, is ready. It may lie in the past.
 
-        Staged entries have time until they are due: whoever has patience is told to come for them that much later, and
-        finds more of them ready.
+        Ready entries of blocked tenants do not count. An early entry counts `patience_ms` later: it has time until it is due,
+        and by then more early entries are ready.
         """
 
     @abstractmethod
     async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """Names the memory of each partition. Another generation means that what was placed before is gone."""
+        """Return the generation of each partition. A new name means that the entries that were added before are gone."""
 
     @abstractmethod
     async def forget(self, partitions: Collection[int]) -> None:
-        """These partitions are not owned any more: drop what this process keeps of them. What others can see stays."""
+        """Drop what this process keeps of partitions that it no longer owns. Memory that other processes share stays."""

@@ -1,4 +1,4 @@
-"""Jobs and what changes them: the intake's side of the store."""
+"""The store as intake uses it: jobs, snapshots of them, and the changes that are decided from a snapshot."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -13,23 +13,23 @@ from noonday.model.job import Job
 
 
 class Fire(msgspec.Struct, frozen=True, array_like=True):
-    """A job's fire row on the timeline. It stays, without a due time, while nothing is to fire."""
+    """A job's fire row on the timeline. While the job has nothing to fire, the row stays without a due time."""
 
     nominal_ms: int
-    """Everything before it is decided."""
+    """The next nominal time. All earlier occurrences are decided."""
     due_ms: int | None
     runs_left: int | None = None
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
-    """An execution as the store has it. `progress` and `result` are ciphertext."""
+    """An execution as it is stored. `progress` and `result` are ciphertext."""
 
     id: ExecutionId
     job_id: JobId
     tenant: TenantId
     nominal_ms: int
     due_ms: int
-    """The instant of its first dispatch."""
+    """The due time of the first dispatch."""
     state: State
     attempt: int
     dispatch: int
@@ -40,40 +40,40 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     lane: int
     created_ms: int
     fired_ms: int | None = None
-    """When the present dispatch was handed out; None while it waits on the timeline or is buffered."""
+    """When the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
     buffered: int = 0
-    """1: it waits for the open execution before it, and has no row on the timeline."""
+    """1 if the execution waits for an earlier open one to close. It has no row on the timeline."""
     watch: int = 0
-    """WATCH_OVERLAP, WATCH_KEY: whoever closes it looks for what waits on it."""
+    """WATCH_OVERLAP, WATCH_KEY: closing this execution looks for others that wait for it."""
     slots: tuple[str, ...] = ()
-    """What it counts against while it is handed out: a concurrency key, and caps of its tenant and its pool."""
+    """The slots that the execution occupies while it is dispatched: a concurrency key, and caps of its tenant and its pool."""
     waits_until_ms: int | None = None
-    """The due time of its dispatch row on the timeline, if it has one."""
+    """The due time of its dispatch row on the timeline. None if it has no such row, or one without a due time."""
     worker_id: WorkerId | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
     cancel: str | None = None
-    """The wish to end it, with its reason."""
+    """The reason of its revocation. None if it is not revoked."""
     failure: str | None = None
     progress: bytes | None = None
     result: bytes | None = None
     retry_of: ExecutionId | None = None
     transitions: str = ""
-    """Each transition a JSON array [state, at_ms, worker or null, reason or null], comma separated, only ever appended to."""
+    """Comma-separated JSON arrays [state, at_ms, worker or null, reason or null], one for each transition. Append-only."""
     suspended_until_ms: int | None = None
-    """If its dispatch row has no due time: the time it would have waited for."""
+    """The former due time of a dispatch row that is suspended, and so has none."""
 
     @property
     def early(self) -> bool:
-        """Handed out, not known to have started."""
+        """Whether the execution is dispatched and not known to have started."""
         return self.state is State.PENDING and self.fired_ms is not None
 
 
 class Scope(IntEnum):
-    """How many of a job's executions a snapshot has. Each scope includes the ones before it."""
+    """Which of a job's executions a snapshot contains. Each scope includes the ones before it."""
 
     NAMED = 0
-    """Those that were named, and the first few open ones: enough to tell whether any other is open, or buffered."""
+    """The named executions and the first few open ones: enough to know whether any other is open or buffered."""
     UNBUFFERED = 1
     """Every open execution that is not buffered."""
     OPEN = 2
@@ -81,12 +81,12 @@ class Scope(IntEnum):
 
 
 class Unread(Exception):
-    """A decision needs more than its snapshot has. The store reads that and decides again."""
+    """Raised by a decision that needs more than its snapshot contains. The store reads more and decides again."""
 
     def __init__(
         self, *, scope: Scope = Scope.NAMED, ids: Sequence[ExecutionId] = (), exist: Sequence[ExecutionId] = ()
     ):
-        """`ids`: executions to read; `exist`: executions of which only the existence matters."""
+        """`ids` are executions to read. `exist` are executions of which only the existence matters."""
         super().__init__(scope, ids, exist)
         self.scope = scope
         self.ids = tuple(ids)
@@ -94,14 +94,14 @@ class Unread(Exception):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """How much of a job's executions was read."""
+    """Which of a job's executions were read for a snapshot."""
 
     scope: Scope = Scope.NAMED
     ids: frozenset[ExecutionId] = frozenset()
     looked_up: frozenset[ExecutionId] = frozenset()
     """Executions whose existence was looked up."""
     existing: frozenset[ExecutionId] = frozenset()
-    """Those of `looked_up` that exist."""
+    """The executions in `looked_up` that exist."""
 
     def with_existing(self, ids: Iterable[ExecutionId], existing: Iterable[ExecutionId]) -> "Read":
         return msgspec.structs.replace(
@@ -113,9 +113,9 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A job under its lock: as it is, what it waits for, and the executions that the decision asked for.
+    """A locked job with its fire row and the executions that the decision needs.
 
-    Without `read`, `executions` are all there are. With it, asking for more raises Unread.
+    If `read` is None, `executions` has all executions of the job. Otherwise, access to one that was not read raises Unread.
     """
 
     job: Job
@@ -134,32 +134,32 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def known_open(self) -> tuple[Execution, ...]:
-        """The open executions that were read: all of its scope, and one more than were named of those outside of it."""
+        """The open executions that were read: all within the scope, and one more than were named of those outside it."""
         return tuple(e for e in self.executions if e.state in OPEN)
 
     def open_in(self, scope: Scope) -> tuple[Execution, ...]:
-        """Every open execution of a scope. Raises Unread."""
+        """Return every open execution of a scope. Raises Unread."""
         if self.read is not None and self.read.scope < scope:
             raise Unread(scope=scope)
         return tuple(e for e in self.known_open if scope is Scope.OPEN or not e.buffered)
 
     def find(self, execution: ExecutionId) -> Execution | None:
-        """Raises Unread."""
+        """Return an execution, or None if the job does not have it. Raises Unread."""
         self.require([execution])
         return next((e for e in self.executions if e.id == execution), None)
 
     def require(self, ids: Iterable[ExecutionId]) -> None:
-        """Raises Unread if one of these executions was not read."""
+        """Raise Unread if one of these executions was not read."""
         if self.read is None:
             return
-        wanted = set(ids) - self.read.ids
+        unread = set(ids) - self.read.ids
         if self.read.scope is not Scope.NAMED:
-            wanted -= {e.id for e in self.executions}
-        if wanted:
-            raise Unread(ids=sorted(wanted))
+            unread -= {e.id for e in self.executions}
+        if unread:
+            raise Unread(ids=sorted(unread))
 
     def existing(self, ids: Sequence[ExecutionId]) -> frozenset[ExecutionId]:
-        """Which of these executions exist. Raises Unread."""
+        """Return which of these executions exist. Raises Unread."""
         if self.read is None:
             return frozenset(e.id for e in self.executions).intersection(ids)
         if unknown := [execution for execution in ids if execution not in self.read.looked_up]:
@@ -168,7 +168,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class NewExecution(msgspec.Struct, frozen=True):
-    """An execution made by a decision rather than by a fire: a trigger, a backfill, a dead letter tried again."""
+    """An execution that a decision creates rather than a fire: a trigger, a backfill, the retry of a dead letter."""
 
     id: ExecutionId
     nominal_ms: int
@@ -177,16 +177,18 @@ class NewExecution(msgspec.Struct, frozen=True):
     buffered: bool = False
     retry_of: ExecutionId | None = None
     revision: int | None = None
-    """Of the job, which must be kept still; None: the present one."""
+    """The revision of the job to run, which must still be stored. None means the present one."""
 
 
 EVERY_TENANT = TenantId("")
-"""The tenant of an audit entry that concerns all of them."""
+"""The tenant of an audit entry that concerns all tenants."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
+    """One action of a user or operator, for the audit log."""
+
     tenant: TenantId
-    """Whom it concerns, which need not be the tenant of whoever did it."""
+    """The tenant that the action concerns. The subject may belong to another tenant."""
     at_ms: int
     subject: str
     action: str
@@ -195,7 +197,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer kept under an Idempotency-Key, written in the transaction that did what it answers."""
+    """The response kept under an Idempotency-Key, written in the transaction of the request that it answers."""
 
     tenant: TenantId
     key: str
@@ -206,30 +208,30 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Everything one decision does to a job, applied whole or not at all."""
+    """Everything that one decision changes of a job. The store applies all of it or nothing."""
 
     job: Job | None = None
-    """The job's new row; the row it replaces is kept if its revision differs."""
+    """The job's new row. The row that it replaces is kept if its revision differs."""
     fire: Fire | None = None
-    """The new fire row; None leaves the present one."""
+    """The new fire row. None leaves the present one."""
     decisions: tuple[Decision, ...] = ()
     executions: tuple[NewExecution, ...] = ()
-    """Those that exist already are left alone."""
+    """Executions to create. An execution that exists already is not changed."""
     rebase: tuple[ExecutionId, ...] = ()
-    """Executions that wait and have not started: they go on under the new definition."""
+    """Waiting executions that have not started and continue under the new definition."""
     suspend: tuple[ExecutionId, ...] = ()
-    """Executions whose dispatch rows shall wait without a due time."""
+    """Executions whose dispatch rows lose their due time."""
     release: tuple[tuple[ExecutionId, int], ...] = ()
-    """Dispatch rows that were held without a due time, and the time they get."""
+    """(execution, due_ms): suspended dispatch rows and the due time they get."""
     cancel: tuple[tuple[ExecutionId, str], ...] = ()
-    """Executions to end, with the reason: closed at once if nobody holds them, asked to end otherwise."""
+    """(execution, reason): executions to end. Those that are not dispatched are closed at once, the others are revoked."""
     dead: tuple[tuple[ExecutionId, ExecutionId | None], ...] = ()
-    """Dead letters dealt with: (execution, the one that retries it or None if archived)."""
+    """Resolved dead letters: (execution, the execution that retries it, or None if it is archived)."""
     audit: AuditEntry | None = None
 
     @property
     def named(self) -> tuple[ExecutionId, ...]:
-        """Executions that exist and that this changes."""
+        """The existing executions that this changes."""
         return (
             *(execution for execution, _ in self.cancel),
             *self.rebase,
@@ -239,20 +241,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a change did, what to place on the hot index, which flags to raise."""
+    """The result of a change: the job afterwards, entries for the hot index, revocations to signal."""
 
     after: Snapshot
-    """With the executions that were to be shown, and the first few open ones."""
+    """The job after the change, with the executions to show and the first few open ones."""
     entries: tuple[Entry, ...]
     revocations: tuple[tuple[str, ExecutionId, int, str], ...]
-    """(pool, execution, dispatch, reason) of those handed out that are asked to end."""
+    """(pool, execution, dispatch, reason) of dispatched executions that are revoked."""
     fenced: tuple[str, ...] = ()
-    """Pools where nothing of this job that was fired before may start any more."""
+    """Pools to fence for this job: no dispatch of it that was fired before the change may start."""
     created: int = 0
-    """How many executions did not exist before."""
+    """Number of executions that were created."""
 
 
 class NewJob(msgspec.Struct, frozen=True):
+    """A job to store, with its first fire row."""
+
     job: Job
     fire: Fire | None
 
@@ -262,7 +266,7 @@ Upsert = Callable[[Snapshot, Job], Change]
 
 
 class Jobs(ABC):
-    """Every call on a job locks the job's row first, so that decisions about one job never interleave."""
+    """Create and edit jobs. Each call locks the job's row first, so that decisions about one job never interleave."""
 
     @abstractmethod
     async def add(
@@ -275,9 +279,9 @@ class Jobs(ABC):
     ) -> list[Applied | None]:
         """Store new jobs in one transaction, in order.
 
-        A job whose `unique_key` its tenant already uses is not added: `upsert` decides how the present job changes, and the
-        answer at its place says what that did; for a plain addition the answer is None. `seal` makes the receipt from the
-        answers; raises Conflict if a receipt with the same key exists by then.
+        Returns None for each job that was added. A job whose `unique_key` its tenant already uses is not added: `upsert`
+        decides how the existing job changes, and the result of that change is returned in its position. `seal` makes the
+        receipt from the results. Raises Conflict if a receipt with the same key exists by then.
         """
 
     @abstractmethod
@@ -290,16 +294,16 @@ class Jobs(ABC):
         show: Sequence[ExecutionId] = (),
         seal: Callable[[Applied], Receipt] | None = None,
     ) -> Applied:
-        """Take a snapshot of the job under its lock, let `decide` choose, and apply the change. All in one transaction.
+        """Lock the job, take a snapshot, and apply the change that `decide` returns, in one transaction.
 
-        The first snapshot has the executions `show` and the scope NAMED, so it costs the same whatever the job's history and
-        backlog. `decide` is pure. If it raises Unread, it is called again with a snapshot that has more; whatever else it
-        raises is raised here, and nothing is changed. Raises NotFound.
+        The first snapshot has the executions `show` and the scope NAMED, so its cost does not depend on the job's history or
+        backlog. `decide` is pure. If it raises Unread, it is called again with a larger snapshot. Any other exception of
+        `decide` is raised here, and nothing is changed. Raises NotFound.
         """
 
     @abstractmethod
     async def keep_receipt(self, receipt: Receipt) -> None:
-        """Keep the answer of something that may be done twice without harm. Raises Conflict if the key has one."""
+        """Store the receipt of a request that may be repeated without harm. Raises Conflict if the key has a receipt."""
 
     @abstractmethod
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None: ...

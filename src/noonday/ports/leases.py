@@ -1,4 +1,4 @@
-"""The right to act until it lapses."""
+"""Leases: the membership of instances, which ends when it is not renewed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,28 +12,30 @@ class Leases(ABC):
     @property
     @abstractmethod
     def ttl_sec(self) -> float:
-        """How long after the last renewal others may act. Infinite where there can be no others."""
+        """How long a lease lasts after its last renewal. Infinite where only one instance can exist."""
 
     @abstractmethod
     async def join(self, instance: InstanceId, weight: float) -> None:
-        """Become a member. Raises AlreadyRunning where only one instance can be."""
+        """Become a member. Raises AlreadyRunning where only one instance can exist and one does."""
 
     @abstractmethod
     async def renew(self, weight: float | None = None) -> bool:
-        """Keep the lease, and say a new weight if one is given. False: it has lapsed, and others may act.
+        """Renew the lease, and publish a new weight if one is given. Returns False if it has lapsed: others may act.
 
-        Raises LeasesUnavailable if the servers cannot be reached: the lease goes on until it lapses.
+        Raises LeasesUnavailable if the servers cannot be reached. The lease then continues until it lapses.
         """
 
     @abstractmethod
     async def members(self) -> Mapping[InstanceId, float]:
-        """The live members and their weights. Raises LeasesUnavailable."""
+        """Return the live members and their weights. Raises LeasesUnavailable."""
 
     @abstractmethod
     async def changed(self, timeout_sec: float) -> bool:
-        """Wait until somebody joined, left, lapsed or said another weight since `members` was last read, or until the time is
-        up. Answers whether something may have changed."""
+        """Wait for a change of members or weights since `members` was last read, at most `timeout_sec`.
+
+        Returns whether something may have changed.
+        """
 
     @abstractmethod
     async def leave(self) -> None:
-        """Give the lease up at once, so that others need not wait for it to lapse."""
+        """Release the lease at once, so that others need not wait for it to lapse."""

@@ -1,4 +1,4 @@
-"""Who wants to be told of what, and what is gathered until they are: the store's side of notices."""
+"""The store as notices use it: alert preferences, and the notices that collect events until they are sent."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
@@ -8,60 +8,66 @@ import msgspec
 
 from noonday.model.alert import AlertKind
 from noonday.model.ids import TenantId
-from noonday.model.notice import Digest, Line, Note, Open, Preference, folded
+from noonday.model.notice import Digest, DigestItem, Note, Open, Preference, folded
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import AuditEntry, Receipt
 
 
 class Notices(ABC):
-    """A notice is open, then closed, then gone. Only what is open gathers; only what is closed is sent."""
+    """Store preferences and notices. A notice is open, then closed, then deleted.
+
+    Only an open notice collects notes. Only a closed notice is sent.
+    """
 
     @abstractmethod
     async def put_preference(
         self, preference: Preference, most: int, audit: AuditEntry, receipt: Receipt | None = None
     ) -> bool:
-        """Keep it, in place of one of the same id, whose `created_ms` stays. False if the tenant has `most` others."""
+        """Store a preference. It replaces the one with the same id, whose `created_ms` is kept.
+
+        Returns False if the tenant has `most` other preferences.
+        """
 
     @abstractmethod
     async def delete_preference(
         self, tenant: TenantId, preference: str, audit: AuditEntry, receipt: Receipt | None = None
     ) -> bool:
-        """With what was gathered for it. False if there is none."""
+        """Delete a preference and the notes that were collected for it. Returns False if it does not exist."""
 
     @abstractmethod
     async def find_preference(self, tenant: TenantId, preference: str) -> Preference | None: ...
 
     @abstractmethod
     async def preferences(self, tenants: Collection[str]) -> list[Preference]:
-        """Of all these tenants, by tenant and id."""
+        """Return all preferences of these tenants, by tenant and id."""
 
     @abstractmethod
     async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
-        """Take events away and gather the notes of them, in one transaction. Answers how many were there.
+        """Delete events and collect their notes, in one transaction. Returns how many of the events still existed.
 
-        Of several who take the same event one has it, and the notes of the others are nothing. Notes go to the notice
-        that is open for their preference; where none is, to the one in `notices`, which is opened.
+        If several processes take in the same event, exactly one wins; the others' notes are dropped. A note goes to the open
+        notice of its preference. If there is none, the one in `notices` is opened.
         """
 
     @abstractmethod
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
-        """Close what is due, and answer it after those that were closed before and are still here: the oldest first."""
+        """Close the notices that are due. Returns all closed notices that are not deleted, oldest first."""
 
     @abstractmethod
     async def next_due_ms(self) -> int | None:
-        """When the next one that is open is due."""
+        """Return when the next open notice is due."""
 
     @abstractmethod
     async def digest(self, notice: Open, subjects: int) -> Digest:
-        """Everything that was gathered, counted, with the lines of the first so many things it happened to."""
+        """Return the counts of everything that a notice collected, and the items of its first `subjects` subjects."""
 
     @abstractmethod
     async def drop(self, notice: str) -> None:
-        """It was sent, or nobody wants it. One that is gone is dropped without a word."""
+        """Delete a notice that was sent or has no recipient. Does nothing if it does not exist."""
 
 
-class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a preference has no column of its own."""
+class _PreferenceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The fields of a preference that have no column of their own."""
 
     user: str
     kinds: tuple[AlertKind, ...]
@@ -71,51 +77,55 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
     enabled: bool = True
 
 
-_read_said = StoredDecoder(_Said).decode
+_read_spec = StoredDecoder(_PreferenceSpec).decode
 
 PreferenceRow = tuple[str, str, str, bytes, int, int]
-"""(tenant, id, said, channel, created, updated)."""
+"""(tenant, id, spec as JSON, channel, created_ms, updated_ms)."""
 
 
 def row_of(preference: Preference) -> PreferenceRow:
+    """Return the stored row of a preference."""
     one = preference
-    said = _Said(one.user, one.kinds, one.digest_ms, one.pools, one.job_ids, one.enabled)
-    return one.tenant, one.id, msgspec.json.encode(said).decode(), one.channel, one.created_ms, one.updated_ms
+    spec = _PreferenceSpec(one.user, one.kinds, one.digest_ms, one.pools, one.job_ids, one.enabled)
+    return one.tenant, one.id, msgspec.json.encode(spec).decode(), one.channel, one.created_ms, one.updated_ms
 
 
 def preference_of(row: Iterable[Any]) -> Preference:
+    """Return the preference of a stored row."""
     tenant, name, text, channel, created_ms, updated_ms = row
-    said = _read_said(text)
+    spec = _read_spec(text)
     return Preference(
         tenant=tenant,
         id=name,
         channel=bytes(channel),
         created_ms=created_ms,
         updated_ms=updated_ms,
-        **{field: getattr(said, field) for field in said.__struct_fields__},
+        **{field: getattr(spec, field) for field in spec.__struct_fields__},
     )
 
 
 Whose = tuple[str, str]
 """(tenant, preference)."""
-LineRow = tuple[Any, ...]
+DigestItemRow = tuple[Any, ...]
 
 
 def gathered(
     notes: Iterable[Note], notices: Iterable[Open], taken: Collection[int]
-) -> tuple[list[Open], list[tuple[Whose, LineRow]]]:
-    """Of the events that were taken: the notices that must be open, and the lines they get. Both in an order that everybody
-    keeps to, so that nobody waits for somebody who waits for them."""
+) -> tuple[list[Open], list[tuple[Whose, DigestItemRow]]]:
+    """Return the notices that must be open for the events that were taken, and the items to add to them.
+
+    Both are in an order that all processes keep, so that their transactions cannot deadlock.
+    """
     lines = folded(note for note in notes if note.event.id in taken)
-    wanted = {(tenant, preference) for tenant, preference, _, _ in lines}
-    opening = sorted((each for each in notices if (each.tenant, each.preference) in wanted), key=_whose)
+    noted = {(tenant, preference) for tenant, preference, _, _ in lines}
+    opening = sorted((each for each in notices if (each.tenant, each.preference) in noted), key=_whose)
     return opening, [((key[0], key[1]), msgspec.structs.astuple(line)) for key, line in lines.items()]
 
 
 def digest_of(
     notice: Open, counted: Sequence[tuple[str, int, int, int]], subjects: int, lines: Iterable[Iterable[Any]]
 ) -> Digest:
-    """`counted`: kind, how often, when first, when last."""
+    """Return the digest of a notice. `counted` has (kind, count, first_ms, last_ms) rows."""
     return Digest(
         notice.id,
         notice.tenant,
@@ -128,8 +138,8 @@ def digest_of(
     )
 
 
-def _line(about: str, kind: str, *rest: Any) -> Line:
-    return Line(about, AlertKind(kind), *rest)
+def _line(about: str, kind: str, *rest: Any) -> DigestItem:
+    return DigestItem(about, AlertKind(kind), *rest)
 
 
 def _whose(notice: Open) -> Whose:

@@ -1,4 +1,4 @@
-"""What may be called now, as all workers count it together."""
+"""Throttles of endpoints that all workers share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,38 +8,44 @@ from noonday.model.endpoint import EndpointLimits
 from noonday.model.ids import ExecutionId
 
 
-class Knock(NamedTuple):
-    """Somebody who wants to call."""
+class CallRequest(NamedTuple):
+    """A request of an execution to call an endpoint."""
 
     whom: str
     """The name of a throttle: an endpoint of a tenant."""
     execution: ExecutionId
     limits: EndpointLimits
     lease_ms: int
-    """For how long it holds its place, if nothing is heard of it any more."""
+    """How long the call occupies its slot if its end is never reported."""
 
 
-class Left(NamedTuple):
-    """Somebody who went, and has ended."""
+class CallEnd(NamedTuple):
+    """The end of a call that was allowed."""
 
     whom: str
     execution: ExecutionId
     ran_ms: int
-    """How long the call took; 0 if it was not made after all."""
+    """How long the call took. 0 if it was not made."""
 
 
 class Throttles(ABC):
-    """One `noonday.model.throttle.Throttle` for each name, shared by all workers. It may lose its memory: that costs each
-    endpoint one more burst, and as many calls more at once as it allows, for as long as calls take."""
+    """One `noonday.model.throttle.Throttle` for each name.
+
+    If the shared memory is lost, each endpoint may get one more burst, and up to twice its concurrency until the calls of
+    before have ended.
+    """
 
     @abstractmethod
-    async def ask(self, knocks: Sequence[Knock], now_ms: int) -> list[int]:
-        """For each in its place whether it may go: GO, or how long to wait, in ms: positive for the rate, negative for a place.
+    async def ask(self, requests: Sequence[CallRequest], now_ms: int) -> list[int]:
+        """Return for each request, in order, GO or how long to wait, in ms: positive for the rate, negative for a slot.
 
-        Whoever waits has a reservation, and pays no second time when it is back. Raises SignalsUnavailable: perhaps it was
-        counted, perhaps not.
+        A request that has to wait has a reservation and takes no second token when it returns. Raises SignalsUnavailable: the
+        requests may have been counted or not.
         """
 
     @abstractmethod
-    async def leave(self, left: Sequence[Left]) -> None:
-        """Give back places. Told twice it does no harm. Raises SignalsUnavailable: perhaps they were given back."""
+    async def leave(self, ends: Sequence[CallEnd]) -> None:
+        """Free the slots of calls that ended. Freeing a slot twice does no harm.
+
+        Raises SignalsUnavailable: the slots may have been freed or not.
+        """

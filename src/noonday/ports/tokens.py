@@ -1,4 +1,4 @@
-"""What tenants may start a second, counted where all schedulers see it."""
+"""Rate tokens of tenants that all schedulers share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,18 +10,20 @@ from noonday.model.rate import Granted, Rate
 
 @dataclass(frozen=True, slots=True)
 class Ask:
+    """A request for tokens of a tenant's rate."""
+
     tenant: TenantId
     rate: Rate
     count: int
-    """How many are wanted; negative: how many were not used and are given back."""
+    """Number of tokens requested. A negative number returns unused tokens."""
 
 
 class Tokens(ABC):
-    """May lose its memory: that costs each tenant one burst."""
+    """Count the tokens of tenants. If the shared memory is lost, each tenant may get one more burst."""
 
     @abstractmethod
     async def take(self, asks: Sequence[Ask], now_ms: int) -> list[Granted]:
-        """For each tenant as many as its rate allows now, at most as many as it asks for, and when there is more.
+        """Take up to the requested tokens for each tenant, as its rate allows now. Returns how many, and when there are more.
 
-        Raises TokensUnavailable if they cannot be counted: then nothing may be taken.
+        Raises TokensUnavailable if tokens cannot be counted: then nothing may be taken.
         """

@@ -1,4 +1,4 @@
-"""How those whom webhooks call are doing, by what came of the calls."""
+"""Health of endpoints, by the outcomes of webhook calls."""
 
 from collections.abc import Iterable
 
@@ -12,32 +12,33 @@ from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints, Failures, Whom
 
 log = structlog.get_logger("noonday.recorder")
-KNOWN_SEC = 5.0
-"""For so long another success of somebody who was well is no news."""
-_MOST_KNOWN = 10_000
-_ERROR = 500
+CACHE_SEC = 5.0
+"""How long an endpoint is taken for healthy after a success. Further successes in this time are not written."""
+_MAX_CACHED = 10_000
+_MAX_ERROR_CHARS = 500
 
 
 class HealthKeeper:
-    """Notes in the store what is news, in one small transaction a batch, after the batch was settled.
+    """Writes changes of endpoint health to the store, in one small transaction after each settled batch.
 
-    What is noted twice, because a batch came twice, does no harm. What could not be noted is noted with the next batch.
+    Outcomes that are written twice, because a batch was read twice, do no harm. Outcomes that could not be written are written
+    with the next batch.
     """
 
     def __init__(self, endpoints: Endpoints, clock: Clock) -> None:
         self._endpoints = endpoints
         self._clock = clock
-        self._well: dict[Whom, float] = {}
-        """Until when those who were well are taken for that."""
+        self._healthy_until: dict[Whom, float] = {}
+        """Until when each healthy endpoint is taken for healthy, by the monotonic clock."""
         self._succeeded: set[Whom] = set()
         self._failed: dict[Whom, Failures] = {}
 
     async def note(self, reports: Iterable[Report]) -> None:
-        """Raises StoreUnavailable."""
+        """Write the outcomes of calls that change the health of their endpoints. Raises StoreUnavailable."""
         now = self._clock.monotonic()
         for report in reports:
             if report.endpoint is not None:
-                self._note_one((TenantId(report.tenant), report.endpoint), report, now)
+                self._add((TenantId(report.tenant), report.endpoint), report, now)
         if not (self._succeeded or self._failed):
             return
         try:
@@ -45,26 +46,26 @@ class HealthKeeper:
         except Exception as error:
             if not is_bad_data(error):
                 raise
-            # The name of an endpoint that cannot be stored: the next calls of the others are noted.
-            log.exception("health of endpoints dropped", endpoints=len(self._succeeded) + len(self._failed))
+            # An endpoint has a name that cannot be stored. The others are written with their next calls.
+            log.exception("endpoint health dropped", endpoints=len(self._succeeded) + len(self._failed))
             self._succeeded, self._failed = set(), {}
-        self._remember(now)
+        self._cache_successes(now)
 
-    def _note_one(self, whom: Whom, report: Report, now: float) -> None:
+    def _add(self, endpoint: Whom, report: Report, now: float) -> None:
         if report.outcome != Outcome.SUCCEEDED:
-            before = self._failed[whom].count if whom in self._failed else 0
-            self._failed[whom] = Failures(before + 1, _error(report))
-            self._well.pop(whom, None)
-        elif self._well.get(whom, now) <= now:
-            self._succeeded.add(whom)
-            self._failed.pop(whom, None)
+            failures = self._failed[endpoint].count if endpoint in self._failed else 0
+            self._failed[endpoint] = Failures(failures + 1, _error(report))
+            self._healthy_until.pop(endpoint, None)
+        elif self._healthy_until.get(endpoint, now) <= now:
+            self._succeeded.add(endpoint)
+            self._failed.pop(endpoint, None)
 
-    def _remember(self, now: float) -> None:
-        if len(self._well) > _MOST_KNOWN:
-            self._well = {}
-        self._well |= dict.fromkeys(self._succeeded.difference(self._failed), now + KNOWN_SEC)
+    def _cache_successes(self, now: float) -> None:
+        if len(self._healthy_until) > _MAX_CACHED:
+            self._healthy_until = {}
+        self._healthy_until |= dict.fromkeys(self._succeeded.difference(self._failed), now + CACHE_SEC)
         self._succeeded, self._failed = set(), {}
 
 
 def _error(report: Report) -> str:
-    return report.failure.message[:_ERROR] if report.failure else Outcome(report.outcome).name
+    return report.failure.message[:_MAX_ERROR_CHARS] if report.failure else Outcome(report.outcome).name

@@ -9,7 +9,7 @@ from noonday.model.message import Report
 from noonday.ports.signals import DispatchRef
 
 SILENT_SEC = 3.0
-"""A worker that has something to do reports more often than this."""
+"""Silence after which a worker counts as silent. A worker that runs something reports more often."""
 
 
 class LastReports:
@@ -25,21 +25,21 @@ class LastReports:
 
     def add(self, offset: int, reports: Sequence[Report], reported_at: float) -> None:
         """Add a batch of the log. A batch that is read again, because the store refused it, counts once."""
-        names: dict[WorkerId, list[DispatchRef]] = {}
+        refs: dict[WorkerId, list[DispatchRef]] = {}
         for report in reports:
-            names.setdefault(report.worker_id, []).append((report.execution_id, report.dispatch))
-        for worker, named in names.items():
+            refs.setdefault(report.worker_id, []).append((report.execution_id, report.dispatch))
+        for worker, worker_refs in refs.items():
             batches = self._by_worker.setdefault(worker, deque())
             while batches and batches[0].reported_at < reported_at - SILENT_SEC:
                 batches.popleft()
             first_at = batches.pop().reported_at if batches and batches[-1].offset == offset else reported_at
-            batches.append(_Batch(offset, first_at, named))
+            batches.append(_Batch(offset, first_at, worker_refs))
 
     def silent_workers(self, now: float) -> list[WorkerId]:
         return [worker for worker, batches in self._by_worker.items() if batches[-1].reported_at < now - SILENT_SEC]
 
     def dispatches_of(self, worker: WorkerId) -> list[DispatchRef]:
-        return [name for batch in self._by_worker[worker] for name in batch.names]
+        return [ref for batch in self._by_worker[worker] for ref in batch.refs]
 
     def remove(self, worker: WorkerId) -> None:
         del self._by_worker[worker]
@@ -50,4 +50,4 @@ class _Batch(NamedTuple):
 
     offset: int
     reported_at: float
-    names: list[DispatchRef]
+    refs: list[DispatchRef]

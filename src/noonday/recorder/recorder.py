@@ -1,4 +1,4 @@
-"""Reads the log, settles it, and judges which workers are lost."""
+"""Settles the reports of one log partition, and judges which workers are lost."""
 
 import asyncio
 import contextlib
@@ -28,17 +28,20 @@ from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.recorder")
 TICK_SEC = 5.0
+"""Wait between the acknowledgement of a tick and the next tick."""
 BATCH = 5_000
-FEW = 100
+"""Maximum number of log entries per batch."""
+SMALL_BATCH = 100
+"""A batch with fewer entries waits LINGER_SEC for more."""
 LINGER_SEC = 0.01
-"""A commit costs the same for one report as for many: when there are few, more are waited for, for a moment."""
+"""Wait for more entries when a batch is small: a commit costs the same for one report as for many."""
 READ_BACK_SEC = 10.0
 """Time limit for reading back what the former recorder of a partition settled."""
 STALE = "STALE"
 
 
 class Recorder:
-    """Of one partition of the log."""
+    """Settles the reports of one log partition and marks silent workers as lost."""
 
     def __init__(
         self,
@@ -68,39 +71,40 @@ class Recorder:
         self._checkpoint: Checkpoint | None = None
         self._taken_over: Checkpoint | None = None
         """Checkpoint of the partition's former recorder, until the log before it is read back."""
-        # Whoever has a partition again counts anew: ticks of an earlier time, read late, must not count with those of now.
+        # Each recorder object counts only its own ticks: ticks of an earlier time, read late, must not count with the present
+        # ones.
         self._author = InstanceId(f"{instance}/{uuid_utils.uuid4().hex[:8]}")
         self._ticks_acked = 0
         self._liveness = Liveness(self._author)
         self._last_reports = LastReports()
         self._judged_at = 0
         self._recent = Recent()
-        self._under_way: asyncio.Future[None] | None = None
+        self._in_progress: asyncio.Future[None] | None = None
         self.answered_at = clock.monotonic()
-        """When the store last answered, if only with an error about one entry."""
+        """When the store last answered, even if with an error about one entry, by the monotonic clock."""
         self.on_settled: Callable[[Settled], None] = lambda settled: None
 
     @property
     def partition(self) -> int:
         return self._partition
 
-    async def reach(self) -> None:
-        """See whether the store answers."""
-        await self._executions.place(self._partition)
+    async def check_store(self) -> None:
+        """Check that the store answers. Raises StoreUnavailable."""
+        await self._executions.find_checkpoint(self._partition)
 
     async def open(self) -> None:
-        """Find our place. A log of another generation has forgotten what was on its way: recover it."""
+        """Load the checkpoint. A log of another generation has lost the dispatches in flight: recover them."""
         generation = await self._bus.generation(self._partition)
-        was = await self._executions.place(self._partition)
+        former = await self._executions.find_checkpoint(self._partition)
         now_ms = self._clock.now_ms()
-        if was is None or was.generation != generation:
-            if was is not None:
+        if former is None or former.generation != generation:
+            if former is not None:
                 await self._follow_up(await self._executions.recover_log(self._partition, generation, now_ms))
             self._checkpoint = Checkpoint(self._partition, generation, 0, 0)
-            await self._executions.settle([], [], was=was, now=self._checkpoint, now_ms=now_ms)
+            await self._executions.settle([], [], was=former, now=self._checkpoint, now_ms=now_ms)
         else:
-            self._checkpoint = was
-            self._taken_over = was
+            self._checkpoint = former
+            self._taken_over = former
 
     async def run_once(self, now_ms: int) -> int:
         assert self._checkpoint is not None
@@ -108,30 +112,30 @@ class Recorder:
             await self._read_back(self._taken_over, now_ms)
             self._taken_over = None
         batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0.5)
-        if 0 < len(batch.entries) < FEW:
+        if 0 < len(batch.entries) < SMALL_BATCH:
             await self._clock.sleep(LINGER_SEC)
             batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0)
         with contextlib.suppress(SignalsUnavailable):
             await self._ack_for_silent_workers()
         if batch.entries:
-            # Whoever stops us must not do so between the store's commit and our noting of it.
-            self._under_way = asyncio.ensure_future(self._settle(batch))
-            await asyncio.shield(self._under_way)
+            # Cancelling this round must not come between the store's commit and the update of our checkpoint.
+            self._in_progress = asyncio.ensure_future(self._settle(batch))
+            await asyncio.shield(self._in_progress)
         return len(batch.entries)
 
-    async def _read_back(self, was: Checkpoint, now_ms: int) -> None:
+    async def _read_back(self, former: Checkpoint, now_ms: int) -> None:
         """Learn the last reports that the partition's former recorder settled.
 
-        It may have died together with a worker whose claims it had to mark as acked. Those claims lapse `lapse_sec` after they
-        were taken, so older reports do not matter.
+        The former recorder may have died together with a worker whose claims it had to ack. Those claims lapse `lapse_sec`
+        after they were taken, so older reports do not matter.
         """
         if self._signals.lapse_sec == math.inf:
             return
         until = self._clock.monotonic() + READ_BACK_SEC
         offset = await self._bus.offset_since(self._partition, now_ms - round(self._signals.lapse_sec * 1000))
-        while offset is not None and offset < was.offset:
+        while offset is not None and offset < former.offset:
             if self._clock.monotonic() > until:
-                log.warning("read-back cut short", partition=self._partition, offset=offset, settled=was.offset)
+                log.warning("read-back cut short", partition=self._partition, offset=offset, settled=former.offset)
                 return
             batch = await self._bus.read(self._partition, offset, BATCH, wait_sec=0.5)
             if not batch.entries:
@@ -144,26 +148,26 @@ class Recorder:
         await self._judge()
 
     async def drain(self) -> int:
-        """Apply what the log has, without waiting for more."""
+        """Settle what the log has, without waiting for more."""
         assert self._checkpoint is not None
-        if self._under_way is not None:
-            await self._under_way
+        if self._in_progress is not None:
+            await self._in_progress
         batch = await self._bus.read(self._partition, self._checkpoint.offset, BATCH, wait_sec=0)
         if batch.entries:
             await self._apply(batch)
         return len(batch.entries)
 
-    async def settle_down(self) -> None:
-        """Wait for what is under way, whatever becomes of it: whoever records next finds our place in the store."""
-        if self._under_way is not None:
-            await asyncio.wait({self._under_way})
-            if not self._under_way.cancelled():
-                self._under_way.exception()
+    async def finish_batch(self) -> None:
+        """Wait for the batch in progress and ignore its error: the next recorder finds the checkpoint in the store."""
+        if self._in_progress is not None:
+            await asyncio.wait({self._in_progress})
+            if not self._in_progress.cancelled():
+                self._in_progress.exception()
 
     async def tick_forever(self) -> None:
-        """Each tick 5 s after the former was acknowledged. A tick carries the store's time.
+        """Write ticks, each TICK_SEC after the former was acknowledged. A tick carries the store's time.
 
-        A tick whose acknowledgement is lost is sent again under its number: the log may have it twice, and it counts once.
+        A tick whose acknowledgement is lost is sent again under its number. The log may have it twice; it counts once.
         """
         while True:
             await self._bus.report(self._partition, [Tick(self._author, self._ticks_acked + 1, self._clock.now_ms())])
@@ -171,7 +175,7 @@ class Recorder:
             await self._clock.sleep(TICK_SEC)
 
     async def _apply(self, batch: LogBatch) -> None:
-        """Settle a batch. If that fails, halve it: what comes before the culprit is settled, and the culprit is alone.
+        """Settle a batch. A batch that fails is halved: what comes before the culprit is settled, and the culprit is alone.
 
         Only bad data is given up. Any other culprit is tried again, in its place in the log, for as long as it takes.
         """
@@ -194,9 +198,9 @@ class Recorder:
             await self._finish(*committed)
 
     async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[Settled, Sequence[Report]]:
-        """Settle these entries in the place of a batch. Whatever is counted is counted once the store has committed it."""
+        """Settle these entries in place of a batch. Counters change only after the store has committed."""
         assert self._checkpoint is not None
-        reports, signs, tick_ms = _sort(entries)
+        reports, signs, tick_ms = _by_kind(entries)
         heard = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
         now = Checkpoint(
@@ -221,7 +225,7 @@ class Recorder:
         return settled, reports
 
     async def _finish(self, settled: Settled, reports: Sequence[Report]) -> None:
-        """After the commit. An error here is not one of the batch, which does not come again."""
+        """Follow up a committed batch. The batch is not read again, so an error here does not count as its failure."""
         try:
             await self._follow_up(settled)
         finally:
@@ -233,7 +237,7 @@ class Recorder:
         return self._recent.with_ended(late, self._clock.now_ms())
 
     def _note_last_reports(self, offset: int, reports: Sequence[Report]) -> None:
-        """Note a batch by the age of its newest report: batches that are read back are as old as their reports say."""
+        """Note a batch by the age of its newest report, so that batches that are read back count as old as their reports."""
         if reports and self._signals.lapse_sec != math.inf:
             age_ms = self._clock.now_ms() - max(report.ended_ms or report.started_ms for report in reports)
             self._last_reports.add(offset, reports, self._clock.monotonic() - max(0, age_ms) / 1000)
@@ -244,18 +248,18 @@ class Recorder:
             self._last_reports.remove(worker)
 
     async def _bury(self, batch: LogBatch, error: Exception) -> None:
-        """The store refuses this one entry: keep it where people can look at it, and go on.
+        """Move an entry that the store refuses to the dead-letter topic, and continue.
 
-        A report is settled as a failure instead. If the store refuses that too, the log goes on without it: its execution is
-        found by orphan recovery, or with its worker.
+        A report is settled as a failure instead. If the store refuses that too, the log continues without it: its execution is
+        found by orphan recovery, or together with its lost worker.
         """
         culprit = batch.entries[0]
         log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error)[:500])
         await self._bus.bury(culprit, repr(error)[:500])
         try:
             committed = await self._commit(batch, [_failed(culprit, error)] if isinstance(culprit, Report) else [])
-        except Exception as again:
-            if not is_bad_data(again):
+        except Exception as second_error:
+            if not is_bad_data(second_error):
                 raise
             log.exception("report dropped", entry=repr(culprit)[:500])
             committed = await self._commit(batch, [])
@@ -263,14 +267,18 @@ class Recorder:
         await self._finish(*committed)
 
     async def _judge(self) -> None:
-        """Whom to judge we learn from the store: whoever is taken for alive or has RUNNING rows, also those never heard of."""
+        """Mark silent workers as lost.
+
+        The store names the workers to judge: those taken for alive and those with RUNNING rows, even if this recorder never
+        read anything of them.
+        """
         ticks = self._liveness.ticks
         if ticks < TICKS_TO_JUDGE or self._judged_at == ticks:
             return
         lost = self._liveness.silent(await self._executions.workers_to_judge(self._partition))
         if lost:
             settled = await self._executions.lose_workers(lost, self._clock.now_ms())
-            log.warning("workers are lost", workers=lost)
+            log.warning("workers lost", workers=lost)
             self._metrics.workers_lost.inc(len(lost))
             await self._follow_up(settled)
         self._judged_at = ticks
@@ -283,13 +291,13 @@ class Recorder:
         try:
             await self._index.hint([entry for entry in settled.entries if entry.due_ms <= latest])
         finally:
-            # Also if the index is away: this batch does not come again, and what was freed in it is free.
+            # Also if the index is unavailable: this batch is not read again, and the slots it freed are free.
             if settled.refused:
-                await self._tell_to_stop(settled.refused)
+                await self._revoke_refused(settled.refused)
             self.on_settled(settled)
 
-    async def _tell_to_stop(self, refused: Sequence[Report]) -> None:
-        """Reports that a fence refused: if such a run still goes on, it goes on in vain."""
+    async def _revoke_refused(self, refused: Sequence[Report]) -> None:
+        """Count refused reports, and revoke runs that have just started: nothing that they report will be accepted."""
         self._metrics.refused.labels("report").inc(len(refused))
         with contextlib.suppress(SignalsUnavailable):
             for report in refused:
@@ -297,8 +305,8 @@ class Recorder:
                     await self._signals.revoke(report.pool, [(report.execution_id, report.dispatch, STALE)])
 
 
-def _sort(entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:
-    """Reports, signs of life, and the store's time in the last tick (0 if there is none)."""
+def _by_kind(entries: Sequence[LogEntry]) -> tuple[list[Report], list[Hello | Beat | Bye], int]:
+    """Return reports, signs of life, and the store's time in the last tick (0 if there is none)."""
     reports: list[Report] = []
     signs: list[Hello | Beat | Bye] = []
     tick_ms = 0
@@ -321,7 +329,7 @@ def _halves(batch: LogBatch) -> tuple[LogBatch, LogBatch]:
 
 
 def _failed(unreadable: Report, error: Exception) -> Report:
-    """What is settled instead of a report that the store refuses."""
+    """Return the failure that is settled instead of a report that the store refuses."""
     return Report(
         unreadable.execution_id,
         unreadable.dispatch,
@@ -329,7 +337,7 @@ def _failed(unreadable: Report, error: Exception) -> Report:
         Outcome.FAILED,
         unreadable.started_ms or unreadable.ended_ms,
         unreadable.ended_ms,
-        Failure("UnreadableReport", f"the store refused this report: {type(error).__name__}"),
+        Failure("UnreadableReport", f"the store refused the report of this run: {type(error).__name__}"),
         tenant=unreadable.tenant,
         payload_bytes=unreadable.payload_bytes,
     )

@@ -20,11 +20,11 @@ log = structlog.get_logger("noonday.recorders")
 
 
 class RecorderGroup:
-    """One recorder for each partition of the log that falls to this instance.
+    """Runs one recorder for each log partition in this instance's share.
 
-    The lease says who tries; the place in the store, moved by compare and set, says who may. Whoever is refused lets go of
-    the partition and finds its place again if it still falls to it. Whoever cannot reach the log or the store does not keep
-    the lease, so that others try.
+    The lease decides who tries; the checkpoint in the store, moved by compare-and-set, decides who may. A refused recorder
+    releases the partition, and opens it again if it is still in its share. An instance that cannot reach the log or the store
+    does not keep the lease, so that others try.
     """
 
     def __init__(
@@ -37,25 +37,25 @@ class RecorderGroup:
         self._recorder_of = recorder_of
         self._joined = False
         self._renewed_at = clock.monotonic()
-        self._at_work: dict[int, _AtWork] = {}
+        self._running: dict[int, _RunningRecorder] = {}
 
     @property
     def partitions(self) -> Collection[int]:
-        return self._at_work.keys()
+        return self._running.keys()
 
     @property
     def loops(self) -> list[Loop]:
-        return [each.loop for each in self._at_work.values()]
+        return [each.loop for each in self._running.values()]
 
     async def run_once(self, now_ms: int) -> int:
-        """Keep the lease, and record what falls to us."""
+        """Renew the lease, and run recorders for this instance's share of the partitions."""
         await self._drop_ended()
         partitions = await self._count_partitions()
-        if self._joined and self._stands_still():
+        if self._joined and self._is_stalled():
             await self._give_up()
             return 0
         if not self._joined:
-            await self._recorder_of(0).reach()
+            await self._recorder_of(0).check_store()
             await self._leases.join(self._instance, 1.0)
             self._joined = True
         elif not await self._renew():
@@ -63,73 +63,78 @@ class RecorderGroup:
         self._renewed_at = self._clock.monotonic()
         members = await self._leases.members()
         share = share_of(self._instance, members, partitions) if self._instance in members else set()
-        for partition in [partition for partition in self._at_work if partition not in share]:
-            await self._let_go(partition)
-        for partition in sorted(share - self._at_work.keys()):
-            # Somebody else's last batch, or its beginning at the same moment: in the next round we see where it ended.
+        for partition in [partition for partition in self._running if partition not in share]:
+            await self._release(partition)
+        for partition in sorted(share - self._running.keys()):
+            # Another recorder settles its last batch, or opens the partition at the same moment. The next round reads its
+            # checkpoint.
             with contextlib.suppress(StaleEpoch):
-                await self._begin(partition)
+                await self._start(partition)
         return 0
 
     async def next_wait(self) -> float:
-        longest = min(1.0, self._leases.ttl_sec / 3)
+        longest_sec = min(1.0, self._leases.ttl_sec / 3)
         if not self._joined:
-            return longest
+            return longest_sec
         with contextlib.suppress(LeasesUnavailable):
-            await self._leases.changed(longest)
+            await self._leases.changed(longest_sec)
         return 0.01
 
     async def leave(self) -> None:
-        for partition in list(self._at_work):
-            await self._let_go(partition)
+        for partition in list(self._running):
+            await self._release(partition)
         if self._joined:
             self._joined = False
             await self._leases.leave()
 
     async def _count_partitions(self) -> int:
-        """Before the lease is renewed: it lapses while the log cannot be reached."""
+        """Return the number of log partitions. Called before the lease is renewed, so that it lapses while the log is
+        unavailable."""
         try:
             return await self._bus.partitions()
         except BusUnavailable:
-            await self._let_all_go_in_doubt()
+            await self._release_all_if_in_doubt()
             raise
 
-    def _stands_still(self) -> bool:
-        """A tick comes to each partition every few seconds, and has to go to the store. A store that answers, but fails at one
-        entry of a partition, would fail for others too: giving up all partitions would help nobody."""
-        now, longest = self._clock.monotonic(), 2 * self._leases.ttl_sec
+    def _is_stalled(self) -> bool:
+        """Return whether a recorder completes no rounds and the store does not answer it.
+
+        Each partition has a tick to settle every few seconds. A store that answers but fails at one entry would fail for other
+        instances too, so giving up all partitions would not help.
+        """
+        now, longest_sec = self._clock.monotonic(), 2 * self._leases.ttl_sec
         return any(
-            each.loop.age_sec() > longest and now - each.recorder.answered_at > longest
-            for each in self._at_work.values()
+            each.loop.age_sec() > longest_sec and now - each.recorder.answered_at > longest_sec
+            for each in self._running.values()
         )
 
     async def _give_up(self) -> None:
-        log.warning("giving up the lease", why="no round with the store was completed: somebody else shall try")
+        log.warning("giving up the lease", reason="no completed round with the store")
         self._joined = False
         await self._leases.leave()
-        await self._let_all_go()
+        await self._release_all()
 
     async def _renew(self) -> bool:
         try:
             alive = await self._leases.renew()
         except LeasesUnavailable:
-            await self._let_all_go_in_doubt()
+            await self._release_all_if_in_doubt()
             raise
         if not alive:
-            log.warning("the lease has lapsed")
-            await self._let_all_go()
+            log.warning("lease lapsed")
+            await self._release_all()
             self._joined = False
         return alive
 
-    async def _let_all_go_in_doubt(self) -> None:
+    async def _release_all_if_in_doubt(self) -> None:
         if self._clock.monotonic() - self._renewed_at > self._leases.ttl_sec:
-            await self._let_all_go()
+            await self._release_all()
 
-    async def _let_all_go(self) -> None:
-        for partition in list(self._at_work):
-            await self._let_go(partition)
+    async def _release_all(self) -> None:
+        for partition in list(self._running):
+            await self._release(partition)
 
-    async def _begin(self, partition: int) -> None:
+    async def _start(self, partition: int) -> None:
         recorder = self._recorder_of(partition)
         await recorder.open()
         loop = Loop(f"recorder-{partition}", recorder, self._clock, every(0), stuck_after_sec=30)
@@ -138,43 +143,45 @@ class RecorderGroup:
             asyncio.create_task(self._tick(recorder), name=f"ticks-{partition}"),
         ]
         for task in tasks:
-            task.add_done_callback(_take_note)
-        self._at_work[partition] = _AtWork(recorder, loop, tasks)
+            task.add_done_callback(_retrieve_error)
+        self._running[partition] = _RunningRecorder(recorder, loop, tasks)
 
     async def _tick(self, recorder: Recorder) -> None:
         while True:
             try:
                 await recorder.tick_forever()
             except Unavailable as error:
-                log.warning("cannot tick", partition=recorder.partition, error=error.detail)
+                log.warning("tick failed", partition=recorder.partition, error=error.detail)
                 await self._clock.sleep(0.5)
 
-    async def _let_go(self, partition: int) -> None:
-        at_work = self._at_work.pop(partition)
-        await stop([task for task in at_work.tasks if not task.done()])
-        await at_work.recorder.settle_down()
+    async def _release(self, partition: int) -> None:
+        running = self._running.pop(partition)
+        await stop([task for task in running.tasks if not task.done()])
+        await running.recorder.finish_batch()
 
     async def _drop_ended(self) -> None:
-        for partition, at_work in list(self._at_work.items()):
-            ended = next((task for task in at_work.tasks if task.done()), None)
+        for partition, running in list(self._running.items()):
+            ended = next((task for task in running.tasks if task.done()), None)
             if ended is None:
                 continue
             error = ended.exception()
-            at_work.tasks.remove(ended)
-            await self._let_go(partition)
+            running.tasks.remove(ended)
+            await self._release(partition)
             if not isinstance(error, StaleEpoch):
-                raise error or NoondayError(f"the recorder of partition {partition} ended by itself")
-            log.warning("our place is not where we left it", partition=partition)
+                raise error or NoondayError(f"the recorder of log partition {partition} ended without an error")
+            log.warning("checkpoint moved by another recorder; releasing partition", partition=partition)
 
 
 @dataclass(frozen=True)
-class _AtWork:
+class _RunningRecorder:
+    """A recorder and its tasks: its loop and its ticks."""
+
     recorder: Recorder
     loop: Loop
     tasks: list[asyncio.Task[None]]
 
 
-def _take_note(task: asyncio.Task[None]) -> None:
-    """The recorders looks at it in its next round."""
+def _retrieve_error(task: asyncio.Task[None]) -> None:
+    """Retrieve the error of an ended task, so that asyncio does not log it. The next round of the group handles it."""
     if not task.cancelled():
         task.exception()

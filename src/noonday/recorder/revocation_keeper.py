@@ -12,9 +12,10 @@ from noonday.ports.signals import Signals
 
 log = structlog.get_logger("noonday.revocations")
 BEATS_WITHIN_MS = 60_000
-"""Keepers beat twice a second. Whoever has just begun takes a generation without a beat for so long for an old copy."""
-AGAIN_SEC = 10.0
-"""How soon a revocation is copied again that could not be copied when it was stored."""
+"""Longest silence of a live generation. A new keeper takes a generation without a beat for this long for an old copy: keepers
+beat twice a second."""
+COPY_EVERY_SEC = 10.0
+"""Interval between copies of revocations that could not be copied when they were stored."""
 
 
 class RevocationKeeper:
@@ -32,32 +33,32 @@ class RevocationKeeper:
         self._signals = signals
         self._pools = pools
         self._clock = clock
-        self._set_at: dict[str, float] = {}
-        self._not_new: set[str] | None = None
-        """Pools that may have had a generation before."""
+        self._copied_at: dict[str, float] = {}
+        self._known_pools: set[str] | None = None
+        """Pools that may have had a generation before; None before the first round."""
         self._beats: dict[str, int] = {}
-        """For each pool the latest beat that was seen."""
+        """Latest beat seen, by pool."""
 
     async def run_once(self, now_ms: int) -> int:
         restored = 0
         pools = await self._pools()
-        if self._not_new is None:
-            self._not_new = set(pools)
+        if self._known_pools is None:
+            self._known_pools = set(pools)
         for pool in pools:
             seen_ms = self._beats.get(pool, now_ms - BEATS_WITHIN_MS)
             beat_ms = await self._signals.beat(pool, now_ms, seen_ms)
             lost = beat_ms is None
-            if lost or self._clock.monotonic() - self._set_at.get(pool, -math.inf) >= AGAIN_SEC:
+            if lost or self._clock.monotonic() - self._copied_at.get(pool, -math.inf) >= COPY_EVERY_SEC:
                 if revocations := await self._executions.revocations(pool, now_ms - REVOKED_FOR_MS):
                     await self._signals.revoke(pool, revocations)
-                self._set_at[pool] = self._clock.monotonic()
+                self._copied_at[pool] = self._clock.monotonic()
             if lost:
-                await self._signals.begin_generation(pool, self._clock.now_ms() if pool in self._not_new else 0)
+                await self._signals.begin_generation(pool, self._clock.now_ms() if pool in self._known_pools else 0)
                 if pool in self._beats:
-                    log.warning("signals were lost, and restored from the store", pool=pool)
+                    log.warning("signals restored from the store", pool=pool)
                 beat_ms = await self._signals.beat(pool, now_ms, 0)
                 restored += 1
             if beat_ms is not None:
                 self._beats[pool] = beat_ms
-            self._not_new.add(pool)
+            self._known_pools.add(pool)
         return restored

@@ -1,4 +1,4 @@
-"""A thread for what an API request may cost in CPU time, so that the engine's event loop goes on meanwhile."""
+"""A thread for CPU-heavy computations of API requests, so that they do not block the event loop."""
 
 import asyncio
 import time
@@ -11,21 +11,23 @@ from noonday.ports.aside import Aside, MayGoOn
 
 T = TypeVar("T")
 BUDGET_SEC = 0.05
-MOST_WAITING = 64
+"""CPU time per computation."""
+MAX_WAITING = 64
+"""Maximum number of computations that run or wait."""
 
 
 class ThreadAside(Aside):
-    """Runs one computation at a time, each for at most `budget_sec` of CPU time; so many may wait for their turn."""
+    """Runs one computation at a time, each for at most `budget_sec` of CPU time. At most `max_waiting` run or wait."""
 
-    def __init__(self, budget_sec: float = BUDGET_SEC, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, budget_sec: float = BUDGET_SEC, max_waiting: int = MAX_WAITING) -> None:
         self._budget_sec = budget_sec
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._waiting = 0
         self._thread = ThreadPoolExecutor(1, "noonday-aside")
 
     async def run(self, work: Callable[[MayGoOn], T]) -> T:
-        if self._waiting >= self._most_waiting:
-            raise Busy(f"{self._waiting} other requests for fire times wait; try again")
+        if self._waiting >= self._max_waiting:
+            raise Busy(f"{self._waiting} requests for fire times are waiting, the maximum; retry later")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._within_budget, work)

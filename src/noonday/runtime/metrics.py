@@ -1,4 +1,4 @@
-"""What Noonday counts, in the vocabulary of the glossary. One registry per engine, so that two can live in one process."""
+"""Metrics of Noonday. Each engine has its own registry, so that one process can contain several engines."""
 
 from collections.abc import Callable
 
@@ -8,51 +8,59 @@ from noonday.model.execution import FINAL
 from noonday.model.usage import Usage
 
 OTHERS = "(others)"
-_LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
-_DURATION = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 14400)
+"""Label of all tenants beyond `max_tenants`."""
+_LATENESS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
+_DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 14400)
 
 
 class Metrics:
+    """Counters, gauges and histograms of one engine, with their Prometheus registry."""
+
     def __init__(self, max_tenants: int = 0) -> None:
-        """`max_tenants`: how many tenants are counted by their names, the first that are seen; 0: tenants are not counted."""
+        """`max_tenants` is the number of tenants with their own label, the first ones seen. 0 disables counts per tenant."""
         self.registry = registry = CollectorRegistry()
         self.created = Counter(
-            "noonday_jobs_created_total", "Jobs created, by the door they came through.", ["door"], registry=registry
+            "noonday_jobs_created_total", "Jobs created, by the API that created them.", ["door"], registry=registry
         )
-        self.due = Counter(
-            "noonday_due_total", "Entries of the timeline that came due and were claimed.", registry=registry
-        )
+        self.due = Counter("noonday_due_total", "Timeline entries that came due and were claimed.", registry=registry)
         self.decisions = Counter(
             "noonday_decisions_total", "Occurrences decided, by outcome.", ["outcome"], registry=registry
         )
         self.refused = Counter(
-            "noonday_refused_total", "Writes refused by a fence, by what was stale.", ["what"], registry=registry
+            "noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["what"], registry=registry
         )
         self.lateness = Histogram(
             "noonday_dispatch_lateness_seconds",
-            "From the due instant to the start of the handler.",
-            buckets=_LATENESS,
+            "Time from the due instant to the start of the handler.",
+            buckets=_LATENESS_BUCKETS,
             registry=registry,
         )
         self.duration = Histogram(
-            "noonday_run_duration_seconds", "How long handlers ran.", ["pool"], buckets=_DURATION, registry=registry
+            "noonday_run_duration_seconds",
+            "Run time of handlers.",
+            ["pool"],
+            buckets=_DURATION_BUCKETS,
+            registry=registry,
         )
         self.attempts = Counter("noonday_attempts_total", "Attempts ended, by outcome.", ["outcome"], registry=registry)
         self.executions = Counter(
-            "noonday_executions_total", "Executions that ended, by state.", ["state"], registry=registry
+            "noonday_executions_total", "Executions ended, by final state.", ["state"], registry=registry
         )
         self.queued = Gauge(
-            "noonday_queued_executions", "Executions handed out and not yet taken.", ["pool"], registry=registry
+            "noonday_queued_executions",
+            "Executions dispatched and not yet taken by a worker.",
+            ["pool"],
+            registry=registry,
         )
         self.due_now = Gauge("noonday_due_entries", "Due entries still on the timeline.", ["pool"], registry=registry)
         self.oldest_due_age = Gauge(
             "noonday_oldest_due_age_seconds", "Age of the oldest due entry on the timeline.", registry=registry
         )
-        self.dead_letters = Gauge("noonday_dead_letters", "Dead letters nobody has dealt with.", registry=registry)
-        self.running = Gauge("noonday_running_executions", "Handlers that run now.", registry=registry)
-        self.workers = Gauge("noonday_workers", "Workers alive.", registry=registry)
+        self.dead_letters = Gauge("noonday_dead_letters", "Dead letters that wait for a decision.", registry=registry)
+        self.running = Gauge("noonday_running_executions", "Handlers running now.", registry=registry)
+        self.workers = Gauge("noonday_workers", "Live workers.", registry=registry)
         self.pool_workers = Gauge(
-            "noonday_pool_workers", "Workers alive that serve a pool.", ["pool"], registry=registry
+            "noonday_pool_workers", "Live workers that serve a pool.", ["pool"], registry=registry
         )
         self.slots = Gauge(
             "noonday_worker_slots", "Handlers that this worker may run at once.", ["pool"], registry=registry
@@ -62,22 +70,20 @@ class Metrics:
         )
         self.abandoned = Counter(
             "noonday_runs_abandoned_total",
-            "Runs that ignored their end and were reported as ended nevertheless.",
+            "Runs reported as ended although their handler ignored the request to end.",
             registry=registry,
         )
         self.abandoned_now = Gauge(
-            "noonday_abandoned_runs", "Abandoned runs that go on in this worker.", registry=registry
+            "noonday_abandoned_runs", "Abandoned runs that still run in this worker.", registry=registry
         )
-        self.workers_lost = Counter(
-            "noonday_workers_lost_total", "Workers judged lost while they ran something.", registry=registry
-        )
+        self.workers_lost = Counter("noonday_workers_lost_total", "Workers judged lost.", registry=registry)
         self.breakers_open = Gauge(
             "noonday_breakers_open",
-            "Endpoints and handlers that are left alone for a while because they fail, as far as this worker knows.",
+            "Open breakers of endpoints and handlers, as far as this worker knows.",
             registry=registry,
         )
         self.tick_age = Gauge(
-            "noonday_tick_age_seconds", "How long ago a loop last came round.", ["loop"], registry=registry
+            "noonday_tick_age_seconds", "Time since a loop completed its last round.", ["loop"], registry=registry
         )
         self.batch_size = Histogram(
             "noonday_fire_batch_entries",
@@ -86,39 +92,39 @@ class Metrics:
             registry=registry,
         )
         self.in_flight_entries = Gauge(
-            "noonday_in_flight_entries", "Entries that are claimed and not yet fired.", registry=registry
+            "noonday_in_flight_entries", "Entries claimed and not yet fired.", registry=registry
         )
         self.index_entries = Gauge(
-            "noonday_index_entries", "Entries that the hot index keeps in this process.", registry=registry
+            "noonday_index_entries", "Entries of the hot index in this process.", registry=registry
         )
         self.index_entries_limit = Gauge(
             "noonday_index_entries_limit",
-            "How many entries of the hot index and blocked entries this process keeps at most.",
+            "Maximum number of hot index entries and blocked entries in this process.",
             registry=registry,
         )
         self.blocked_entries = Gauge(
             "noonday_blocked_entries",
-            "Entries kept back because their concurrency or ordering key has no free slot.",
+            "Entries blocked because their concurrency or ordering key has no free slot.",
             registry=registry,
         )
         self.deferred_entries = Gauge(
             "noonday_deferred_entries",
-            "Due entries that could not be fired for a reason of their own, and are tried again later.",
+            "Due entries that cannot be fired for a reason of their own, and are tried again later.",
             registry=registry,
         )
         self.deferrals = Counter(
             "noonday_deferrals_total",
-            "How often an entry was deferred because it could not be fired.",
+            "Deferrals of entries that could not be fired.",
             registry=registry,
         )
         self.clock_offset = Gauge(
             "noonday_clock_offset_seconds",
-            "How far the clock of this process is ahead of the one that all go by.",
+            "Time by which the clock of this process is ahead of the reference clock.",
             registry=registry,
         )
 
         self.answers = Counter(
-            "noonday_api_answers_total", "Answers of the API, by class.", ["class"], registry=registry
+            "noonday_api_answers_total", "API responses, by status class.", ["class"], registry=registry
         )
         self.tenant_runs = Counter(
             "noonday_tenant_runs_total",
@@ -127,9 +133,9 @@ class Metrics:
             registry=registry,
         )
         self.tenant_run_seconds = Counter(
-            "noonday_tenant_run_seconds_total", "How long the runs of a tenant took.", ["tenant"], registry=registry
+            "noonday_tenant_run_seconds_total", "Run time of a tenant's runs.", ["tenant"], registry=registry
         )
-        # Those that are looked for begin at 0: what appears with a value has no rate.
+        # Counters that alerts use begin at 0: a series that appears with its first value has no rate.
         for door in ("jobs", "tasks"):
             self.created.labels(door)
         for state in sorted(FINAL):
@@ -139,11 +145,11 @@ class Metrics:
         self._answers_by_class = [self.answers.labels(f"{first}xx") for first in range(1, 6)]
 
     def count_answer(self, status: int) -> None:
-        """Of an HTTP status. Called for every request, so the labels are looked up beforehand."""
+        """Count an API response. Called for every request, so the labels are looked up beforehand."""
         self._answers_by_class[status // 100 - 1].inc()
 
     def count_usage(self, usage: Usage) -> None:
-        """What runs used, of each tenant, if tenants are counted."""
+        """Count runs and run time per tenant, if `max_tenants` allows it."""
         if not self._max_tenants:
             return
         for (tenant, _), used in usage.items():
@@ -166,12 +172,12 @@ class Metrics:
         self.created.labels("tasks").inc(tasks)
 
     def watch_slots(self, pool: str, slots: int, busy: Callable[[], float]) -> None:
-        """Whoever scrapes is told how many of a worker's slots are busy as of then."""
+        """Export a worker's slots in a pool. `busy` is called at each scrape."""
         self.slots.labels(pool).set(slots)
         self.busy_slots.labels(pool).set_function(busy)
 
     def watch_tick(self, loop: str, age_sec: Callable[[], float]) -> None:
-        """Whoever scrapes is told how long ago a loop came round as of then, also if everything else stands still."""
+        """Export the age of a loop's last round. `age_sec` is called at each scrape, so that it also shows a stalled loop."""
         self.tick_age.labels(loop).set_function(age_sec)
 
     def text(self) -> bytes:

@@ -9,11 +9,11 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.slots import SlotKey, is_of_ordering_key
 from noonday.ports.firing import Blocked
 
-SOON_SEC = 0.5
-LATE_SEC = 2.0
-"""How soon blocked entries are tried again at first, and at the latest, if no slot is reported free."""
-MORE = 2
-"""Besides those that could go: some may be stale."""
+FIRST_RETRY_SEC = 0.5
+LONGEST_RETRY_SEC = 2.0
+"""First and longest wait before blocked entries are tried again, if no slot is reported free."""
+SPARE = 2
+"""Entries tried beyond those that fit: some may be stale."""
 _serial = count()
 
 
@@ -21,13 +21,13 @@ class BlockedEntries:
     """Entries that wait for a slot, by slot.
 
     Thousands may wait for one slot, so only about as many as fit are tried again, the earliest first. If none of them comes
-    back, they were stale or belong to another owner now, and twice as many are tried next.
+    back, they were stale or have another owner now, and twice as many are tried next.
     """
 
     def __init__(self, budget: EntryBudget) -> None:
-        """Entries beyond their part of the budget are dropped, the latest first; the sweeper finds them again."""
+        """Entries beyond their part of `budget` are dropped, the latest first. The sweeper finds them again."""
         self._budget = budget
-        self._by_slot: dict[SlotKey, _Waiting] = {}
+        self._by_slot: dict[SlotKey, _SlotWaiters] = {}
         self._entries: set[Entry] = set()
         self._next_at = 0.0
 
@@ -39,87 +39,89 @@ class BlockedEntries:
 
     def add(self, blocked: Sequence[Blocked], now: float) -> None:
         for each in blocked:
-            waiting = self._by_slot.get(each.slot)
-            if waiting is None:
-                waiting = self._by_slot[each.slot] = _Waiting(is_of_ordering_key(each.slot[1]), now + SOON_SEC)
-                self._next_at = min(self._next_at, waiting.at)
-            waiting.back += 1
-            waiting.fits = 2 * each.limit + MORE
+            waiters = self._by_slot.get(each.slot)
+            if waiters is None:
+                waiters = self._by_slot[each.slot] = _SlotWaiters(
+                    is_of_ordering_key(each.slot[1]), now + FIRST_RETRY_SEC
+                )
+                self._next_at = min(self._next_at, waiters.retry_at)
+            waiters.blocked_again += 1
+            waiters.fits = 2 * each.limit + SPARE
             if each.entry not in self._entries:
                 self._entries.add(each.entry)
-                waiting.push(each.entry)
+                waiters.push(each.entry)
         if len(self._entries) > self._budget.for_blocked:
             self._cut(self._budget.for_blocked * 7 // 8)
         self._budget.blocked = len(self._entries)
 
     def _cut(self, room: int) -> None:
-        """Keep the first of each slot, equally many of those that most wait for."""
-        level = fair_level((len(waiting.heap) for waiting in self._by_slot.values()), room)
-        for waiting in self._by_slot.values():
-            self._entries.difference_update(waiting.cut(level))
+        """Keep the first entries of each slot. The slots with the most entries keep equally many."""
+        level = fair_level((len(waiters.heap) for waiters in self._by_slot.values()), room)
+        for waiters in self._by_slot.values():
+            self._entries.difference_update(waiters.cut(level))
 
     def release(self, names: Collection[str] | None = None) -> None:
-        """Something was freed: of what waits for it the first are tried at once. `names`: of these slots; None: of all."""
-        for (_, name), waiting in self._by_slot.items():
+        """Try the first entries of freed slots at once. `names` are the freed slots; None means all slots."""
+        for (_, name), waiters in self._by_slot.items():
             if names is None or name in names:
-                waiting.at, waiting.pause = 0.0, SOON_SEC
+                waiters.retry_at, waiters.wait_sec = 0.0, FIRST_RETRY_SEC
                 self._next_at = 0.0
 
     def take(self, partitions: Collection[int], now: float) -> list[Entry]:
-        """Those to try again now."""
+        """Remove and return the entries to try again now."""
         if now < self._next_at:
             return []
         taken: list[Entry] = []
-        for slot, waiting in list(self._by_slot.items()):
-            if waiting.at > now:
+        for slot, waiters in list(self._by_slot.items()):
+            if waiters.retry_at > now:
                 continue
-            if waiting.heap:
-                taken += waiting.take(partitions, now)
+            if waiters.heap:
+                taken += waiters.take(partitions, now)
             else:
                 del self._by_slot[slot]
         self._entries.difference_update(taken)
         self._budget.blocked = len(self._entries)
-        self._next_at = min((waiting.at for waiting in self._by_slot.values()), default=0.0)
-        # Whoever has a partition now that is not ours any more knows it from the store.
+        self._next_at = min((waiters.retry_at for waiters in self._by_slot.values()), default=0.0)
+        # The present owner of a partition that was lost finds these entries in the store.
         return [entry for entry in taken if entry.partition in partitions]
 
 
-class _Waiting:
-    """What waits for one slot. In a line, executions that exist already go before fires."""
+class _SlotWaiters:
+    """Entries that wait for one slot. For an ordering key, executions that exist already go before fires."""
 
-    def __init__(self, is_line: bool, at: float) -> None:
+    def __init__(self, is_ordered: bool, retry_at: float) -> None:
         self.heap: list[tuple[bool, int, str, int, Entry]] = []
-        """In the order of time; a number of its own tells apart two entries of one key."""
-        self.at = at
-        self.pause = SOON_SEC
+        """Entries in time order. A serial number tells two entries of one key apart."""
+        self.retry_at = retry_at
+        self.wait_sec = FIRST_RETRY_SEC
         self.fits = 1
-        self.back = 0
-        """How many were blocked since the last try."""
-        self._is_line = is_line
+        self.blocked_again = 0
+        """Entries that were blocked since the last try."""
+        self._is_ordered = is_ordered
         self._tried = 0
-        self._most = 0
+        self._limit = 0
 
     def push(self, entry: Entry) -> None:
-        is_last = self._is_line and entry.kind == Kind.FIRE
-        heappush(self.heap, (is_last, entry.due_ms, entry.key, next(_serial), entry))
+        is_after = self._is_ordered and entry.kind == Kind.FIRE
+        heappush(self.heap, (is_after, entry.due_ms, entry.key, next(_serial), entry))
 
     def cut(self, level: int) -> list[Entry]:
-        """Keep so many, the first. Returns the rest."""
+        """Keep the first `level` entries. Returns the rest."""
         if len(self.heap) <= level:
             return []
         self.heap.sort()
-        gone = [each[-1] for each in self.heap[level:]]
+        dropped = [each[-1] for each in self.heap[level:]]
         del self.heap[level:]
-        return gone
+        return dropped
 
     def take(self, partitions: Collection[int], now: float) -> list[Entry]:
-        """The next ones, and what is not ours any more before them."""
-        went = self.back < self._tried
-        self.pause = SOON_SEC if went or not self._tried else min(2 * self.pause, LATE_SEC)
-        self._most = self.fits if self.back else max(self.fits, 2 * self._most)
-        self.at, self.back, self._tried = now + self.pause, 0, 0
+        """Remove and return the next entries to try, and entries of lost partitions before them, which do not count."""
+        progressed = self.blocked_again < self._tried
+        self.wait_sec = FIRST_RETRY_SEC if progressed or not self._tried else min(2 * self.wait_sec, LONGEST_RETRY_SEC)
+        self._limit = self.fits if self.blocked_again else max(self.fits, 2 * self._limit)
+        self.retry_at, self.blocked_again, self._tried = now + self.wait_sec, 0, 0
         taken: list[Entry] = []
-        while self.heap and self._tried < self._most:
+        while self.heap and self._tried < self._limit:
             entry = heappop(self.heap)[-1]
             taken.append(entry)
             self._tried += entry.partition in partitions

@@ -1,25 +1,26 @@
-"""Entries that could not be fired for a reason of their own."""
+"""Entries that cannot be fired for a reason of their own, and are tried again later."""
 
 from collections.abc import Collection, Iterable
 
 from noonday.model.firing import Entry
 
 FIRST_SEC, LONGEST_SEC = 1.0, 60.0
-MOST = 10_000
-"""How many are known. What is beyond that is found by the sweeper, again and again."""
+"""First and longest wait before a deferred entry is tried again."""
+MAX_DEFERRED = 10_000
+"""Maximum number of deferred entries. The sweeper finds entries beyond it again and again."""
 
 
 class DeferredEntries:
-    """Keeps entries away from the others, each for longer every time it fails. They stay on the timeline, undecided.
+    """Keeps failing entries away from the others, for longer after each failure. They stay on the timeline, undecided.
 
-    Nothing of this is stored: whoever owns the partition next finds out by trying.
+    Nothing of this is stored: the next owner of the partition finds out by trying.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[float, Entry]] = {}
-        """By key: when it is tried again."""
+        """For each key, when its entry is tried again, and the entry."""
         self._failures: dict[str, int] = {}
-        """By key, until it is fired."""
+        """Failures of each key, until it is fired."""
         self._next_at = 0.0
 
     def __len__(self) -> int:
@@ -31,28 +32,28 @@ class DeferredEntries:
 
     def add(self, entries: Iterable[Entry], now: float) -> None:
         for entry in entries:
-            if len(self._failures) >= MOST and entry.key not in self._failures:
+            if len(self._failures) >= MAX_DEFERRED and entry.key not in self._failures:
                 continue
             failures = self._failures[entry.key] = self._failures.get(entry.key, 0) + 1
-            at = now + min(LONGEST_SEC, FIRST_SEC * 2 ** min(failures - 1, 10))
-            self._waiting[entry.key] = (at, entry)
-            self._next_at = min(self._next_at, at) if len(self._waiting) > 1 else at
+            retry_at = now + min(LONGEST_SEC, FIRST_SEC * 2 ** min(failures - 1, 10))
+            self._waiting[entry.key] = (retry_at, entry)
+            self._next_at = min(self._next_at, retry_at) if len(self._waiting) > 1 else retry_at
 
     def take(self, partitions: Collection[int], now: float) -> list[Entry]:
-        """Returns those to try again now."""
+        """Remove and return the entries to try again now."""
         if not self._waiting or now < self._next_at:
             return []
-        taken = [entry for at, entry in self._waiting.values() if at <= now]
+        taken = [entry for retry_at, entry in self._waiting.values() if retry_at <= now]
         for entry in taken:
             del self._waiting[entry.key]
-        self._next_at = min((at for at, _ in self._waiting.values()), default=0.0)
+        self._next_at = min((retry_at for retry_at, _ in self._waiting.values()), default=0.0)
         for entry in taken:
             if entry.partition not in partitions:
                 self._failures.pop(entry.key, None)
         return [entry for entry in taken if entry.partition in partitions]
 
     def forget(self, entries: Iterable[Entry]) -> None:
-        """These were fired, or are not what the timeline has any more."""
+        """Forget the failures of entries that were fired or are stale."""
         if self._failures:
             for entry in entries:
                 if entry.key not in self._waiting:

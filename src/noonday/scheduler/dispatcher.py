@@ -1,4 +1,4 @@
-"""Turns due entries into executions and hands them to the pools."""
+"""Turns due entries into executions and publishes them to the pools."""
 
 import asyncio
 import contextlib
@@ -20,39 +20,42 @@ from noonday.scheduler.isolating import IsolatingFirer
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher
 
-FLIGHTS = 3
-"""Batches under way at the same time: while the store fires one, the next is claimed and planned."""
-FLIGHT_SEC = 0.15
-"""Batches are as large as this allows: whoever falls due next waits for those that are under way."""
-LEAST = 100
+MAX_BATCHES_IN_FLIGHT = 3
+"""Maximum number of batches in flight: while the store fires one, the next is claimed and planned."""
+TARGET_BATCH_SEC = 0.15
+"""Target time from claim to fire. A longer one would delay the entries that fall due next."""
+MIN_BATCH = 100
+"""Smallest batch size that AdaptiveBatchSize chooses."""
 NO_CREDIT_SEC = 0.005
-"""How soon a pool that was full is looked at again."""
+"""Wait before a pool without credit is checked again."""
 PATIENCE_MS = 25
-"""A commit costs the same for one entry as for many, and early ones are handed out well ahead of their instant."""
+"""How much later early entries are claimed, so that more of them share a commit. A commit costs the same for one entry as for
+many, and early entries are dispatched well ahead of their instant."""
 STUCK_SEC = 30.0
-"""A batch in flight for longer than this is a reason not to rely on the process: statements time out well before."""
+"""A batch in flight for longer than this makes the process not ready. Statements time out well before."""
 SEAL_SEC = 0.5
-"""Batches are sealed together, now and then: an unsealed one is at worst published again, and dropped by the workers."""
+"""Interval between seals. Batches are sealed together: an unsealed one is at worst published again, and workers drop the
+duplicates."""
 
 
 class AdaptiveBatchSize:
-    """How many entries are fired together: as many as the store gets through in a moment, and never more than allowed."""
+    """Number of entries to fire together: as many as the store fires within TARGET_BATCH_SEC, up to a maximum."""
 
-    def __init__(self, most: int) -> None:
-        self.now = self._most = most
+    def __init__(self, limit: int) -> None:
+        self.size = self._max = limit
 
     def note(self, count: int, took_sec: float) -> None:
-        """So many took so long, from the claim until the store had them."""
-        if count < self.now // 2:
-            return  # it says nothing of larger ones
-        if took_sec > FLIGHT_SEC:
-            self.now = max(min(LEAST, self._most), int(self.now * max(0.5, FLIGHT_SEC / took_sec)))
-        elif took_sec < FLIGHT_SEC / 2:
-            self.now = min(self._most, self.now * 2)
+        """Adapt to a batch of `count` entries that took `took_sec` from its claim until the store had fired it."""
+        if count < self.size // 2:
+            return  # a small batch says nothing about larger ones
+        if took_sec > TARGET_BATCH_SEC:
+            self.size = max(min(MIN_BATCH, self._max), int(self.size * max(0.5, TARGET_BATCH_SEC / took_sec)))
+        elif took_sec < TARGET_BATCH_SEC / 2:
+            self.size = min(self._max, self.size * 2)
 
 
 class Dispatcher:
-    """claim -> plan -> fire -> publish -> seal, for all partitions together, in batches that overlap."""
+    """Claims, plans, fires, publishes and seals entries of all owned partitions together, in overlapping batches."""
 
     def __init__(
         self,
@@ -81,12 +84,12 @@ class Dispatcher:
         self._clock = clock
         self._metrics = metrics
         self._publisher = publisher
-        self._stride = AdaptiveBatchSize(batch)
+        self._batch_size = AdaptiveBatchSize(batch)
         self._hint_ahead_ms = hint_ahead_ms
-        self._flights: set[asyncio.Task[None]] = set()
+        self._batches: set[asyncio.Task[None]] = set()
         self._in_flight = in_flight
-        self._in_trouble = False
-        """The store did not take the last batch: it is in the index again."""
+        self._store_fails = False
+        """Whether the store failed to fire the last batch. Its entries are in the index again."""
         self._blocked = BlockedEntries(budget)
         metrics.in_flight_entries.set_function(lambda: len(in_flight))
         metrics.blocked_entries.set_function(lambda: len(self._blocked))
@@ -97,46 +100,46 @@ class Dispatcher:
         self.on_published: Callable[[], None] = lambda: None
 
     async def run_once(self, now_ms: int) -> int:
-        await self._try_held_again()
+        await self._retry_blocked_and_deferred()
         await self._seal_some()
-        while len(self._flights) >= FLIGHTS:
-            await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
-            self._raise_what_failed()
-        most = self._stride.now
-        credit, shares = await self._allowances.for_claim(await self._bus.credit(), most)
+        while len(self._batches) >= MAX_BATCHES_IN_FLIGHT:
+            await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_failures()
+        limit = self._batch_size.size
+        credit, shares = await self._allowances.for_claim(await self._bus.credit(), limit)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
-        claimed = await self._index.claim(now_ms, partitions, credit, most, shares)
+        claimed = await self._index.claim(now_ms, partitions, credit, limit, shares)
         if claimed:
             self._metrics.due.inc(len(claimed))
-            flight = asyncio.create_task(self._fly(self._in_flight.add(claimed, self._clock.monotonic())))
-            self._flights.add(flight)
+            batch = asyncio.create_task(self._dispatch(self._in_flight.add(claimed, self._clock.monotonic())))
+            self._batches.add(batch)
         await self._allowances.give_back(shares)
-        if claimed and self._in_trouble:
-            # One at a time now: the loop has to know what becomes of it, to wait longer and to say why.
-            await asyncio.shield(flight)
+        if claimed and self._store_fails:
+            # One batch at a time while the store fails: the loop must see the error, to back off and to log it.
+            await asyncio.shield(batch)
         return len(claimed)
 
     async def next_wait(self) -> float:
-        """How long until something may be ready."""
-        self._raise_what_failed()
+        """Return how many seconds to wait until an entry may be ready."""
+        self._raise_failures()
         credit = self._allowances.credit(await self._bus.credit())
-        blocked, again = self._allowances.blocked, self._allowances.look_again_ms
+        blocked, retry_at_ms = self._allowances.blocked, self._allowances.retry_at_ms
         ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
-        ready_ms = min((at_ms for at_ms in (ready, again) if at_ms is not None), default=None)
-        longest = 0.05 if self._blocked or self._flights else 0.5
+        ready_ms = min((at_ms for at_ms in (ready, retry_at_ms) if at_ms is not None), default=None)
+        longest = 0.05 if self._blocked or self._batches else 0.5
         if any(room <= 0 for room in credit.values()):
             longest = NO_CREDIT_SEC
         if ready_ms is None:
             return longest
         return min(longest, max(0.001, (ready_ms - self._clock.now_ms()) / 1000))
 
-    async def land(self) -> None:
-        """Wait until no batch is under way, and seal them all."""
-        while self._flights:
-            await asyncio.wait(self._flights)
-            self._raise_what_failed()
+    async def drain(self) -> None:
+        """Wait until no batch is in flight, then seal all batches."""
+        while self._batches:
+            await asyncio.wait(self._batches)
+            self._raise_failures()
         self._sealed_at = 0.0
-        # What stays unsealed is handed out again by whoever comes after us: no reason not to go on.
+        # The next owner publishes an unsealed batch again, so this is no reason to fail.
         with contextlib.suppress(StoreUnavailable):
             await self._seal_some()
 
@@ -150,61 +153,61 @@ class Dispatcher:
                 self._to_seal += batches
                 raise
 
-    def has_in_hand(self, entry: Entry) -> bool:
-        """Whether an entry that is on the timeline and not in the index is on its way, or blocked for a reason."""
+    def tracks(self, entry: Entry) -> bool:
+        """Return whether an entry that is on the timeline and not in the index is in flight, blocked or deferred."""
         return entry in self._in_flight or entry in self._blocked or entry in self._firer
 
     def reasons_not_ready(self) -> list[str]:
-        """Why the batches in flight are not to be relied on."""
+        """Return why this process is not ready: a batch is in flight for longer than STUCK_SEC."""
         age_sec = self._in_flight.oldest_sec(self._clock.monotonic())
         if age_sec <= STUCK_SEC:
             return []
         return [f"dispatcher: a batch is in flight for {age_sec:.1f} s ({len(self._in_flight)} entries in all batches)"]
 
-    def release_held(self, slots: Collection[str] | None = None) -> None:
-        """Something was freed: what is blocked for one of these slots (None: for any) may be tried at once."""
+    def release_blocked(self, slots: Collection[str] | None = None) -> None:
+        """Try entries at once that are blocked on one of these freed slots. None means all slots."""
         self._blocked.release(slots)
 
-    async def _fly(self, batch: ClaimedBatch) -> None:
+    async def _dispatch(self, batch: ClaimedBatch) -> None:
         entries = batch.entries
         try:
             outcome = await self._firer.fire(self._ownership.owner, entries)
-            self._stride.note(len(entries), self._clock.monotonic() - batch.claimed_at)
+            self._batch_size.note(len(entries), self._clock.monotonic() - batch.claimed_at)
             self._in_flight.remove(batch)
             for fired in outcome.fired:
                 await self._follow_up(fired)
-            self._in_trouble = bool(outcome.unfired)
+            self._store_fails = bool(outcome.unfired)
             if outcome.unfired:
-                # Not fired, as far as we know. What was fired and not answered is in an unsealed batch.
+                # Not fired, as far as this process knows. A fire that was committed without an answer left an unsealed batch.
                 await self._index.hint(outcome.unfired)
                 raise _as_unavailable(outcome.error)
         finally:
             self._in_flight.remove(batch)
 
     async def _follow_up(self, fired: FireResult) -> None:
-        # Before others hear of what was fired: when that ends, what waits for it must be known to be blocked.
+        # Before publishing: when a dispatch ends, the entries that wait for its slot must be known as blocked.
         self._blocked.add(fired.blocked, self._clock.monotonic())
-        await self._allowances.give_back_of(fired.blocked)
+        await self._allowances.give_back_blocked(fired.blocked)
         try:
             if fired.dispatches:
-                await self._publisher.publish(self._allowances.weighed(fired.dispatches))
+                await self._publisher.publish(self._allowances.with_weights(fired.dispatches))
                 self.on_published()
             self._to_seal += fired.batches
         finally:
             if fired.paused:
-                # Before the entries are ready again: else they are claimed over and over until the next look at the settings.
+                # Before the entries are ready again: otherwise they are claimed over and over until the settings are read.
                 with contextlib.suppress(StoreUnavailable):
                     await self._allowances.run_once(self._clock.now_ms())
-            # Also if the bus is away: what comes next is not of this batch, which stays unsealed.
+            # Also if the bus is unavailable: these entries are not part of the batch, which stays unsealed.
             latest = self._clock.now_ms() + self._hint_ahead_ms
             await self._index.hint([e for e in fired.entries if e.due_ms <= latest and e not in self._in_flight])
+        # The store has the revocations, and the revocation keeper copies them again.
         with contextlib.suppress(SignalsUnavailable):
-            # The wish is in the store, and the keeper of the flags looks there again.
             for pool, execution, dispatch, reason in fired.revocations:
                 await self._signals.revoke(pool, [(execution, dispatch, reason)])
-        self._note(fired)
+        self._note_result(fired)
 
-    def _note(self, fired: FireResult) -> None:
+    def _note_result(self, fired: FireResult) -> None:
         if fired.refused:
             self._metrics.refused.labels("entry").inc(fired.refused)
         if fired.lost:
@@ -216,7 +219,7 @@ class Dispatcher:
         for outcome, count in fired.decided.items():
             self._metrics.decisions.labels(outcome).inc(count)
 
-    async def _try_held_again(self) -> None:
+    async def _retry_blocked_and_deferred(self) -> None:
         partitions = self._ownership.partitions
         blocked, deferred = (
             self._blocked.take(partitions, self._clock.monotonic()),
@@ -225,18 +228,20 @@ class Dispatcher:
         if blocked or deferred:
             await self._index.place([*blocked, *deferred])
 
-    def _raise_what_failed(self) -> None:
-        done = {flight for flight in self._flights if flight.done()}
-        self._flights -= done
-        for flight in done:
+    def _raise_failures(self) -> None:
+        """Raise the error of a finished batch. Unavailable is ignored: the entries are in the index again, or the batch is
+        unsealed."""
+        done = {batch for batch in self._batches if batch.done()}
+        self._batches -= done
+        for batch in done:
             with contextlib.suppress(Unavailable):
-                flight.result()
+                batch.result()
 
 
 def _as_unavailable(error: Exception | None) -> Unavailable:
-    """What nobody thought of is to be tried again too."""
+    """Wrap an unexpected error as StoreFailed, so that the loop tries again."""
     if isinstance(error, Unavailable):
         return error
-    unforeseen = StoreFailed(f"cannot fire: {error!r}")
-    unforeseen.__cause__ = error
-    return unforeseen
+    unexpected = StoreFailed(f"cannot fire: {error!r}")
+    unexpected.__cause__ = error
+    return unexpected

@@ -9,6 +9,7 @@ from noonday.ports.firing import Firing, Mark
 from noonday.ports.hot_index import HotIndex
 
 PAGE = 5_000
+"""Entries read in one step of a walk."""
 
 
 @dataclass
@@ -17,12 +18,12 @@ class _Walk:
 
     generations: dict[int, str]
     mark: Mark | None = None
-    at_the_end: bool = False
-    """The last step found nothing more within reach."""
+    caught_up: bool = False
+    """Whether the last step found no more entries within the look-ahead."""
 
 
 class Hydrator:
-    """Walks the timeline in order of time, some minutes ahead, and notes how far it came after each step.
+    """Walks the timeline in time order, some minutes ahead, and notes its progress after each step.
 
     New partitions, and partitions whose index lost its memory (it has another generation), are walked from the head until they
     have caught up with the rest.
@@ -34,10 +35,11 @@ class Hydrator:
         index: HotIndex,
         owned: Callable[[], Collection[int]],
         ahead_ms: int,
-        has_in_hand: Callable[[Entry], bool],
+        is_tracked: Callable[[Entry], bool],
     ) -> None:
-        """`has_in_hand` knows what this owner has taken from the index and not yet fired: it is not placed again."""
-        self._has_in_hand = has_in_hand
+        """`is_tracked` tells whether this owner has taken an entry from the index and not yet fired it. Such entries are not
+        placed again."""
+        self._is_tracked = is_tracked
         self._firing = firing
         self._index = index
         self._owned = owned
@@ -46,20 +48,20 @@ class Hydrator:
 
     async def run_once(self, now_ms: int) -> int:
         generations = await self._index.generations(self._owned())
-        self._drop_other_than(generations)
+        self._drop_old_generations(generations)
         known = {partition for walk in self._walks for partition in walk.generations}
         if new := {partition: generation for partition, generation in generations.items() if partition not in known}:
             self._walks.append(_Walk(new))
         placed = 0
         for walk in self._walks:
             placed += await self._step(walk, now_ms + self._ahead_ms)
-        self._join_those_at_the_end()
+        self._merge_caught_up()
         for tenant, first in self._index.left_out().items():
-            placed += await self._fetch(TenantId(tenant), first, now_ms + self._ahead_ms)
+            placed += await self._place_left_out(TenantId(tenant), first, now_ms + self._ahead_ms)
         return placed
 
-    async def _fetch(self, tenant: TenantId, first: Mark, until_ms: int) -> int:
-        """The index had too much of a tenant to take in more, and has room again."""
+    async def _place_left_out(self, tenant: TenantId, first: Mark, until_ms: int) -> int:
+        """Place entries of a tenant that the index left out for lack of room, now that it has room again."""
         page = max(1, min(PAGE, self._index.room()))
         entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, page)
         last = (entries[-1].due_ms, entries[-1].key) if len(entries) == page else None
@@ -68,12 +70,12 @@ class Hydrator:
         return len(entries)
 
     def walk_again(self, partitions: Collection[int]) -> None:
-        """Somebody else had these partitions in between: what they placed or dropped we cannot know."""
+        """Walk these partitions from the head again. Another instance owned them, and may have changed their index entries."""
         for walk in self._walks:
             for partition in partitions:
                 walk.generations.pop(partition, None)
 
-    def _drop_other_than(self, generations: Mapping[int, str]) -> None:
+    def _drop_old_generations(self, generations: Mapping[int, str]) -> None:
         for walk in self._walks:
             walk.generations = {
                 p: generation for p, generation in walk.generations.items() if generations.get(p) == generation
@@ -82,26 +84,27 @@ class Hydrator:
 
     async def _step(self, walk: _Walk, until_ms: int) -> int:
         if walk.mark is not None and walk.mark[0] > until_ms:
-            # The clock was set back. What lies before the mark was seen; what was stored since then within reach was hinted.
+            # The clock was set back. Entries before the mark were seen; entries stored since then that are due soon were
+            # hinted.
             walk.mark = (until_ms, "\uffff")
         entries = await self._firing.walk(walk.generations.keys(), walk.mark, until_ms, PAGE)
         await self._place(entries)
-        walk.at_the_end = len(entries) < PAGE
-        # Progress counts only where the generation is still the one the step began with.
+        walk.caught_up = len(entries) < PAGE
+        # Progress counts only if no generation changed during the step.
         if entries and await self._index.generations(walk.generations.keys()) == walk.generations:
             walk.mark = (entries[-1].due_ms, entries[-1].key)
         return len(entries)
 
     async def _place(self, entries: Sequence[Entry]) -> None:
-        await self._index.place([entry for entry in entries if not self._has_in_hand(entry)])
+        await self._index.place([entry for entry in entries if not self._is_tracked(entry)])
 
-    def _join_those_at_the_end(self) -> None:
-        """From the mark that is furthest behind: placing twice is harmless."""
-        done = [walk for walk in self._walks if walk.at_the_end]
+    def _merge_caught_up(self) -> None:
+        """Merge the walks that have caught up, at the earliest of their marks: placing an entry twice is harmless."""
+        done = [walk for walk in self._walks if walk.caught_up]
         if len(done) > 1:
             marks = [walk.mark for walk in done]
             mark = None if None in marks else min(mark for mark in marks if mark is not None)
             generations = {partition: generation for walk in done for partition, generation in walk.generations.items()}
-            self._walks = [walk for walk in self._walks if not walk.at_the_end] + [
-                _Walk(generations, mark, at_the_end=True)
+            self._walks = [walk for walk in self._walks if not walk.caught_up] + [
+                _Walk(generations, mark, caught_up=True)
             ]

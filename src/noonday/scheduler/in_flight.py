@@ -8,14 +8,14 @@ from noonday.model.firing import Entry
 
 
 class ClaimedBatch:
-    """The entries of one claim. Two batches may name the same entry, if it was placed again while it was being fired."""
+    """The entries of one claim. Two batches may contain the same entry, if it was placed again while it was being fired."""
 
     def __init__(self, entries: Sequence[Entry], claimed_at: float) -> None:
         self.entries = entries
         self.claimed_at = claimed_at
         """By the monotonic clock."""
 
-    # The hot path pays for neither of these: few rounds ask.
+    # Computed on demand: few rounds need these, and the hot path must not pay for them.
 
     @cached_property
     def names(self) -> frozenset[tuple[str, int, int]]:
@@ -27,9 +27,9 @@ class ClaimedBatch:
 
 
 class InFlight:
-    """The batches in flight, a few at a time.
+    """Batches in flight: claimed and not yet fired.
 
-    Every count is derived from the batches: a batch that is removed takes all of its own with it, and nothing of another's.
+    Every count is derived from the batches: removing a batch removes all of its counts, and none of another batch.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class InFlight:
         return batch
 
     def remove(self, batch: ClaimedBatch) -> None:
-        """Remove a batch whose entries are fired, or back where they were. Removing it again changes nothing."""
+        """Remove a batch whose entries were fired or put back. Removing it again changes nothing."""
         if batch in self._batches:
             self._batches.remove(batch)
 
@@ -59,5 +59,5 @@ class InFlight:
         return counts
 
     def oldest_sec(self, now: float) -> float:
-        """Age of the oldest batch; 0 if there is none."""
+        """Return the age of the oldest batch; 0 if there is none."""
         return max((now - batch.claimed_at for batch in self._batches), default=0.0)

@@ -1,4 +1,4 @@
-"""Fires batches, and finds the entries that cannot be fired, so that the others are."""
+"""Fires batches, and isolates the entries that cannot be fired, so that the others are."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,30 +14,30 @@ from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import DeferredEntries
 
 log = structlog.get_logger("noonday.dispatcher")
-MOST_FAILURES = 40
-"""So many statements of one batch may fail. One culprit in 2,000 entries takes 12; a store that fails everything is not asked
-4,000 times."""
+MAX_FAILURES = 40
+"""Maximum number of failed statements per batch. One culprit in 2,000 entries takes 12; a store that fails every statement is
+not asked 4,000 times."""
 
-MOST_NAMED = 5
-"""So many entries of a batch that cannot be planned are named in the log."""
+MAX_LOGGED = 5
+"""Maximum number of entries per batch that are logged because they cannot be planned."""
 
 
 class FireOutcome(msgspec.Struct):
-    """What became of a batch. Every entry is in an answer of the store, unfired or deferred."""
+    """Result of firing a batch. Every entry is in a result of the store, unfired or deferred."""
 
     fired: list[FireResult]
     unfired: list[Entry]
-    """As they were: to be tried again with everything else."""
+    """Unchanged entries, to be tried again together with all others."""
     error: Exception | None = None
-    """Why there is something unfired."""
+    """Why entries are unfired."""
 
 
 class IsolatingFirer:
     """Plans and fires entries. A batch that fails is halved until the culprits are alone.
 
-    Only bad data is final: the occurrences of that entry are decided as ERROR, and a recurring job goes on with its next time.
-    Any other culprit is deferred: it stays on the timeline and is tried again, later each time. If nothing at all can be fired,
-    the culprit is the store, and nobody is deferred.
+    Only bad data is final: the occurrences of that entry are decided as ERROR, and a recurring job continues with its next
+    time. Any other culprit is deferred: it stays on the timeline and is tried again, later each time. If the store fires
+    nothing of a batch, the store is the culprit, and the entries that it refused are not deferred.
     """
 
     def __init__(self, firing: Firing, clock: Clock, metrics: Metrics) -> None:
@@ -50,7 +50,7 @@ class IsolatingFirer:
         return entry in self._deferred
 
     def take_deferred(self, partitions: Collection[int]) -> list[Entry]:
-        """Returns deferred entries whose wait is over."""
+        """Remove and return deferred entries whose wait is over."""
         taken = self._deferred.take(partitions, self._clock.monotonic())
         if taken:
             self._metrics.deferred_entries.set(len(self._deferred))
@@ -69,7 +69,7 @@ class IsolatingFirer:
     def _defer(self, batch: "_Batch") -> None:
         deferred = batch.unplanned
         if batch.fired:
-            # The store is well, as the rest of the batch shows.
+            # The store works: it fired the rest of the batch.
             deferred = [*deferred, *batch.culprits]
         else:
             batch.unfired += batch.culprits
@@ -79,18 +79,18 @@ class IsolatingFirer:
 
 
 class _Batch:
-    """One batch, divided as long as parts of it fail."""
+    """A batch that is halved as long as parts of it fail."""
 
     def __init__(self, firing: Firing, clock: Clock, owner: Owner, entries: Sequence[Entry]) -> None:
         self._firing = firing
         self._clock = clock
         self._owner = owner
         self._parts: list[Sequence[Entry]] = [entries]
-        """Parts to fire, the next one last."""
+        """Parts to fire. The last one is next."""
         self._failures = 0
         self.fired: list[FireResult] = []
         self.unplanned: list[Entry] = []
-        """Nothing says what their fire does: their own definition is the reason."""
+        """Entries that cannot be planned because of their own definition."""
         self.culprits: list[Entry] = []
         self.unfired: list[Entry] = []
         self.error: Exception | None = None
@@ -118,7 +118,7 @@ class _Batch:
         self._failures += 1
         if self._failures == 1:
             log.warning("fire failed", entries=len(part), error=repr(error)[:500])
-        if self._failures > MOST_FAILURES:
+        if self._failures > MAX_FAILURES:
             self._give_up(part)
         elif len(part) > 1:
             middle = len(part) // 2
@@ -128,12 +128,12 @@ class _Batch:
             self.culprits.append(part[0])
 
     def _give_up(self, part: Sequence[Entry]) -> None:
-        """The rest of the batch is as it was."""
+        """Leave the rest of the batch unfired."""
         self.unfired += [entry for rest in (part, *self._parts) for entry in rest]
         self._parts = []
 
     async def _decide(self, request: FireRequest, error: Exception) -> bool:
-        """The store refuses the data of this fire: decide its occurrences instead. Returns whether the store took that."""
+        """Decide the occurrences of a fire whose data the store refuses. Returns whether the store took the decision."""
         if request.entry.kind != Kind.FIRE:
             return False
         entry, reason = request.entry, f"{type(error).__name__}: {error}"
@@ -150,30 +150,30 @@ class _Batch:
         return await self._firing.fire(self._owner, requests, self._clock.now_ms())
 
     async def _plan(self, entries: Sequence[Entry]) -> list[FireRequest]:
-        wanted = [entry for entry in entries if entry.recurring]
-        if not wanted:
+        recurring_entries = [entry for entry in entries if entry.recurring]
+        if not recurring_entries:
             return [FireRequest(entry) for entry in entries]
-        jobs = await self._firing.plans(wanted)
+        jobs = await self._firing.plans(recurring_entries)
         now_ms = self._clock.now_ms()
         requests = (self._plan_one(entry, jobs, now_ms) if entry.recurring else FireRequest(entry) for entry in entries)
         return [request for request in requests if request is not None]
 
     def _plan_one(self, entry: Entry, jobs: dict[tuple[JobId, int], RecurringJob], now_ms: int) -> FireRequest | None:
-        planned = jobs.get((JobId(entry.key), entry.number))
-        if planned is None:
+        recurring = jobs.get((JobId(entry.key), entry.number))
+        if recurring is None:
             return FireRequest(entry)
         try:
-            # An early entry is planned as of its instant, which is a moment ahead.
+            # An early entry is planned as of its instant, which is slightly ahead of now.
             now_ms = max(now_ms, entry.due_ms)
-            if planned.flaw is None:
-                plan = plan_fire(planned.job, entry.nominal_ms, now_ms, planned.runs_left)
+            if recurring.flaw is None:
+                plan = plan_fire(recurring.job, entry.nominal_ms, now_ms, recurring.runs_left)
             else:
-                log.error("cannot read job", job=entry.key, flaw=planned.flaw)
-                plan = plan_error(planned.job, entry.nominal_ms, now_ms, f"unreadable job: {planned.flaw}"[:500])
+                log.error("job unreadable", job=entry.key, flaw=recurring.flaw)
+                plan = plan_error(recurring.job, entry.nominal_ms, now_ms, f"unreadable job: {recurring.flaw}"[:500])
         except Exception:
-            # A time zone that this machine lacks, or a mistake of ours: neither ends a schedule.
-            if len(self.unplanned) < MOST_NAMED:
-                log.exception("cannot plan", job=entry.key, nominal_ms=entry.nominal_ms)
+            # This machine lacks the time zone, or Noonday has a bug: neither may end a schedule.
+            if len(self.unplanned) < MAX_LOGGED:
+                log.exception("planning failed", job=entry.key, nominal_ms=entry.nominal_ms)
             self.unplanned.append(entry)
             return None
-        return FireRequest(entry, plan, planned.runs_left)
+        return FireRequest(entry, plan, recurring.runs_left)

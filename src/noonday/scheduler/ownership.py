@@ -1,4 +1,4 @@
-"""Which partitions this instance owns, and under which epochs."""
+"""Partitions that this instance owns, and their epochs."""
 
 import contextlib
 import math
@@ -16,15 +16,15 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.leases import Leases
 
 log = structlog.get_logger("noonday.ownership")
-UNSEALED_MS = 10_000
-"""What we fired ourselves may be on its way for so long."""
+ADOPT_OWN_AFTER_MS = 10_000
+"""Age from which this instance publishes its own unsealed batches again. Younger ones may still be in flight."""
 
 
 class Ownership:
-    """Joins, takes the partitions that fall to this instance, keeps the lease, and gives it up when it is no use.
+    """Joins the members, takes its share of the partitions, renews the lease, and gives it up while it cannot fire.
 
-    Every member computes the same shares from the same members. Two that know different members for a moment both try;
-    the store's epoch decides, and whoever is refused drops what it has and looks again.
+    Every member computes the same shares from the same members. Two instances that see different members for a moment both
+    try. The store's epoch decides, and the refused instance drops its partitions and reads the members again.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Ownership:
         *,
         load: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`load` answers how busy this process is, from 0 to 1."""
+        """`load` returns how busy this process is, from 0 to 1."""
         self._instance = instance
         self._leases = leases
         self._firing = firing
@@ -59,7 +59,7 @@ class Ownership:
         self._bus_seen_at = clock.monotonic()
         self.owner = Owner(instance, {})
         self.on_gained: Callable[[Collection[int]], None] = lambda partitions: None
-        """Partitions that somebody else may have had in between."""
+        """Called with partitions that another instance may have owned in between."""
 
     @property
     def partitions(self) -> Collection[int]:
@@ -72,12 +72,12 @@ class Ownership:
         await self._take_share()
 
     async def run_once(self, now_ms: int) -> int:
-        """Keep the lease, and have what falls to us."""
+        """Renew the lease and take this instance's share of the partitions."""
         if not self._joined:
             await self._join_again()
             return 0
         if self._clock.monotonic() - min(self._store_seen_at, self._bus_seen_at) > 2 * self._ttl_sec:
-            await self._give_up("no round with the store or the bus was completed: somebody else shall try")
+            await self._give_up("no completed round with the store or the bus")
             return 0
         if not await self._renew():
             return 0
@@ -85,46 +85,46 @@ class Ownership:
         return 0
 
     async def next_wait(self) -> float:
-        """Renew three times in the life of a lease; sooner, if the members change."""
-        longest = min(1.0, self._ttl_sec / 3)
+        """Return how many seconds to wait: a third of the lease's TTL at most, less if the members change."""
+        longest_sec = min(1.0, self._ttl_sec / 3)
         if not self._joined or self._suspended:
-            return longest
+            return longest_sec
         with contextlib.suppress(LeasesUnavailable):
-            await self._leases.changed(longest)
+            await self._leases.changed(longest_sec)
         return 0.01
 
-    async def look_for_bus(self) -> None:
-        """A round with the bus. Raises BusUnavailable."""
+    async def check_bus(self) -> None:
+        """Complete a round with the bus. Raises BusUnavailable."""
         await self._bus.partitions()
         self._bus_seen_at = self._clock.monotonic()
 
-    def saw_store(self) -> None:
-        """A round with the store was completed. Noted by the loops that do the work."""
+    def note_store_round(self) -> None:
+        """Note a completed round with the store. The loops that do the work call this."""
         self._store_seen_at = self._clock.monotonic()
 
     def may_adopt(self, owner: InstanceId, age_ms: int) -> bool:
-        """Whether it falls to us to publish what an instance fired so long ago and never sealed."""
+        """Return whether this instance publishes an unsealed batch that `owner` fired `age_ms` ago."""
         if owner == self._instance:
-            return age_ms > UNSEALED_MS
+            return age_ms > ADOPT_OWN_AFTER_MS
         return owner not in self._members and self._instance == min(self._members, default=self._instance)
 
     def lose(self, partitions: tuple[int, ...]) -> None:
-        """The store refused an epoch: somebody else owns these now, and what we believe of the members is old."""
-        log.warning("refused by epoch", partitions=len(partitions))
+        """Drop all partitions: the store refused an epoch, so another instance owns these, and the known members are outdated."""
+        log.warning("fire refused by epoch", partitions=len(partitions))
         self._refused_at = self._clock.monotonic()
         self._drop(self.owner.epochs.keys())
 
     async def leave(self) -> None:
-        """Give up everything at once, so that others need not wait for the lease to lapse."""
+        """Give up the lease and all partitions at once, so that others need not wait for the lease to lapse."""
         self.owner = Owner(self._instance, {})
         self._joined = False
         await self._leases.leave()
 
     async def _join_again(self) -> None:
-        # Only after a round with both: whoever cannot fire and publish must not take a share.
+        # Only after a round with store and bus: an instance that cannot fire and publish must not take a share.
         await self._firing.take_over(self._instance, [])
-        self.saw_store()
-        await self.look_for_bus()
+        self.note_store_round()
+        await self.check_bus()
         log.info("joining", instance=self._instance)
         await self.join()
 
@@ -139,7 +139,7 @@ class Ownership:
                 self._suspend()
             raise
         if not alive:
-            log.warning("the lease has lapsed")
+            log.warning("lease lapsed")
             self._drop(self.owner.epochs.keys())
             self._joined = False
             return False
@@ -150,51 +150,52 @@ class Ownership:
         return True
 
     def _suspend(self) -> None:
-        """The lease is in doubt: others may own what we have."""
+        """Own nothing while the lease is in doubt: other instances may own the same partitions."""
         if not self._suspended:
-            log.warning("the lease is in doubt: standing still")
+            log.warning("lease in doubt; not firing")
         self._suspended = True
         self.owner = Owner(self._instance, {})
 
-    async def _give_up(self, why: str) -> None:
-        log.warning("giving up the lease", why=why)
+    async def _give_up(self, reason: str) -> None:
+        log.warning("giving up the lease", reason=reason)
         self._drop(self.owner.epochs.keys())
         self._joined = False
         await self._leases.leave()
 
     async def _take_share(self) -> None:
         members = await self._leases.members()
-        await self._forget()
+        await self._forget_dropped()
         if self._instance not in members or not self._may_take_from(members):
             return
         self._members = members
         share = share_of(self._instance, self._members, PARTITIONS)
-        given_up = [partition for partition in self.owner.epochs if partition not in share]
-        if given_up:
-            self._drop(given_up)
-        wanted = [partition for partition in share if partition not in self.owner.epochs]
-        if wanted:
-            await self._take(wanted)
+        surplus = [partition for partition in self.owner.epochs if partition not in share]
+        if surplus:
+            self._drop(surplus)
+        missing = [partition for partition in share if partition not in self.owner.epochs]
+        if missing:
+            await self._take(missing)
 
     def _may_take_from(self, members: Mapping[InstanceId, float]) -> bool:
-        """After a refusal: only once we know more than we did, or whoever refused us has had time to be known."""
+        """Return whether partitions may be taken: after a refusal, only once the members changed or one TTL made the new owner
+        known."""
         waited = self._clock.monotonic() - self._refused_at
         return members != self._members or waited > self._ttl_sec
 
-    async def _forget(self) -> None:
-        gone, self._to_forget = self._to_forget, set()
-        if gone:
-            await self._index.forget(gone)
+    async def _forget_dropped(self) -> None:
+        dropped, self._to_forget = self._to_forget, set()
+        if dropped:
+            await self._index.forget(dropped)
 
-    async def _take(self, wanted: Collection[int]) -> None:
-        taken = await self._firing.take_over(self._instance, wanted)
-        self.saw_store()
+    async def _take(self, partitions: Collection[int]) -> None:
+        taken = await self._firing.take_over(self._instance, partitions)
+        self.note_store_round()
         self.owner = Owner(self._instance, {**self.owner.epochs, **{p: each.epoch for p, each in taken.items()}})
-        foreign = [partition for partition, each in taken.items() if each.former != self._instance]
-        if foreign:
-            self.on_gained(foreign)
+        gained = [partition for partition, each in taken.items() if each.former != self._instance]
+        if gained:
+            self.on_gained(gained)
 
     def _drop(self, partitions: Collection[int]) -> None:
-        gone = set(partitions)
-        self.owner = Owner(self._instance, {p: e for p, e in self.owner.epochs.items() if p not in gone})
-        self._to_forget |= gone
+        dropped = set(partitions)
+        self.owner = Owner(self._instance, {p: e for p, e in self.owner.epochs.items() if p not in dropped})
+        self._to_forget |= dropped

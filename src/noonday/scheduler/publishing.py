@@ -1,4 +1,4 @@
-"""What was fired goes to the workers of its pool, with what they need that is not their job's."""
+"""Publishes dispatches to their pools, with the secrets and limits of the endpoints that they call."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,33 +16,38 @@ from noonday.ports.endpoints import Endpoints, Whom
 from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.publisher")
-KNOWN_SEC = 2.0
-"""How soon a new secret is signed with, and a new limit is kept."""
-_MOST_KNOWN = 10_000
+CACHE_SEC = 2.0
+"""How long secrets and limits of endpoints are cached: new ones are used after this time at the latest."""
+_MAX_CACHED = 10_000
 NO_WORKER = WorkerId("scheduler")
 """Author of reports about dispatches that never reached a worker."""
 REPORTS_PARTITION = 0
-"""Log partition of such reports. Any will do: no order with other reports of the same dispatch has to be kept."""
+"""Log partition of such reports. Any will do: they need no order with other reports of the same dispatch."""
 
 
 class _Terms(NamedTuple):
+    """Secrets and limits of one endpoint."""
+
     secrets: tuple[bytes, ...]
     limits: EndpointLimits | None
 
 
 class Publisher:
-    """Workers have no database: secrets travel with the dispatch, as ciphertext; so do the limits of whom it calls."""
+    """Publishes dispatches together with what workers need to call their endpoints.
+
+    Workers have no database access, so secrets travel with the dispatch, as ciphertext, and so do the endpoint's limits.
+    """
 
     def __init__(self, bus: Bus, endpoints: Endpoints, tracing: Tracing, clock: Clock) -> None:
         self._bus = bus
         self._endpoints = endpoints
         self._tracing = tracing
         self._clock = clock
-        self._known: dict[Whom, _Terms] = {}
-        self._known_until = 0.0
+        self._cache: dict[Whom, _Terms] = {}
+        self._cached_until = 0.0
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> None:
-        """Publish dispatches. One that is larger than a message fails alone: its end is reported for it.
+        """Publish dispatches. A dispatch larger than a message fails alone: its failure is reported in place of a worker.
 
         Raises BusUnavailable or StoreUnavailable: none, some or all were published.
         """
@@ -54,37 +59,37 @@ class Publisher:
             await self._bus.report(REPORTS_PARTITION, reports)
 
     async def _with_terms(self, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
-        wanted = {_whom(dispatch) for dispatch in dispatches if dispatch.endpoint is not None}
-        if not wanted:
+        endpoints = {_endpoint_of(dispatch) for dispatch in dispatches if dispatch.endpoint is not None}
+        if not endpoints:
             return dispatches
-        await self._learn(wanted)
-        return [self._on_terms(dispatch) if dispatch.endpoint is not None else dispatch for dispatch in dispatches]
+        await self._load_terms(endpoints)
+        return [self._add_terms(dispatch) if dispatch.endpoint is not None else dispatch for dispatch in dispatches]
 
-    def _on_terms(self, dispatch: Dispatch) -> Dispatch:
-        terms = self._known[_whom(dispatch)]
+    def _add_terms(self, dispatch: Dispatch) -> Dispatch:
+        terms = self._cache[_endpoint_of(dispatch)]
         return msgspec.structs.replace(dispatch, secrets=terms.secrets, limits=terms.limits)
 
-    async def _learn(self, wanted: set[Whom]) -> None:
-        if self._clock.monotonic() >= self._known_until or len(self._known) > _MOST_KNOWN:
-            self._known = {}
-            self._known_until = self._clock.monotonic() + KNOWN_SEC
-        if unknown := wanted.difference(self._known):
-            secrets = await self._endpoints.sealed_for(unknown, self._clock.now_ms())
-            limits = await self._endpoints.limits_of(unknown)
-            self._known |= {whom: _Terms(secrets[whom], limits.get(whom)) for whom in unknown}
+    async def _load_terms(self, endpoints: set[Whom]) -> None:
+        if self._clock.monotonic() >= self._cached_until or len(self._cache) > _MAX_CACHED:
+            self._cache = {}
+            self._cached_until = self._clock.monotonic() + CACHE_SEC
+        if missing := endpoints.difference(self._cache):
+            secrets = await self._endpoints.sealed_for(missing, self._clock.now_ms())
+            limits = await self._endpoints.limits_of(missing)
+            self._cache |= {endpoint: _Terms(secrets[endpoint], limits.get(endpoint)) for endpoint in missing}
 
 
-def _whom(dispatch: Dispatch) -> Whom:
+def _endpoint_of(dispatch: Dispatch) -> Whom:
     assert dispatch.endpoint is not None
     return TenantId(dispatch.tenant), dispatch.endpoint
 
 
 def _failed(oversized: Oversized[Dispatch], now_ms: int) -> Report:
-    """No worker ever gets this dispatch: its execution ends as if a worker had refused it for good."""
+    """Return the final failure of an oversized dispatch, which never reaches a worker."""
     dispatch = oversized.entry
     message = (
-        f"the dispatch has {oversized.size_bytes} bytes, more than a message of the bus may have ({oversized.limit_bytes}): "
-        f"payload {len(dispatch.payload or b'')}, progress {len(dispatch.progress or b'')}; see kafka.message_bytes"
+        f"dispatch has {oversized.size_bytes} bytes (payload {len(dispatch.payload or b'')}, progress "
+        f"{len(dispatch.progress or b'')}), maximum {oversized.limit_bytes}; shrink them or raise kafka.message_bytes"
     )
     return Report(
         dispatch.execution_id,

@@ -1,4 +1,4 @@
-"""Plans schedules anew when new time-zone data is out, a few at a time."""
+"""Replans schedules when newer time-zone data is installed, a few jobs at a time."""
 
 import structlog
 
@@ -9,26 +9,26 @@ from noonday.transitions.replanning import is_superseded
 
 log = structlog.get_logger("noonday.replanner")
 PAGE = 20
-"""Jobs planned anew in one step: a rare time takes milliseconds to find."""
-AGAIN_SEC = 600.0
-"""How often a process with older data asks for what it has fired meanwhile to be planned with the newest."""
+"""Jobs replanned in one step: a rare fire time takes milliseconds to find."""
+REQUEST_EVERY_SEC = 600.0
+"""Interval at which a process with older data asks that the jobs it fired meanwhile be replanned with the newest."""
 
 
 class Replanner:
-    """Walks all recurring jobs once for each version of the time-zone data. Of several processes the newest data wins."""
+    """Walks all recurring jobs once for each version of the time-zone data. If processes differ, the newest version wins."""
 
     def __init__(self, firing: Firing, clock: Clock, version: str | None = None) -> None:
         self._firing = firing
         self._clock = clock
         self._version = version or tzdata_version()
-        self._ask_at = clock.monotonic()
+        self._request_at = clock.monotonic()
 
     async def run_once(self, now_ms: int) -> int:
         newest = await self._firing.zone_data()
         if newest is None or not is_superseded(self._version, newest):
             return int(await self._firing.replan(self._version, PAGE, now_ms) == PAGE)
-        if newest != self._version and self._clock.monotonic() >= self._ask_at:
-            log.warning("time-zone data is older than the store's: update this host", ours=self._version, newest=newest)
-            self._ask_at = self._clock.monotonic() + AGAIN_SEC
+        if newest != self._version and self._clock.monotonic() >= self._request_at:
+            log.warning("time-zone data outdated; update this host", ours=self._version, newest=newest)
+            self._request_at = self._clock.monotonic() + REQUEST_EVERY_SEC
             await self._firing.replan_again(newest)
         return 0

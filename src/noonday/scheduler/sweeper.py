@@ -1,4 +1,4 @@
-"""Finds what fell between the chairs: overdue entries the index has lost, batches nobody sealed, dispatches the bus lost."""
+"""Recovers losses: overdue entries that the index lacks, batches that nobody sealed, dispatches that the bus lost."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,21 @@ from noonday.scheduler.publishing import Publisher
 
 log = structlog.get_logger("noonday.sweeper")
 PAGE = 5_000
+"""Entries read in one step."""
 BATCHES = 20
-CAST_EVERY_MS = 15_000
-"""A net looks at everything that is open."""
+"""Unsealed batches read in one round."""
+ORPHANS_EVERY_MS = 15_000
+"""Interval of orphan recovery, in the log's time: it scans all open executions."""
 JUMP_MS = 60_000
-"""Ticks come every few seconds: between two that are further apart, the clock was set, or everything stood still."""
+"""Longest regular gap between two ticks. Ticks come every few seconds: a longer gap means that the clock was set, or
+everything stalled."""
 
 
 class Sweeper:
-    """One page a round, by keyset, round and round over everything that is overdue."""
+    """Restores overdue entries, adopts unsealed batches and requeues orphans.
+
+    Overdue entries are walked one page per round, by keyset, from the first to the last and then again.
+    """
 
     def __init__(
         self,
@@ -33,30 +39,30 @@ class Sweeper:
         index: HotIndex,
         publisher: Publisher,
         ownership: Ownership,
-        has_in_hand: Callable[[Entry], bool],
+        is_tracked: Callable[[Entry], bool],
         grace_ms: int,
     ) -> None:
-        """`has_in_hand` knows what this owner has taken from the index and not yet fired."""
+        """`is_tracked` tells whether this owner has taken an entry from the index and not yet fired it."""
         self._firing = firing
         self._executions = executions
         self._index = index
         self._publisher = publisher
-        self._has_in_hand = has_in_hand
+        self._is_tracked = is_tracked
         self._grace_ms = grace_ms
         self._ownership = ownership
         self._mark: Mark | None = None
         self._last_batch = 0
         self._tick_ms: int | None = None
         self._first_tick_ms: int | None = None
-        """The first tick that was seen since the clock was set, or since the start."""
+        """First tick seen since the start, or since the clock was set."""
         self._steady_since_ms = 0
-        self._cast_ms = 0
+        self._recovered_ms = 0
 
     async def run_once(self, now_ms: int) -> int:
-        """One round of each duty. A duty that fails keeps no other from its turn; the first failure is raised at the end."""
+        """Run one round of each duty. A failing duty does not stop the others; the first error is raised at the end."""
         found = 0
         failure: NoondayError | None = None
-        for duty in (self._sweep_overdue, self._adopt_unsealed, self._cast_net):
+        for duty in (self._sweep_overdue, self._adopt_unsealed, self._requeue_orphans):
             try:
                 found += await duty(now_ms)
             except NoondayError as error:
@@ -67,18 +73,19 @@ class Sweeper:
 
     async def _sweep_overdue(self, now_ms: int) -> int:
         overdue = await self._firing.walk(self._ownership.partitions, self._mark, now_ms - self._grace_ms, PAGE)
-        missing = [entry for entry in await self._index.missing(overdue) if not self._has_in_hand(entry)]
+        missing = [entry for entry in await self._index.missing(overdue) if not self._is_tracked(entry)]
         await self._index.place(missing)
         self._mark = (overdue[-1].due_ms, overdue[-1].key) if len(overdue) == PAGE else None
         return len(missing)
 
     async def _adopt_unsealed(self, now_ms: int) -> int:
-        """Publish again what is still PENDING of a batch that was never sealed; a worker drops what it has seen.
+        """Publish what is still PENDING of batches that were never sealed. Workers drop duplicates.
 
-        A batch belongs to the instance that fired it, as long as that is a member.
+        A batch belongs to the instance that fired it for as long as that instance is a member.
         """
         batches = await self._firing.unsealed(now_ms - self._grace_ms, BATCHES, self._last_batch)
-        # Round and round: batches that are not ours to adopt, or that fail, must not hide those behind them.
+        # All batches have their turn: those that this instance may not adopt, or that fail, must not hide the ones behind
+        # them.
         self._last_batch = batches[-1].id if len(batches) == BATCHES else 0
         adopted = 0
         failure: NoondayError | None = None
@@ -95,26 +102,29 @@ class Sweeper:
             raise failure
         return adopted
 
-    async def _cast_net(self, now_ms: int) -> int:
-        """By the time of the last tick applied: while the log stands still, nobody's report can be missing."""
+    async def _requeue_orphans(self, now_ms: int) -> int:
+        """Put orphans back on the timeline. The last tick applied tells the time: while the log stalls, no report can be
+        missing."""
         tick_ms = await self._executions.oldest_tick_ms()
-        if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._cast_ms + CAST_EVERY_MS:
+        if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._recovered_ms + ORPHANS_EVERY_MS:
             return 0
-        # What is stamped ahead is only known to be old once ticks were seen for as long: it may have been fired a moment ago.
+        # A fire stamped ahead of now may have happened a moment ago. It is known to be old once ticks were seen for that long.
         ahead = self._first_tick_ms is not None and tick_ms - self._first_tick_ms >= ORPHANED_AFTER_MS
         entries = await self._firing.requeue_orphans(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms, ahead=ahead)
         if len(entries) < PAGE:
-            self._cast_ms = tick_ms
+            self._recovered_ms = tick_ms
         await self._index.place(entries)
         return len(entries)
 
     def _is_steady(self, tick_ms: int) -> bool:
-        """Whether the ticks have gone on without a jump for as long as the net waits. Right after one, what was fired a
-        moment ago looks old, and its worker has had no time to say that it runs."""
+        """Return whether ticks came without a jump for ORPHANED_AFTER_MS.
+
+        Right after a jump, a dispatch that was just fired looks old, and its worker has had no time to report.
+        """
         if self._tick_ms is not None and abs(tick_ms - self._tick_ms) > JUMP_MS:
             self._steady_since_ms = tick_ms
-            # The clock was set back: a mark that is ahead of it would stop the net until the clock has come there again.
-            self._cast_ms = min(self._cast_ms, tick_ms)
+            # The clock was set back: a mark ahead of it would stop orphan recovery until the clock gets there again.
+            self._recovered_ms = min(self._recovered_ms, tick_ms)
             self._first_tick_ms = tick_ms
         if self._first_tick_ms is None:
             self._first_tick_ms = tick_ms

@@ -11,6 +11,7 @@ from noonday.sdk.fields import filled
 from noonday.sdk.transport import Transport, path_of
 from noonday.tasks.wire import (
     ExecutionStatus,
+    RequestedStatus,
     ResendList,
     ResendRequest,
     ResentView,
@@ -26,7 +27,6 @@ from noonday.tasks.wire import (
     TaskSpec,
     TaskStatus,
     TaskView,
-    WishedStatus,
 )
 
 
@@ -65,11 +65,11 @@ class TasksClient:
 
     async def pause(self, task_id: str) -> TaskView:
         """Pause a task. Raises Conflict if it has ended."""
-        return await self.change(task_id, TaskPatch(status=WishedStatus.PAUSED))
+        return await self.change(task_id, TaskPatch(status=RequestedStatus.PAUSED))
 
     async def resume(self, task_id: str) -> TaskView:
         """Resume a paused or stopped task. Raises Conflict if it has ended or its endpoint is disabled."""
-        return await self.change(task_id, TaskPatch(status=WishedStatus.SCHEDULED))
+        return await self.change(task_id, TaskPatch(status=RequestedStatus.SCHEDULED))
 
     async def delete(self, task_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a task. It makes no more calls and is no longer readable."""

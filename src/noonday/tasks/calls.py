@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from noonday.intake.edits import Again
+from noonday.intake.edits import Resend
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
@@ -25,12 +25,15 @@ from noonday.tasks.kept_calls import KeptCalls
 from noonday.tasks.viewing import call_view, resent_view
 from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
 
-LOOKED_AT = 5_000
+SCAN_LIMIT = 5_000
 """Maximum number of executions scanned for one page, so that a page costs the same however few of them match."""
 JOBS_AT_ONCE = 8
+"""Maximum number of jobs whose executions are resent concurrently."""
 
 
 class TaskCalls:
+    """Lists and resends calls of all tasks of a tenant."""
+
     def __init__(self, job_service: JobService, archive: Archive, presenter: Presenter) -> None:
         self._job_service = job_service
         self._archive = archive
@@ -40,7 +43,7 @@ class TaskCalls:
         self, caller: Caller, where: CallFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskCallPage:
         """List calls, newest scheduled time first. A page may be short although there is a next one."""
-        page = await self._archive.list_calls(caller.tenant, where, cursor, limit, LOOKED_AT)
+        page = await self._archive.list_calls(caller.tenant, where, cursor, limit, SCAN_LIMIT)
         kept = await self._kept(caller, page.calls)
         views = (
             call_view(
@@ -62,69 +65,69 @@ class TaskCalls:
             call = (await self._archive.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
             if call is None or call.execution.job_id != task_id:
                 raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
-            again = self._again(call, await self._kept(caller, [call]), key)
-            if isinstance(again, str):
-                raise Conflict(again, status=STATUS_NAMES.get(call.execution.state.name))
-            return await self._resend(caller, again, idem)
+            resend = self._plan(call, await self._kept(caller, [call]), key)
+            if isinstance(resend, str):
+                raise Conflict(resend, status=STATUS_NAMES.get(call.execution.state.name))
+            return await self._resend(caller, resend, idem)
 
-    async def resend_many(self, caller: Caller, wanted: ResendRequest, idem: Idempotency | None = None) -> ResendList:
+    async def resend_many(self, caller: Caller, request: ResendRequest, idem: Idempotency | None = None) -> ResendList:
         """Resend the calls of executions of any tasks. A result without a new execution has a problem text."""
         async with self._job_service.receipts.once(caller, idem):
-            key = f"replay:{wanted.replay_id}" if wanted.replay_id else idem.key if idem else str(uuid4())
-            results = await self._resend_each(caller, list(dict.fromkeys(wanted.ids)), key)
+            key = f"replay:{request.replay_id}" if request.replay_id else idem.key if idem else str(uuid4())
+            results = await self._resend_each(caller, list(dict.fromkeys(request.ids)), key)
             return await self._job_service.receipts.keep(caller, idem, ResendList(results=results))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    async def _resend(self, caller: Caller, again: Again, idem: Idempotency | None) -> ResentView:
-        was = again.was
+    async def _resend(self, caller: Caller, resend: Resend, idem: Idempotency | None) -> ResentView:
+        was = resend.was
 
-        def view(made: Mapping[ExecutionId, ExecutionView]) -> ResentView:
-            return resent_view(made[again.new], with_present_payload=again.revision != was.revision)
+        def view(created: Mapping[ExecutionId, ExecutionView]) -> ResentView:
+            return resent_view(created[resend.new], with_present_payload=resend.revision != was.revision)
 
-        if known := (await self._archive.find_calls(caller.tenant, [again.new])).get(again.new):
+        if existing := (await self._archive.find_calls(caller.tenant, [resend.new])).get(resend.new):
             async with self._job_service.receipts.once(caller, idem):
                 # The stored response of the key has expired, but its execution exists.
-                return view({again.new: self._presenter.execution(known.execution)})
-        kept = None
+                return view({resend.new: self._presenter.execution(existing.execution)})
+        task_idem = None
         if idem:
             encode = idem.encode
-            kept = replace(idem, encode=lambda made: encode(view(made)))
-        return view(await self._job_service.run_again(caller, was.job_id, [again], kept))
+            task_idem = replace(idem, encode=lambda created: encode(view(created)))
+        return view(await self._job_service.run_again(caller, was.job_id, [resend], task_idem))
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
         found = await self._archive.find_calls(caller.tenant, ids)
         kept = await self._kept(caller, list(found.values()))
         results: dict[str, ResendResult] = {
-            id_: ResendResult(id=id_, problem="no task has such an execution") for id_ in ids
+            id_: ResendResult(id=id_, problem="no task has an execution with this id") for id_ in ids
         }
-        wanted: dict[ExecutionId, Again] = {}
+        resends: dict[ExecutionId, Resend] = {}
         for call in found.values():
-            again = self._again(call, kept, key)
-            name = call.execution.id
-            if isinstance(again, str):
-                results[name] = ResendResult(id=name, problem=again)
-            elif _is_of(key, call.execution):
-                results[name] = ResendResult(id=name, resent_as=name, there_already=True)
+            resend = self._plan(call, kept, key)
+            id_ = call.execution.id
+            if isinstance(resend, str):
+                results[id_] = ResendResult(id=id_, problem=resend)
+            elif _is_created_by(key, call.execution):
+                results[id_] = ResendResult(id=id_, resent_as=id_, there_already=True)
             else:
-                wanted[name] = again
-        there = await self._archive.find_calls(caller.tenant, [again.new for again in wanted.values()])
-        new = [again for again in wanted.values() if again.new not in there]
+                resends[id_] = resend
+        existing = await self._archive.find_calls(caller.tenant, [resend.new for resend in resends.values()])
+        new = [resend for resend in resends.values() if resend.new not in existing]
         problems = await self._run_again(caller, new)
-        for name, again in wanted.items():
-            results[name] = _result(again, is_there=again.new in there, problem=problems.get(again.was.job_id))
+        for id_, resend in resends.items():
+            results[id_] = _result(resend, exists=resend.new in existing, problem=problems.get(resend.was.job_id))
         return tuple(results.values())
 
-    async def _run_again(self, caller: Caller, wanted: Sequence[Again]) -> dict[JobId, str]:
+    async def _run_again(self, caller: Caller, resends: Sequence[Resend]) -> dict[JobId, str]:
         """Create the executions, some jobs at a time. Returns the problem of each job that was refused."""
-        by_job: dict[JobId, list[Again]] = {}
-        for again in wanted:
-            by_job.setdefault(again.was.job_id, []).append(again)
+        by_job: dict[JobId, list[Resend]] = {}
+        for resend in resends:
+            by_job.setdefault(resend.was.job_id, []).append(resend)
         problems: dict[JobId, str] = {}
-        turns = asyncio.Semaphore(JOBS_AT_ONCE)
+        limit = asyncio.Semaphore(JOBS_AT_ONCE)
 
         async def run(job: JobId) -> None:
-            async with turns:
+            async with limit:
                 try:
                     await self._job_service.run_again(caller, job, by_job[job])
                 except (NotFound, Conflict) as refused:
@@ -135,16 +138,16 @@ class TaskCalls:
                 group.create_task(run(job))
         return problems
 
-    def _again(self, call: KnownCall, kept: KeptCalls, key: str) -> Again | str:
+    def _plan(self, call: KnownCall, kept: KeptCalls, key: str) -> Resend | str:
         """Return the new execution of a call, or the reason why it cannot be resent."""
         was = call.execution
         definition = kept.find_live(was)
         if definition is None:
-            return "its task was deleted"
+            return "the task of this execution was deleted"
         if was.state not in FINAL:
             return f"the execution is {STATUS_NAMES.get(was.state.name)}: it has not ended"
         is_open_letter = was.state is State.DEAD and call.died_ms is not None and call.retried_as is None
-        return Again(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
+        return Resend(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
 
     async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
         return await KeptCalls.of(self._archive, self._presenter, caller.tenant, (call.execution for call in calls))
@@ -155,15 +158,15 @@ def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
     return execution_id(execution.job_id, execution.nominal_ms, discriminator("resend", f"{key}:{was}"))
 
 
-def _is_of(key: str, execution: Execution) -> bool:
+def _is_created_by(key: str, execution: Execution) -> bool:
     """Whether a resend under this key created the execution."""
     return execution.retry_of is not None and _resent_id(execution, execution.retry_of, key) == execution.id
 
 
-def _result(again: Again, *, is_there: bool, problem: str | None) -> ResendResult:
-    if problem is not None and not is_there:
-        return ResendResult(id=again.was.id, problem=problem)
-    is_changed = again.revision != again.was.revision
+def _result(resend: Resend, *, exists: bool, problem: str | None) -> ResendResult:
+    if problem is not None and not exists:
+        return ResendResult(id=resend.was.id, problem=problem)
+    is_changed = resend.revision != resend.was.revision
     return ResendResult(
-        id=again.was.id, resent_as=again.new, there_already=is_there, with_present_payload=is_changed and not is_there
+        id=resend.was.id, resent_as=resend.new, there_already=exists, with_present_payload=is_changed and not exists
     )

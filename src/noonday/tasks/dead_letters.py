@@ -12,7 +12,7 @@ from noonday.model.ids import ExecutionId
 from noonday.model.job import ms_of
 from noonday.model.view import BulkView
 from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, KnownCall
-from noonday.tasks.kept_calls import KeptCalls, endpoint_said
+from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
 from noonday.tasks.viewing import dead_view, execution_view
 from noonday.tasks.wire import (
     HANDLER,
@@ -52,8 +52,8 @@ class TaskDeadLetters:
         """Repeat the call with the current task. Raises NotFound, and Conflict if the dead letter was retried before."""
         async with self._job_service.receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
-            kept = replace(idem, encode=_then(execution_view, idem)) if idem else None
-            return execution_view(await self._job_service.retry_dead(caller, execution_id, kept))
+            task_idem = replace(idem, encode=_encoding(execution_view, idem)) if idem else None
+            return execution_view(await self._job_service.retry_dead(caller, execution_id, task_idem))
 
     async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
         """Archive a dead letter. Raises NotFound, and Conflict if it was retried."""
@@ -63,9 +63,11 @@ class TaskDeadLetters:
             return await self._job_service.receipts.keep(caller, idem, await self.get(caller, execution_id))
 
     async def retry_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
+        """Retry the dead letters that match a filter, a limited number at a time."""
         return await self._job_service.retry_dead_where(caller, _query(where), idem)
 
     async def archive_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
+        """Archive the dead letters that match a filter, a limited number at a time."""
         return await self._job_service.archive_dead_where(caller, _query(where), idem)
 
     async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
@@ -88,7 +90,7 @@ def _query(where: TaskDeadFilter) -> DeadFilterQuery:
         until_ms=ms_of(where.until),
         archived=where.archived,
         is_task=True,
-        endpoint=endpoint_said(where.endpoint),
+        endpoint=endpoint_of_url(where.endpoint),
         error=where.error,
     )
 
@@ -101,6 +103,7 @@ def _view(kept: KeptCalls, call: KnownCall) -> TaskDeadLetterView:
     return dead_view(call, kept.name_of(call.execution), kept.url_of(call.execution))
 
 
-def _then(view: Any, idem: Idempotency) -> Any:
+def _encoding(view: Any, idem: Idempotency) -> Any:
+    """Return an encoder that stores the view, not the execution, as the response of the idempotency key."""
     encode = idem.encode
-    return lambda made: encode(view(made))
+    return lambda execution: encode(view(execution))

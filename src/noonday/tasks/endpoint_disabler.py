@@ -21,16 +21,18 @@ from noonday.ports.endpoints import EndpointRow, Endpoints
 from noonday.ports.jobs import AuditEntry
 
 log = structlog.get_logger("noonday.endpoints")
-OURSELVES = "noonday"
+SUBJECT = "noonday"
+"""Subject of audit entries that no user caused."""
 ROUND_SEC = 60.0
-HALTED = "endpoint disabled: "
+"""Time between two rounds."""
+HALT_PREFIX = "endpoint disabled: "
 """Prefix of the reason of tasks that were halted with their endpoint."""
 UNSETTLED_MS = 120_000
 """Time for which a process may still create tasks because it has not learnt that the endpoint is disabled."""
 UNUSED_MS = 90 * DAY_MS
 """Time without a call after which the health of an endpoint without settings is deleted."""
 PAGE = 100
-MOST = 500
+MAX_TASKS = 500
 """Maximum number of tasks halted or resumed in one round."""
 
 
@@ -43,60 +45,60 @@ class EndpointDisabler:
 
     async def run_once(self, now_ms: int) -> int:
         """Return the number of endpoints disabled and tasks halted or resumed. If it is positive, there may be more."""
-        did = 0
+        count = 0
         for row in await self._endpoints.hopeless(now_ms, PAGE):
-            did += await self._disable(row, now_ms)
+            count += await self._disable(row, now_ms)
         for row, since_ms in await self._endpoints.unsettled(PAGE):
-            did += await self._settle(row, since_ms, now_ms)
-        await self._endpoints.forget(now_ms - UNUSED_MS, MOST)
-        return did
+            count += await self._settle(row, since_ms, now_ms)
+        await self._endpoints.forget(now_ms - UNUSED_MS, MAX_TASKS)
+        return count
 
-    async def bring_round(self, row: EndpointRow) -> int:
+    async def apply_to_tasks(self, row: EndpointRow) -> int:
         """Halt the tasks of a disabled endpoint, or resume those of an enabled one.
 
         Returns their number. If it is positive, there may be more.
         """
-        caller, whom = Caller(row.tenant, OURSELVES, frozenset()), row.whom
+        caller, whom = Caller(row.tenant, SUBJECT, frozenset()), row.whom
         if row.health.status is Condition.DISABLED:
-            why = f"{HALTED}{row.endpoint} {row.health.disabled_why}"
+            reason = f"{HALT_PREFIX}{row.endpoint} {row.health.disabled_why}"
             return await self._each(
-                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._job_service.halt(caller, job, why)
+                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._job_service.halt(caller, job, reason)
             )
-        to_resume = partial(self._endpoints.tasks_to_resume, whom, HALTED)
+        to_resume = partial(self._endpoints.tasks_to_resume, whom, HALT_PREFIX)
         return await self._each(to_resume, lambda job: self._job_service.resume(caller, job))
 
     async def _disable(self, row: EndpointRow, now_ms: int) -> bool:
-        why = why_hopeless(row.health, now_ms)
-        audit = AuditEntry(row.tenant, now_ms, OURSELVES, "endpoint.disable", row.endpoint, {"why": why})
+        reason = _disable_reason(row.health, now_ms)
+        audit = AuditEntry(row.tenant, now_ms, SUBJECT, "endpoint.disable", row.endpoint, {"why": reason})
         since_ms = row.health.failing_since_ms
-        done = await self._endpoints.disable(row.whom, why, now_ms, audit, failing_since_ms=since_ms)
-        if done:
-            log.warning("endpoint disabled", tenant=row.tenant, endpoint=row.endpoint, why=why)
-        return done
+        is_disabled = await self._endpoints.disable(row.whom, reason, now_ms, audit, failing_since_ms=since_ms)
+        if is_disabled:
+            log.warning("endpoint disabled", tenant=row.tenant, endpoint=row.endpoint, reason=reason)
+        return is_disabled
 
     async def _settle(self, row: EndpointRow, since_ms: int, now_ms: int) -> int:
-        did = await self.bring_round(row)
-        if not did and now_ms - since_ms >= UNSETTLED_MS:
+        count = await self.apply_to_tasks(row)
+        if not count and now_ms - since_ms >= UNSETTLED_MS:
             await self._endpoints.settled(row.whom, since_ms)
-        return did
+        return count
 
     async def _each(
         self,
         find: Callable[[JobId | None, int], Awaitable[list[JobId]]],
         act: Callable[[JobId], Awaitable[object]],
     ) -> int:
-        did, after, page = 0, None, [JobId("")]
-        while page and did < MOST:
+        count, after, page = 0, None, [JobId("")]
+        while page and count < MAX_TASKS:
             page = await find(after, PAGE)
             for job in page:
                 with suppress(NotFound, Conflict):  # the task is finished or deleted
                     await act(job)
-                    did += 1
+                    count += 1
                 after = job
-        return did
+        return count
 
 
-def why_hopeless(health: EndpointHealth, now_ms: int) -> str:
+def _disable_reason(health: EndpointHealth, now_ms: int) -> str:
     assert health.failing_since_ms is not None
     days = (now_ms - health.failing_since_ms) / DAY_MS
     return (

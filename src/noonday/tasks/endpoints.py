@@ -25,9 +25,9 @@ from noonday.ports.jobs import AuditEntry
 from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.webhooks.urls import read_url
 
-KNOWN_SEC = 2.0
+CACHE_SEC = 2.0
 """Time after which a process refuses tasks for an endpoint that another process disabled."""
-_MOST_KNOWN = 10_000
+_MAX_CACHED = 10_000
 
 
 class EndpointHealthView(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class EndpointService:
         self._endpoint_disabler = endpoint_disabler
         self._receipts = receipts
         self._clock = clock
-        self._fine: dict[Whom, float] = {}
+        self._enabled_until: dict[Whom, float] = {}
         """Endpoints known to be enabled, with the monotonic time until which this is trusted."""
 
     async def list_endpoints(self, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> EndpointPage:
@@ -81,7 +81,7 @@ class EndpointService:
         """Return an endpoint by its id. Raises NotFound if it was never called and has no settings."""
         row = await self._endpoints.find(_whom(caller, name))
         if row is None:
-            detail = f"nothing is known of {endpoint_named(name)}: it was not called, and nothing is set for it"
+            detail = f"no endpoint {endpoint_named(name)}: it was never called and has no settings"
             raise NotFound(detail, endpoint=endpoint_named(name))
         return endpoint_view(row)
 
@@ -99,11 +99,11 @@ class EndpointService:
         """Disable an endpoint: its tasks are halted, and new ones are refused."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
-            why = f"was disabled by {caller.subject}"
-            audit = self._audit(caller, "endpoint.disable", whom, {"why": why})
-            await self._endpoints.disable(whom, why, self._clock.now_ms(), audit)
-            self._fine.pop(whom, None)
-            return await self._receipts.keep(caller, idem, await self._brought_round(whom))
+            reason = f"was disabled by {caller.subject}"
+            audit = self._audit(caller, "endpoint.disable", whom, {"why": reason})
+            await self._endpoints.disable(whom, reason, self._clock.now_ms(), audit)
+            self._enabled_until.pop(whom, None)
+            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
 
     async def enable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
         """Enable an endpoint, reset its health, and resume the tasks that were halted with it. Raises NotFound."""
@@ -111,24 +111,24 @@ class EndpointService:
         async with self._receipts.once(caller, idem):
             await self.get(caller, name)
             await self._endpoints.enable(whom, self._clock.now_ms(), self._audit(caller, "endpoint.enable", whom, {}))
-            return await self._receipts.keep(caller, idem, await self._brought_round(whom))
+            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
 
     async def refuse_disabled(self, tenant: TenantId, endpoint: str | None) -> None:
         """Raise Conflict if an endpoint is disabled, with the time, the reason and the next step."""
-        if endpoint is None or self._fine.get((tenant, endpoint), 0.0) > self._clock.monotonic():
+        if endpoint is None or self._enabled_until.get((tenant, endpoint), 0.0) > self._clock.monotonic():
             return
         row = await self._endpoints.find((tenant, endpoint))
         if row is not None and row.health.disabled_ms is not None:
             raise _refusal(row, row.health.disabled_ms)
-        if len(self._fine) > _MOST_KNOWN:
-            self._fine = {}
-        self._fine[tenant, endpoint] = self._clock.monotonic() + KNOWN_SEC
+        if len(self._enabled_until) > _MAX_CACHED:
+            self._enabled_until = {}
+        self._enabled_until[tenant, endpoint] = self._clock.monotonic() + CACHE_SEC
 
-    async def _brought_round(self, whom: Whom) -> EndpointView:
+    async def _apply_to_tasks(self, whom: Whom) -> EndpointView:
         """Halt or resume the first tasks at once; the endpoint disabler does the rest."""
         row = await self._endpoints.find(whom)
         assert row is not None
-        await self._endpoint_disabler.bring_round(row)
+        await self._endpoint_disabler.apply_to_tasks(row)
         return endpoint_view(row)
 
     def _audit(self, caller: Caller, action: str, whom: Whom, detail: dict[str, object]) -> AuditEntry:

@@ -28,8 +28,9 @@ class KeptCalls:
     async def of(
         cls, archive: Archive, presenter: Presenter, tenant: TenantId, executions: Iterable[Execution]
     ) -> "KeptCalls":
-        wanted = {(each.job_id, each.revision) for each in executions}
-        return cls(presenter, tenant, await archive.definitions(tenant, wanted) if wanted else {})
+        """Read the definitions of these executions."""
+        revisions = {(each.job_id, each.revision) for each in executions}
+        return cls(presenter, tenant, await archive.definitions(tenant, revisions) if revisions else {})
 
     def find(self, execution: Execution) -> Definition | None:
         """Return the definition of an execution, or None if it is not an execution of a task."""
@@ -46,12 +47,13 @@ class KeptCalls:
         return definition.name if definition else None
 
     def url_of(self, execution: Execution) -> str | None:
+        """Return the URL that an execution called, or None if it cannot be decrypted or is not a task's."""
         definition = self.find(execution)
         payload = self._presenter.open(definition.payload, self._tenant, execution.job_id) if definition else None
         return payload.get("webhook_url") if isinstance(payload, dict) else None
 
 
-def endpoint_said(url: str | None) -> str | None:
+def endpoint_of_url(url: str | None) -> str | None:
     """Return the endpoint of a URL in a filter. Raises InvalidInput."""
     if url is None:
         return None

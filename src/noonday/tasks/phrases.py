@@ -63,13 +63,13 @@ def read_interval(text: str, timezone: str | None = None) -> Timing:
     Raises InvalidInput with a flaw at `/interval`, which lists examples and the nearest phrase. The time zone is not checked
     here; the check of the job does it.
     """
-    words = " ".join(text[: LONGEST + 1].lower().split())
+    phrase = " ".join(text[: LONGEST + 1].lower().split())
     if len(text) > LONGEST:
-        raise _refusal(words, f"an interval has at most {LONGEST} characters")
-    every = _distance(words)
+        raise _refusal(phrase, f"an interval has at most {LONGEST} characters")
+    every = _distance(phrase)
     if every is not None:
         return Timing(JobType.INTERVAL, every_sec=every)
-    return Timing(JobType.CRON, schedule=_calendar(words), timezone=timezone or "UTC")
+    return Timing(JobType.CRON, schedule=_calendar(phrase), timezone=timezone or "UTC")
 
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
@@ -77,17 +77,19 @@ _SHORT = {"sec": "second", "min": "minute", "hr": "hour"}
 _DISTANCE = re.compile(rf"every(?: ([0-9]{{1,12}}))? ?({'|'.join([*_UNITS, *_SHORT])})(s?)")
 
 
-def _distance(words: str) -> int | None:
+def _distance(phrase: str) -> int | None:
     """Return the seconds of a phrase such as "every 15 minutes", or None if it is not a duration."""
-    found = _DISTANCE.fullmatch(words)
+    found = _DISTANCE.fullmatch(phrase)
     if found is None:
         return None
     number, unit, plural = found.groups()
     if number is None and plural:
-        raise _refusal(words, f'how many {unit}s? "every {unit}" or "every 2 {unit}s"', f"every {unit}")
+        raise _refusal(
+            phrase, f'the number of {unit}s is missing: write "every {unit}" or "every 2 {unit}s"', f"every {unit}"
+        )
     every = int(number or 1) * _UNITS[_SHORT.get(unit, unit)]
     if not 1 <= every <= LONGEST_INTERVAL_SEC:
-        raise _refusal(words, "an interval lasts from 1 second to 100 years")
+        raise _refusal(phrase, "an interval is from 1 second to 100 years")
     return every
 
 
@@ -128,28 +130,28 @@ _LAST_DAY = 32
 """Sorts after all dates; in cron it is `L`."""
 
 
-def _calendar(words: str) -> str:
+def _calendar(phrase: str) -> str:
     """Return the cron expression of a calendar phrase."""
-    if words in _ALONE:
-        return ALIASES[f"@{words}"]
-    found = next((match for match in (form.fullmatch(words) for form in _CALENDAR) if match), None)
+    if phrase in _ALONE:
+        return ALIASES[f"@{phrase}"]
+    found = next((match for match in (form.fullmatch(phrase) for form in _CALENDAR) if match), None)
     if found is None:
-        raise _not_understood(words)
+        raise _not_understood(phrase)
     groups = found.groupdict()
-    hour, minute = _time(words, groups["time"] or "midnight")
-    dates = _dates(words, groups["dates"]) if groups.get("dates") else "*"
+    hour, minute = _time(phrase, groups["time"] or "midnight")
+    dates = _dates(phrase, groups["dates"]) if groups.get("dates") else "*"
     weekdays = _weekdays(groups["weekdays"]) if groups.get("weekdays") else "*"
     return f"{minute} {hour} {dates} * {weekdays}"
 
 
-def _time(words: str, time: str) -> tuple[int, int]:
+def _time(phrase: str, time: str) -> tuple[int, int]:
     if time in ("noon", "midnight"):
         return (12 if time == "noon" else 0), 0
     clock, half = time.removesuffix("am").removesuffix("pm").strip(), time[-2:]
     hour_text, _, minute_text = clock.partition(":")
     hour, minute = int(hour_text), int(minute_text or 0)
     if minute > 59 or not (1 <= hour <= 12 if half in ("am", "pm") else hour <= 23):
-        raise _refusal(words, f'"{time}" is no time of day: from 00:00 to 23:59, or from 12am to 11:59pm')
+        raise _refusal(phrase, f'"{time}" is not a time of day: write 00:00 to 23:59, or 12am to 11:59pm')
     if half in ("am", "pm"):
         hour = hour % 12 + (12 if half == "pm" else 0)
     return hour, minute
@@ -167,20 +169,20 @@ def _weekday(word: str) -> int:
     return _WEEKDAYS[word] if word in _WEEKDAYS else _WEEKDAYS[word.removesuffix("s")]
 
 
-def _dates(words: str, listed: str) -> str:
-    return _cron_list({_date(words, item) for item in _items(listed)}).replace(str(_LAST_DAY), "L")
+def _dates(phrase: str, listed: str) -> str:
+    return _cron_list({_date(phrase, item) for item in _items(listed)}).replace(str(_LAST_DAY), "L")
 
 
-def _date(words: str, item: str) -> int:
+def _date(phrase: str, item: str) -> int:
     if "last" in item:
         return _LAST_DAY
     date = int("".join(filter(str.isdigit, item)))
     if 1 <= date <= _IN_EVERY_MONTH:
         return date
     if 1 <= date <= 31:
-        detail = f'not every month has a day {date}: say "last day", or what you mean as a cron expression'
-        raise _refusal(words, detail, words.replace(item, "last day", 1))
-    raise _refusal(words, f"no month has a day {date}")
+        detail = f'not every month has a day {date}: write "last day", or use cron_expression'
+        raise _refusal(phrase, detail, phrase.replace(item, "last day", 1))
+    raise _refusal(phrase, f"no month has a day {date}")
 
 
 def _items(listed: str) -> list[str]:
@@ -192,34 +194,34 @@ def _cron_list(numbers: Iterable[int]) -> str:
 
 
 _MISSING = (
-    (re.compile(r"(weekly|every week)( at)? .*"), "weekly on which day?", "weekly on mon 09:00"),
-    (re.compile(r"(monthly|every month)( at .*)?"), "monthly on which day?", "monthly on 1 at 00:00"),
-    (re.compile(r".* [0-9]{1,2}"), "a time of day has minutes, or am or pm: 08:00, 8am", None),
+    (re.compile(r"(weekly|every week)( at)? .*"), "the day is missing", "weekly on mon 09:00"),
+    (re.compile(r"(monthly|every month)( at .*)?"), "the day is missing", "monthly on 1 at 00:00"),
+    (re.compile(r".* [0-9]{1,2}"), "a time of day needs minutes, am or pm: 08:00, 8am", None),
 )
 
 
-def _not_understood(words: str) -> InvalidInput:
-    detail = f'"{_shown(words)}" is not understood'
+def _not_understood(phrase: str) -> InvalidInput:
+    detail = f'"{_shortened(phrase)}" is not understood'
     for form, hint, meant in _MISSING:
-        if form.fullmatch(words):
-            return _refusal(words, f"{detail}; {hint}", meant)
-    return _refusal(words, detail)
+        if form.fullmatch(phrase):
+            return _refusal(phrase, f"{detail}; {hint}", meant)
+    return _refusal(phrase, detail)
 
 
-def _refusal(words: str, detail: str, meant: str | None = None) -> InvalidInput:
-    shown = _shown(words)
-    meant = meant or nearest(shown, [*_with_its_number(shown), *ALLOWED])
+def _refusal(phrase: str, detail: str, meant: str | None = None) -> InvalidInput:
+    shown = _shortened(phrase)
+    meant = meant or nearest(shown, [*_with_same_number(shown), *ALLOWED])
     return InvalidInput.of(POINTER, detail, shown, allowed=list(ALLOWED), nearest=meant)
 
 
-def _with_its_number(words: str) -> list[str]:
+def _with_same_number(phrase: str) -> list[str]:
     """Return suggestions that keep the number of the phrase: "evry 5 minuts" means 5, not 15."""
-    found = re.search(r"([1-9][0-9]{0,5}) ?([a-z]*)", words)
-    if found is None or ":" in words:
+    found = re.search(r"([1-9][0-9]{0,5}) ?([a-z]*)", phrase)
+    if found is None or ":" in phrase:
         return []
     likely = [unit for unit in _UNITS if found[2] and unit.startswith(found[2])]
     return [f"every {found[1]} {unit}s" for unit in likely or _UNITS]
 
 
-def _shown(words: str) -> str:
-    return words[:60]
+def _shortened(phrase: str) -> str:
+    return phrase[:60]

@@ -32,12 +32,12 @@ class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: Annotated[
         str | None,
         msgspec.Meta(
-            description="A URL whose scheme, host and port it is for; without it, for all that have none of their own"
+            description="URL whose scheme, host and port the secret is for. Default: all endpoints without a secret of their own"
         ),
     ] = None
     kind: SecretKind = SecretKind.HMAC
     overlap_seconds: Annotated[
-        int, msgspec.Meta(ge=0, le=30 * DAY_SEC, description="How long the former secret goes on to sign as well")
+        int, msgspec.Meta(ge=0, le=30 * DAY_SEC, description="Seconds for which the previous secret also signs")
     ] = DAY_SEC
 
 
@@ -63,37 +63,39 @@ class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretService:
+    """Commands and queries of secrets. Values are stored encrypted."""
+
     def __init__(self, endpoints: Endpoints, receipts: Receipts, keyring: Keyring, clock: Clock) -> None:
         self._endpoints = endpoints
         self._receipts = receipts
         self._keyring = keyring
         self._clock = clock
-        self._have_one: set[TenantId] = set()
+        self._tenants_with_secret: set[TenantId] = set()
 
-    async def make(self, caller: Caller, wanted: NewSecret, idem: Idempotency | None) -> MadeSecret:
+    async def make(self, caller: Caller, request: NewSecret, idem: Idempotency | None) -> MadeSecret:
         """Create a secret. The previous one also signs until the overlap ends, so that receivers can switch."""
-        endpoint = _endpoint_of(wanted)
+        endpoint = _endpoint_of(request)
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
-            name, text = f"secret-{uuid_utils.uuid7()}", _new(wanted.kind)
-            secret = self._sealed(caller.tenant, name, endpoint, wanted.kind, text, now_ms)
-            shown = text if wanted.kind is SecretKind.HMAC else public_key_of(text)
-            made = MadeSecret(name, wanted.kind, instant_of(now_ms), shown, endpoint or None)
+            name, value = f"secret-{uuid_utils.uuid7()}", _new_value(request.kind)
+            secret = self._sealed(caller.tenant, name, endpoint, request.kind, value, now_ms)
+            shown = value if request.kind is SecretKind.HMAC else public_key_of(value)
+            made = MadeSecret(name, request.kind, instant_of(now_ms), shown, endpoint or None)
             audit = self._audit(caller, "secret.make", name, {"endpoint": endpoint})
             receipt = self._receipts.of(caller, idem, now_ms, made) if idem else None
-            await self._endpoints.add_secret(secret, now_ms + wanted.overlap_seconds * 1000, audit, receipt)
+            await self._endpoints.add_secret(secret, now_ms + request.overlap_seconds * 1000, audit, receipt)
             return made
 
     async def make_first(self, tenant: TenantId) -> None:
         """Create a secret for a tenant that has none, so that its calls are signed."""
-        if tenant in self._have_one:
+        if tenant in self._tenants_with_secret:
             return  # the last secret cannot be ended, so the tenant still has one
         now_ms = self._clock.now_ms()
-        known = await self._endpoints.secrets(tenant)
-        if not any(each.endpoint == OF_TENANT and each.is_valid(now_ms) for each in known):
-            secret = self._sealed(tenant, FIRST, OF_TENANT, SecretKind.HMAC, _new(SecretKind.HMAC), now_ms)
+        secrets = await self._endpoints.secrets(tenant)
+        if not any(each.endpoint == OF_TENANT and each.is_valid(now_ms) for each in secrets):
+            secret = self._sealed(tenant, FIRST, OF_TENANT, SecretKind.HMAC, _new_value(SecretKind.HMAC), now_ms)
             await self._endpoints.add_secret(secret, now_ms, None)
-        self._have_one.add(tenant)
+        self._tenants_with_secret.add(tenant)
 
     async def list_secrets(self, caller: Caller) -> list[SecretView]:
         return [_view(secret) for secret in await self._endpoints.secrets(caller.tenant)]
@@ -104,34 +106,34 @@ class SecretService:
             now_ms = self._clock.now_ms()
             valid = [each for each in await self._endpoints.secrets(caller.tenant) if each.is_valid(now_ms)]
             if not any(each.id == secret for each in valid):
-                raise NotFound(f"no secret {secret!r} that is valid")
+                raise NotFound(f"no valid secret {secret!r}")
             if [each.id for each in valid if each.endpoint == OF_TENANT] == [secret]:
-                raise Conflict("this is the last secret for all endpoints: make another one, with overlap_seconds 0")
+                raise Conflict("this is the last valid secret for all endpoints: create another with overlap_seconds 0")
             await self._endpoints.end_secret(
                 caller.tenant, secret, now_ms, self._audit(caller, "secret.end", secret, {})
             )
             await self._receipts.keep(caller, idem, None)
 
-    def _sealed(self, tenant: TenantId, name: str, endpoint: str, kind: SecretKind, text: str, now_ms: int) -> Secret:
-        sealed = self._keyring.seal(text.encode(), context_of(tenant, SEALED_FOR))
+    def _sealed(self, tenant: TenantId, name: str, endpoint: str, kind: SecretKind, value: str, now_ms: int) -> Secret:
+        sealed = self._keyring.seal(value.encode(), context_of(tenant, SEALED_FOR))
         return Secret(tenant, name, endpoint, kind, sealed, now_ms)
 
     def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
         return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
 
 
-def _endpoint_of(wanted: NewSecret) -> str:
-    if wanted.endpoint is None:
+def _endpoint_of(request: NewSecret) -> str:
+    if request.endpoint is None:
         return OF_TENANT
     try:
-        return str(read_url(wanted.endpoint))
+        return str(read_url(request.endpoint))
     except InvalidInput as error:
         raise InvalidInput(
             error.detail, [msgspec.structs.replace(flaw, pointer="/endpoint") for flaw in error.flaws]
         ) from None
 
 
-def _new(kind: SecretKind) -> str:
+def _new_value(kind: SecretKind) -> str:
     return new_secret() if kind is SecretKind.HMAC else new_key_pair().private
 
 

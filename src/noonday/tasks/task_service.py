@@ -25,7 +25,7 @@ from noonday.tasks.calls import TaskCalls
 from noonday.tasks.dead_letters import TaskDeadLetters
 from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.secrets import SecretService
-from noonday.tasks.translating import in_task_words, patched, task_of, to_job_spec
+from noonday.tasks.translating import as_task_flaws, patched, task_of, to_job_spec
 from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
 from noonday.tasks.wire import (
     HANDLER,
@@ -33,6 +33,7 @@ from noonday.tasks.wire import (
     STATE_OF,
     ExecutionStatus,
     Pagination,
+    RequestedStatus,
     TaskExchangesView,
     TaskExecutionList,
     TaskList,
@@ -40,14 +41,15 @@ from noonday.tasks.wire import (
     TaskSpec,
     TaskStatus,
     TaskView,
-    WishedStatus,
 )
 from noonday.webhooks.bounds import CallBounds
 
 WITHIN_REACH = 100_000
 """Maximum number of tasks that can be paged through and are counted. Filters reach the others."""
 LATEST = 10
+"""Number of executions that a task shows."""
 TRIES = 5
+"""Maximum number of attempts to apply a patch while other requests change the task."""
 
 
 class TaskService:
@@ -69,7 +71,7 @@ class TaskService:
         self._queries = queries
         self._secrets = secrets
         self._archive = archive
-        self._accounts = executions.accounts
+        self._attempt_records = executions.attempt_records
         self._clock = clock
         self._presenter = presenter
         self.endpoints = endpoints
@@ -88,21 +90,21 @@ class TaskService:
             await self.endpoints.refuse_disabled(caller.tenant, job.target.endpoint)
             await self._secrets.make_first(caller.tenant)
             try:
-                made = await self._create(caller, job, _in_task_words(idem, _new), traceparent)
+                created = await self._create(caller, job, _storing_task(idem, _new_view), traceparent)
             except InvalidInput as bad:
-                raise in_task_words(bad, spec) from bad
-        return _new(made)
+                raise as_task_flaws(bad, spec) from bad
+        return _new_view(created)
 
     async def patch(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None = None) -> TaskView:
         """Pause or resume a task, or change its definition. Raises NotFound, Conflict and InvalidInput."""
         async with self._answered_once(caller, idem, task_id):
             _check_patch(patch)
             if patch.status is not UNSET:
-                return await self._wish(caller, task_id, patch.status, idem)
+                return await self._set_status(caller, task_id, patch.status, idem)
             for _ in range(TRIES):
                 with suppress(VersionMismatch):  # another request changed the task: apply the patch to the new version
                     return await self._change(caller, task_id, patch, idem)
-        raise StoreUnavailable("others change this task all the time: try again")
+        raise StoreUnavailable(f"gave up on task {task_id} after {TRIES} conflicting changes; retry")
 
     async def delete(self, caller: Caller, task_id: str, idem: Idempotency | None = None) -> None:
         """Delete a task. A call that is running finishes and is not retried. Raises NotFound."""
@@ -142,9 +144,9 @@ class TaskService:
         found = await self._queries.get_execution(caller, execution_id)
         if found.job_id != task_id:
             raise NotFound(f"there is no execution {execution_id} of task {task_id}", execution_id=execution_id)
-        accounts = await self._accounts(ExecutionId(execution_id))
-        opened = [(each, self._presenter.open(each.account, caller.tenant, JobId(task_id))) for each in accounts]
-        return exchanges_view(found, opened)
+        records = await self._attempt_records(ExecutionId(execution_id))
+        decrypted = [(each, self._presenter.open(each.account, caller.tenant, JobId(task_id))) for each in records]
+        return exchanges_view(found, decrypted)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -176,30 +178,32 @@ class TaskService:
         await self._job_service.put_pool(caller, POOL, PoolSettings())
         return await self._job_service.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
 
-    async def _wish(self, caller: Caller, task_id: str, wish: WishedStatus, idem: Idempotency | None) -> TaskView:
+    async def _set_status(
+        self, caller: Caller, task_id: str, status: RequestedStatus, idem: Idempotency | None
+    ) -> TaskView:
         before, _ = await self._find(caller, task_id)
-        _check_wish(before, wish)
-        if wish is WishedStatus.SCHEDULED:
+        _refuse_if_over(before)
+        if status is RequestedStatus.SCHEDULED:
             await self.endpoints.refuse_disabled(caller.tenant, before.row.job.spec.target.endpoint)
         view = _after(before)
-        edit = self._job_service.pause if wish is WishedStatus.PAUSED else self._job_service.resume
-        return view(await edit(caller, task_id, _in_task_words(idem, view)))
+        edit = self._job_service.pause if status is RequestedStatus.PAUSED else self._job_service.resume
+        return view(await edit(caller, task_id, _storing_task(idem, view)))
 
     async def _change(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None) -> TaskView:
         before, _ = await self._find(caller, task_id)
         job = before.row.job
         present = msgspec.structs.replace(job.spec, payload=self._presenter.open(job.payload, job.tenant, job.id))
-        wanted = patched(present, patch, self._clock.now_ms(), self._bounds)
-        if wanted.target.endpoint != present.target.endpoint:
-            await self.endpoints.refuse_disabled(caller.tenant, wanted.target.endpoint)
-        view, kept = _after(before), _in_task_words(idem, _after(before))
+        new = patched(present, patch, self._clock.now_ms(), self._bounds)
+        if new.target.endpoint != present.target.endpoint:
+            await self.endpoints.refuse_disabled(caller.tenant, new.target.endpoint)
+        view, task_idem = _after(before), _storing_task(idem, _after(before))
         try:
             changed = await self._job_service.replace(
-                caller, task_id, wanted, if_version=job.revision, idem=kept, maker_of=POOL
+                caller, task_id, new, if_version=job.revision, idem=task_idem, maker_of=POOL
             )
             return view(changed)
         except InvalidInput as bad:
-            raise in_task_words(bad, task_of(wanted)) from bad
+            raise as_task_flaws(bad, task_of(new)) from bad
 
     async def _find(self, caller: Caller, task_id: str) -> tuple[WebhookRow, list[Execution]]:
         """Find a task and its latest executions. Raises NotFound."""
@@ -226,15 +230,15 @@ def _is_task(job: Job) -> bool:
     return target.pool == POOL and target.handler == HANDLER and target.endpoint is not None
 
 
-def _in_task_words(idem: Idempotency | None, view: Callable[[JobView], TaskView]) -> Idempotency | None:
-    """Store the task, not its job, as the response of the idempotency key."""
+def _storing_task(idem: Idempotency | None, view: Callable[[JobView], TaskView]) -> Idempotency | None:
+    """Return the idempotency key so that the task, not its job, is stored as the response."""
     if idem is None:
         return None
     encode = idem.encode
     return replace(idem, encode=lambda job: encode(view(job)))
 
 
-def _new(job: JobView) -> TaskView:
+def _new_view(job: JobView) -> TaskView:
     return task_view(job, TaskStatus.SCHEDULED)
 
 
@@ -243,26 +247,29 @@ def _after(before: WebhookRow) -> Callable[[JobView], TaskView]:
 
 
 def _check_patch(patch: TaskPatch) -> None:
-    said = [name for name in patch.__struct_fields__ if getattr(patch, name) is not UNSET]
-    if not said:
-        raise InvalidInput.of("", "say what is to change", allowed=list(patch.__struct_fields__))
-    if patch.status is not UNSET and len(said) > 1:
-        others = ", ".join(name for name in said if name != "status")
-        detail = f"status is changed alone: send {others} in another request"
+    present = [name for name in patch.__struct_fields__ if getattr(patch, name) is not UNSET]
+    if not present:
+        raise InvalidInput.of("", "the patch is empty: set at least one field", allowed=list(patch.__struct_fields__))
+    if patch.status is not UNSET and len(present) > 1:
+        others = ", ".join(name for name in present if name != "status")
+        detail = f"status cannot be combined with other fields: send {others} in another request"
         raise InvalidInput(detail, [Flaw("/status", detail, patch.status.value)])
 
 
-def _check_wish(before: WebhookRow, wish: WishedStatus) -> None:
+def _refuse_if_over(before: WebhookRow) -> None:
+    """Raise Conflict if a task has no future calls. A halted task is FAILED but can be resumed."""
     status = status_of(before)
     is_over = status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and before.row.job.halted is None
     if is_over:
-        raise Conflict(f"the task is {status}: nothing of it is to come, unless it gets a new schedule", state=status)
+        raise Conflict(f"the task is {status} and has no future calls: give it a new schedule first", state=status)
 
 
 def _check_page(page: int, limit: int) -> None:
     if page * limit > WITHIN_REACH:
         last = WITHIN_REACH // limit
-        detail = f"only the newest {WITHIN_REACH} can be paged through: the last page of {limit} is {last}"
+        detail = (
+            f"only the newest {WITHIN_REACH} tasks can be paged through: with limit {limit} the last page is {last}"
+        )
         raise InvalidInput.of("/page", detail, page, allowed=f"1 to {last}")
 
 

@@ -32,7 +32,7 @@ from noonday.tasks.wire import (
     TaskSpec,
     TaskType,
 )
-from noonday.webhooks.bounds import USUAL_BOUNDS, CallBounds
+from noonday.webhooks.bounds import DEFAULT_BOUNDS, CallBounds
 from noonday.webhooks.headers import POINTER as HEADERS
 from noonday.webhooks.headers import flaws_of
 
@@ -41,19 +41,19 @@ STATUSES = "retried_statuses"
 LEAST_STATUS, LAST_STATUS, GONE_STATUS, MOST_STATUSES = 300, 599, 410, 300
 
 
-def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
+def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = DEFAULT_BOUNDS) -> JobSpec:
     """Convert a task created at `now_ms` into a job.
 
     Raises InvalidInput with every flaw that can be found without the store, located in the task.
     """
     timing, flaws = _timing(spec)
-    endpoint, bad_calls = _endpoint_of(spec.payload, bounds)
+    endpoint, call_flaws = _endpoint_of(spec.payload, bounds)
     flaws += bounds.flaws_of_timeout(spec.timeout_seconds)
     job = _job(spec, timing, endpoint, now_ms)
-    flaws += bad_calls
+    flaws += call_flaws
     flaws += [*_flaws_of_type(spec), *_flaws_of_retry(spec.retry), *_flaws_of_zone(spec)]
-    named = {flaw.pointer for flaw in flaws}
-    flaws += [flaw for flaw in _flaws_of_job(job, spec, now_ms) if flaw.pointer not in named]
+    pointers = {flaw.pointer for flaw in flaws}
+    flaws += [flaw for flaw in _flaws_of_job(job, spec, now_ms) if flaw.pointer not in pointers]
     if flaws:
         raise _refusal(flaws)
     return job
@@ -69,12 +69,12 @@ def task_of(job: JobSpec) -> TaskSpec:
         raise BadKey(str(call["unreadable"]))
     try:
         payload = msgspec.convert(call, TaskPayload)
-    except msgspec.ValidationError as complaint:
-        raise Conflict("the job was not made as a task: change it as a job") from complaint
+    except msgspec.ValidationError as error:
+        raise Conflict("the job was not created as a task: change it with /v1/jobs") from error
     return TaskSpec(payload=payload, name=job.name, **schedule_of(job), **limits_of(job))
 
 
-def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = USUAL_BOUNDS) -> JobSpec:
+def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = DEFAULT_BOUNDS) -> JobSpec:
     """Apply a patch, except its status, to a job whose payload is decrypted. Fields that tasks do not have stay unchanged.
 
     An unchanged interval keeps its phase. A header whose value is the redaction mark keeps its stored value. Raises the
@@ -89,13 +89,13 @@ def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = US
         changes.setdefault("interval", None)
     task = task_of(job)
     if "payload" in changes:
-        changes["payload"] = _with_kept_values(changes["payload"], task.payload, bounds)
+        changes["payload"] = _with_stored_values(changes["payload"], task.payload, bounds)
     changes.setdefault("timeout_seconds", min(task.timeout_seconds, bounds.timeout_sec))
     # A new interval starts 1 ms ago, so that its first fire is one interval from now and not in this very millisecond.
     new = to_job_spec(replace(task, **changes), now_ms - 1, bounds)
     if "interval" not in changes and new.type is JobType.INTERVAL:
         new = replace(new, phase_sec=job.phase_sec)
-    fields = {name: getattr(new, name) for name in _OF_A_TASK}
+    fields = {name: getattr(new, name) for name in _TASK_FIELDS}
     if "ordered" in changes and task.ordered != changes["ordered"]:
         fields["overlap"] = new.overlap
     if "ordering_key" in changes and task.ordering_key != changes["ordering_key"]:
@@ -103,13 +103,13 @@ def patched(job: JobSpec, patch: TaskPatch, now_ms: int, bounds: CallBounds = US
     return replace(job, **fields)
 
 
-def in_task_words(bad: InvalidInput, spec: TaskSpec) -> InvalidInput:
+def as_task_flaws(bad: InvalidInput, spec: TaskSpec) -> InvalidInput:
     """Convert the flaws of a job into flaws of its task."""
-    return _refusal([_in_task_words(flaw, spec) for flaw in bad.flaws]) if bad.flaws else bad
+    return _refusal([_as_task_flaw(flaw, spec) for flaw in bad.flaws]) if bad.flaws else bad
 
 
 _PATCHED = tuple(field.name for field in fields(TaskPatch) if field.name != "status")
-_OF_A_TASK = (
+_TASK_FIELDS = (
     *("type", "target", "name", "payload", "run_at", "schedule", "timezone", "every_sec", "phase_sec", "end_at"),
     *("retry_policy", "timeout_sec"),
 )
@@ -133,12 +133,12 @@ def _job(spec: TaskSpec, timing: Timing, endpoint: str | None, now_ms: int) -> J
         target=Target(POOL, HANDLER, endpoint),
         name=spec.name,
         payload=_payload_of(spec),
-        run_at=None if recurring else _placed(spec.scheduled_at, spec),
+        run_at=None if recurring else _with_offset(spec.scheduled_at, spec),
         schedule=timing.schedule,
         timezone=timing.timezone,
         every_sec=timing.every_sec,
         phase_sec=timing.phase_sec(now_ms),
-        end_at=_placed(spec.end_date, spec) if recurring else None,
+        end_at=_with_offset(spec.end_date, spec) if recurring else None,
         retry_policy=_policy_of(spec.retry),
         timeout_sec=spec.timeout_seconds,
         overlap=Overlap.BUFFER_ALL if spec.ordered else Overlap.ALLOW,
@@ -158,15 +158,15 @@ def _endpoint_of(call: TaskPayload, bounds: CallBounds) -> tuple[str | None, lis
 
 def _not_a_value(name: str) -> Flaw:
     pointer = f"{HEADERS}/{name.replace('~', '~0').replace('/', '~1')}"
-    return Flaw(pointer, f"say the value of {name!r}: what is shown in its place cannot be sent")
+    return Flaw(pointer, f"set the value of header {name!r}: the redaction mark cannot be sent")
 
 
-def _with_kept_values(wanted: TaskPayload, present: TaskPayload, bounds: CallBounds) -> TaskPayload:
+def _with_stored_values(new: TaskPayload, present: TaskPayload, bounds: CallBounds) -> TaskPayload:
     """Restore redacted header values, but only for the same endpoint: no redacted value may be sent elsewhere."""
-    if _endpoint_of(wanted, bounds)[0] != _endpoint_of(present, bounds)[0]:
-        return wanted
-    kept = {name: present.headers.get(name, value) for name, value in wanted.headers.items() if value == REDACTED}
-    return replace(wanted, headers={**wanted.headers, **kept})
+    if _endpoint_of(new, bounds)[0] != _endpoint_of(present, bounds)[0]:
+        return new
+    stored = {name: present.headers.get(name, value) for name, value in new.headers.items() if value == REDACTED}
+    return replace(new, headers={**new.headers, **stored})
 
 
 def _payload_of(spec: TaskSpec) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _payload_of(spec: TaskSpec) -> dict[str, Any]:
     return {**payload, "given": present} if present else payload
 
 
-def _placed(instant: datetime | None, spec: TaskSpec) -> datetime | None:
+def _with_offset(instant: datetime | None, spec: TaskSpec) -> datetime | None:
     """Add the offset of the task's time zone to an instant without one."""
     if instant is None or instant.tzinfo is not None or spec.timezone is None or _flaws_of_zone(spec):
         return instant
@@ -193,20 +193,20 @@ def _placed(instant: datetime | None, spec: TaskSpec) -> datetime | None:
 
 
 def _policy_of(retry: TaskRetry) -> RetryPolicy:
-    if _lists(retry):
+    if _has_delay_list(retry):
         delays = DAYS_LONG_MS if retry.delays_ms is None else retry.delays_ms
         return RetryPolicy(_attempts_of(retry, len(delays) + 1), Backoff.LIST, delays_ms=delays)
-    usual = RetryPolicy()
-    first = usual.initial_delay_ms if retry.initial_delay_ms is None else retry.initial_delay_ms
+    default = RetryPolicy()
+    first = default.initial_delay_ms if retry.initial_delay_ms is None else retry.initial_delay_ms
     return RetryPolicy(
         _attempts_of(retry, DEFAULT_ATTEMPTS),
         retry.backoff or Backoff.EXPONENTIAL,
         initial_delay_ms=first,
-        max_delay_ms=max(usual.max_delay_ms, first),
+        max_delay_ms=max(default.max_delay_ms, first),
     )
 
 
-def _lists(retry: TaskRetry) -> bool:
+def _has_delay_list(retry: TaskRetry) -> bool:
     return retry.backoff is Backoff.LIST or (retry.backoff is None and retry.delays_ms is not None)
 
 
@@ -220,12 +220,12 @@ _FIELDS_OF_TYPE = {
     TaskType.ONE_TIME: ("scheduled_at", "timezone"),
     TaskType.RECURRING: ("cron_expression", "interval", "timezone", "end_date"),
 }
-_ABOUT_TIME = ("scheduled_at", "cron_expression", "interval", "end_date")
+_TIME_FIELDS = ("scheduled_at", "cron_expression", "interval", "end_date")
 
 
 def _flaws_of_type(spec: TaskSpec) -> list[Flaw]:
     own = _FIELDS_OF_TYPE[spec.type]
-    foreign = [name for name in _ABOUT_TIME if name not in own and getattr(spec, name) is not None]
+    foreign = [name for name in _TIME_FIELDS if name not in own and getattr(spec, name) is not None]
     flaws = [_misplaced(spec, name) for name in foreign]
     if spec.type is TaskType.ONE_TIME:
         if spec.scheduled_at is None:
@@ -233,16 +233,16 @@ def _flaws_of_type(spec: TaskSpec) -> list[Flaw]:
     elif spec.cron_expression is None and spec.interval is None:
         flaws.append(Flaw("/cron_expression", "a task of type RECURRING needs cron_expression or interval"))
     elif spec.cron_expression is not None and spec.interval is not None:
-        flaws.append(Flaw("/interval", "say cron_expression or interval, not both", spec.interval))
+        flaws.append(Flaw("/interval", "set cron_expression or interval, not both", spec.interval))
     if spec.ordered and spec.type is TaskType.ONE_TIME:
-        detail = "a task of type ONE_TIME has one call, and so no order: ordered goes with type RECURRING"
+        detail = "a task of type ONE_TIME has only one call: ordered is allowed with type RECURRING only"
         flaws.append(Flaw("/ordered", detail, True))
     return flaws
 
 
 def _misplaced(spec: TaskSpec, name: str) -> Flaw:
     allowed = ", ".join(_FIELDS_OF_TYPE[spec.type])
-    detail = f"{name} does not go with type {spec.type}, which takes {allowed}"
+    detail = f"{name} is not allowed with type {spec.type}, which takes {allowed}"
     return Flaw(f"/{name}", detail, msgspec.to_builtins(getattr(spec, name)))
 
 
@@ -253,26 +253,26 @@ def _flaws_of_retry(retry: TaskRetry) -> list[Flaw]:
 def _flaws_of_statuses(statuses: Sequence[int]) -> list[Flaw]:
     if len(statuses) > MOST_STATUSES:
         return [Flaw("/retry/statuses", f"at most {MOST_STATUSES} statuses can be listed", len(statuses))]
-    return [_not_retried(place, status) for place, status in enumerate(statuses) if not _can_be_retried(status)]
+    return [_not_retried(index, status) for index, status in enumerate(statuses) if not _can_be_retried(status)]
 
 
 def _can_be_retried(status: int) -> bool:
     return LEAST_STATUS <= status <= LAST_STATUS and status != GONE_STATUS
 
 
-def _not_retried(place: int, status: int) -> Flaw:
-    detail = f"{status} is no status of a failure: a status that is tried again is {LEAST_STATUS} to {LAST_STATUS}"
+def _not_retried(index: int, status: int) -> Flaw:
+    detail = f"{status} is not the status of a failure: retried statuses are {LEAST_STATUS} to {LAST_STATUS}"
     if status == GONE_STATUS:
-        detail = f"{status} is never tried again: with it a receiver stops the task"
-    return Flaw(f"/retry/statuses/{place}", detail, status, f"{LEAST_STATUS} to {LAST_STATUS}, but not {GONE_STATUS}")
+        detail = f"{status} is never retried: with it a receiver stops the task"
+    return Flaw(f"/retry/statuses/{index}", detail, status, f"{LEAST_STATUS} to {LAST_STATUS}, but not {GONE_STATUS}")
 
 
 def _flaws_of_waits(retry: TaskRetry) -> list[Flaw]:
-    if _lists(retry) and retry.initial_delay_ms is not None:
-        detail = "initial_delay_ms does not go with backoff LIST, which takes delays_ms"
+    if _has_delay_list(retry) and retry.initial_delay_ms is not None:
+        detail = "initial_delay_ms is not allowed with backoff LIST, which takes delays_ms"
         return [Flaw("/retry/initial_delay_ms", detail, retry.initial_delay_ms)]
-    if not _lists(retry) and retry.delays_ms is not None:
-        detail = f"delays_ms does not go with backoff {retry.backoff}, which takes initial_delay_ms"
+    if not _has_delay_list(retry) and retry.delays_ms is not None:
+        detail = f"delays_ms is not allowed with backoff {retry.backoff}, which takes initial_delay_ms"
         return [Flaw("/retry/delays_ms", detail, list(retry.delays_ms))]
     return []
 
@@ -291,15 +291,17 @@ def _flaws_of_job(job: JobSpec, spec: TaskSpec, now_ms: int) -> Sequence[Flaw]:
     try:
         check(job, now_ms, POOL)
     except InvalidInput as bad:
-        return in_task_words(bad, spec).flaws
+        return as_task_flaws(bad, spec).flaws
     return ()
 
 
 def call_of(job: JobSpec) -> dict[str, Any]:
+    """Return the call in a job's payload, without the fields that are stored for the task only."""
     return {name: value for name, value in _stored(job.payload).items() if name not in ("given", STATUSES)}
 
 
 def schedule_of(job: JobSpec) -> dict[str, Any]:
+    """Return the schedule of a job in the fields of a task."""
     given = _stored(_stored(job.payload).get("given"))
     interval = given.get("interval")
     if interval is None and job.every_sec is not None:
@@ -320,6 +322,7 @@ def _stored(value: Any) -> dict[str, Any]:
 
 
 def limits_of(job: JobSpec) -> dict[str, Any]:
+    """Return retry policy, timeout and order of a job in the fields of a task."""
     policy = job.retry_policy or _policy_of(TaskRetry())
     listed = policy.backoff is Backoff.LIST
     retry = TaskRetry(
@@ -344,7 +347,7 @@ def _statuses_of(job: JobSpec) -> tuple[int, ...] | None:
     return None
 
 
-_WORDS = {
+_TASK_NAMES = {
     "runAt": "scheduled_at",
     "endAt": "end_date",
     "everySec": "interval",
@@ -353,11 +356,11 @@ _WORDS = {
     "retryPolicy": "retry",
     "type INTERVAL": "field interval",
 }
-_ANY_WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
+_ANY_JOB_NAME = re.compile(rf"\b({'|'.join(_TASK_NAMES)})\b")
 _CAPITAL = re.compile(r"(?=[A-Z])")
 
 
-def _in_task_words(flaw: Flaw, spec: TaskSpec) -> Flaw:
+def _as_task_flaw(flaw: Flaw, spec: TaskSpec) -> Flaw:
     head, *rest = flaw.pointer.removeprefix("/").split("/")
     if head in ("", "payload"):
         return flaw
@@ -365,8 +368,8 @@ def _in_task_words(flaw: Flaw, spec: TaskSpec) -> Flaw:
         return replace(flaw, pointer="/ordering_key")
     if head == "schedule":
         head = "interval" if spec.interval is not None else "cron_expression"
-    steps = [_WORDS.get(head, head), *(_CAPITAL.sub("_", step).lower() for step in rest)]
-    detail = _ANY_WORD.sub(lambda word: _WORDS[word[0]], flaw.detail)
+    steps = [_TASK_NAMES.get(head, head), *(_CAPITAL.sub("_", step).lower() for step in rest)]
+    detail = _ANY_JOB_NAME.sub(lambda name: _TASK_NAMES[name[0]], flaw.detail)
     return replace(flaw, pointer="/" + "/".join(steps), detail=detail)
 
 

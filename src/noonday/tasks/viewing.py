@@ -127,24 +127,25 @@ def dead_view(call: KnownCall, name: str | None, url: str | None) -> TaskDeadLet
 
 
 def resolved_by(call: KnownCall) -> ResolvedBy | None:
+    """Return how a dead letter was resolved, or None if it is open."""
     if call.retried_as is not None:
         return ResolvedBy.RETRY
     return ResolvedBy.ARCHIVE if call.archived else None
 
 
-def exchanges_view(execution: ExecutionView, accounts: Sequence[tuple[AttemptRecord, Any]]) -> TaskExchangesView:
-    """Build the view of an execution with its exchanges. `accounts` has each attempt's record and its decrypted content."""
+def exchanges_view(execution: ExecutionView, records: Sequence[tuple[AttemptRecord, Any]]) -> TaskExchangesView:
+    """Build the view of an execution with its exchanges. `records` has each attempt's record and its decrypted content."""
     return TaskExchangesView(
-        execution=execution_view(execution), exchanges=tuple(_exchange_view(*account) for account in accounts)
+        execution=execution_view(execution), exchanges=tuple(_exchange_view(*record) for record in records)
     )
 
 
-def _exchange_view(account: AttemptRecord, said: Any) -> TaskExchangeView:
+def _exchange_view(record: AttemptRecord, content: Any) -> TaskExchangeView:
     return TaskExchangeView(
-        attempt_number=account.attempt,
-        started_at=instant_of(account.started_ms),
-        completed_at=instant_of(account.ended_ms),
-        **said,
+        attempt_number=record.attempt,
+        started_at=instant_of(record.started_ms),
+        completed_at=instant_of(record.ended_ms),
+        **content,
     )
 
 
@@ -172,16 +173,16 @@ def _age(execution: Execution) -> tuple[int, str]:
 
 def _status(state: str, row: WebhookRow, *, is_halted: bool) -> TaskStatus:
     if state == JobState.CANCELLED.name:
-        raise NotFound("there is no such task")
+        raise NotFound("the task was deleted")
     if is_halted:
         return TaskStatus.FAILED
     if state == JobState.PAUSED.name:
         return TaskStatus.PAUSED
     if state == JobState.ACTIVE.name:
         return TaskStatus.RUNNING if row.running else TaskStatus.SCHEDULED
-    return TaskStatus.FAILED if _ended_badly(row) else TaskStatus.COMPLETED
+    return TaskStatus.FAILED if _has_failed(row) else TaskStatus.COMPLETED
 
 
-def _ended_badly(row: WebhookRow) -> bool:
+def _has_failed(row: WebhookRow) -> bool:
     is_success = row.latest is None or row.latest.state is State.SUCCEEDED
     return row.row.job.spec.one_shot and not is_success

@@ -39,7 +39,9 @@ class TaskStatus(StrEnum):
     """A one-time task failed, or the task was stopped."""
 
 
-class WishedStatus(StrEnum):
+class RequestedStatus(StrEnum):
+    """Status that a patch can request: PAUSED pauses a task, SCHEDULED resumes it."""
+
     PAUSED = "PAUSED"
     SCHEDULED = "SCHEDULED"
 
@@ -115,7 +117,7 @@ class TaskSpec(_RequestBody, frozen=True, kw_only=True):
 class TaskPatch(_RequestBody, frozen=True, kw_only=True):
     """Request body of `PATCH /v1/tasks/{id}`: the fields to change. A cron expression replaces an interval, and vice versa."""
 
-    status: WishedStatus | UnsetType = UNSET
+    status: RequestedStatus | UnsetType = UNSET
     """Cannot be combined with other fields."""
     name: str | UnsetType | None = UNSET
     payload: TaskPayload | UnsetType = UNSET

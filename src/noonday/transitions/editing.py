@@ -1,4 +1,4 @@
-"""What a change that was decided on does to rows."""
+"""Edits: from the change of one job to the rows that it writes."""
 
 from collections.abc import Sequence
 
@@ -14,42 +14,42 @@ from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Scope, Sna
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.write_set import WriteSet, watch_of
 
-LOOKS = 16
-"""How often a decision may ask for more. Each time it looks up four times as many of its times as before."""
+MAX_READS = 16
+"""Maximum number of reads for one decision. Each read looks up four times as many of the job's times as the one before."""
 
 
-def too_many_looks(job: Job) -> StoreUnavailable:
-    return StoreUnavailable(f"gave up on job {job.id} after {LOOKS} looks at its executions; retry")
+def too_many_reads(job: Job) -> StoreUnavailable:
+    return StoreUnavailable(f"gave up on job {job.id} after {MAX_READS} reads of its executions; retry")
 
 
-def require_what_changes(before: Snapshot, change: Change) -> None:
-    """Raises Unread if a change is about executions that its snapshot does not have."""
+def require_named_executions(before: Snapshot, change: Change) -> None:
+    """Raise Unread if a change names executions that its snapshot does not contain."""
     before.require(change.named)
     if change.job and change.job.spec.overlap is Overlap.ALLOW and before.job.spec.overlap is not Overlap.ALLOW:
-        # Nothing waits for another any more.
+        # The buffered executions stop waiting for each other, so all of them change.
         before.open_in(Scope.OPEN)
 
 
 class Edit:
-    """A change of one job, worked out. What belongs to the job's own row is `job`; the rest is in the write set."""
+    """Applies a change of one job. `job` is the job's new row; `writes` has everything else."""
 
     def __init__(self, before: Snapshot, change: Change, existing: set[ExecutionId]) -> None:
-        """`existing`: which of the executions to be made exist already."""
+        """`existing`: the executions of the change that exist already. They are not created again."""
         self.before = before
         self.change = change
         self.job = change.job or before.job
         paused = [self.job.id] if self.job.state is JobState.PAUSED else []
-        self.writes = WriteSet(Inputs(open_=before.known_open, paused=paused), _moment(before, change))
+        self.writes = WriteSet(Inputs(open_=before.known_open, paused=paused), _decided_ms(before, change))
         self._existing = existing
         self._rows = {e.id: e for e in before.executions}
         self._leave_ordering_keys()
         if change.fire:
             self.writes.put_fire(self.job, change.fire)
         self.writes.decide(change.decisions)
-        self._end(change.cancel)
+        self._cancel(change.cancel)
         self._rebase(change.rebase)
         if self.job.spec.overlap is Overlap.ALLOW:
-            self.writes.end_waiting(self.job.id)
+            self.writes.start_all_buffered(self.job.id)
         self._start(change.executions)
         self._suspend(change.suspend)
         self._release(change.release)
@@ -61,33 +61,36 @@ class Edit:
 
     @property
     def fenced_pools(self) -> tuple[str, ...]:
-        """Where dispatches that were fired before this change must not start: those who hold the present ones are asked, but
-        earlier ones may come again. Also if nothing changes any more, because a bar may not have been set the first time."""
+        """Pools to fence: dispatches of the job that were fired before this change must not start there.
+
+        Revocations reach the present dispatches only, and an earlier one may be delivered again. A job that is paused or
+        cancelled is fenced even if nothing changes, because the fence may not have been set the first time.
+        """
         change = self.change
-        is_at_rest = self.job.state is not JobState.ACTIVE and not change.executions
-        if not (change.cancel or change.suspend or change.rebase or self.new_revision or is_at_rest):
+        is_stopped = self.job.state is not JobState.ACTIVE and not change.executions
+        if not (change.cancel or change.suspend or change.rebase or self.new_revision or is_stopped):
             return ()
         return tuple(sorted({self.before.job.spec.target.pool, *(e.pool for e in self.before.executions)}))
 
     @property
-    def watch_more(self) -> int:
-        """What the open executions are to be watched for besides what they are watched for already."""
+    def added_watch(self) -> int:
+        """Watch flags that open executions get in addition to those they have."""
         watch = watch_of(self.job.spec)
         return watch if watch != watch_of(self.before.job.spec) else 0
 
     def _leave_ordering_keys(self) -> None:
-        """What waits keeps the slot of a line only as long as its job is in that line, and not paused."""
+        """Free the slots of ordering keys that waiting executions keep, if the job left the key or is paused."""
         key = self.job.spec.ordering_key
-        stays = (of_ordering_key(key),) if key and self.job.state is not JobState.PAUSED else ()
+        kept = (of_ordering_key(key),) if key and self.job.state is not JobState.PAUSED else ()
         for row in self.before.known_open:
-            if row.fired_ms is None and row.slots and row.slots != stays:
+            if row.fired_ms is None and row.slots and row.slots != kept:
                 watch = row.watch | watch_of(self.job.spec)
                 now = self._rows[row.id] = msgspec.structs.replace(row, slots=(), watch=watch)
                 self.writes.settle(row, now, "")
 
-    def _end(self, cancel: Sequence[tuple[ExecutionId, str]]) -> None:
-        """Close at once what nobody holds; ask the holder of the rest."""
-        for execution, reason in cancel:
+    def _cancel(self, cancelled: Sequence[tuple[ExecutionId, str]]) -> None:
+        """Close executions that are not dispatched, and revoke the others."""
+        for execution, reason in cancelled:
             row = self._rows[execution]
             if row.state is State.PENDING and row.fired_ms is None:
                 self.writes.close(row, State.CANCELLED, reason)
@@ -95,7 +98,7 @@ class Edit:
                 self.writes.revoke(row, reason)
 
     def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
-        """Executions that have not started go on under the job's new definition."""
+        """Move executions that have not started to the job's new definition."""
         for execution in rebased:
             row = self._rows[execution]
             now = self.writes.rebase(row, self.job)
@@ -105,13 +108,13 @@ class Edit:
             elif not row.buffered:
                 self.writes.suspend(now, row.suspended_until_ms or row.due_ms)
 
-    def _start(self, wanted: Sequence[NewExecution]) -> None:
+    def _start(self, executions: Sequence[NewExecution]) -> None:
         job = self.job
-        for new in wanted:
+        for new in executions:
             if new.id in self._existing:
                 continue
             if new.buffered and not self.writes.inputs.open.get(job.id):
-                # What it was to wait for exists already, and has ended.
+                # The execution that it would wait for exists already and has ended.
                 new = msgspec.structs.replace(new, buffered=False)
             self.writes.add_execution(
                 new.id,
@@ -125,9 +128,9 @@ class Edit:
             )
             self.writes.touched.add((job.tenant, job.id))
             row = _as_row(job, new)
-            self.writes.opened(row)
+            self.writes.note_open(row)
             if new.revision is not None and new.revision != job.revision:
-                # Made as all others are, and then told apart.
+                # `add_execution` stores the job's present revision, so this one is corrected afterwards.
                 self.writes.settle(row, msgspec.structs.replace(row, revision=new.revision), "")
             if not new.buffered:
                 self.writes.wait(row, new.due_ms)
@@ -143,19 +146,19 @@ class Edit:
 
 
 def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:
-    """A fire row: due or None, the rest of an entry, runs left, ordering key."""
+    """Return the columns of a fire row: due time or None, the rest of an entry, runs left, ordering key."""
     _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
     return (fire.due_ms, *rest, fire.runs_left, job.spec.ordering_key)
 
 
-def _moment(before: Snapshot, change: Change) -> int:
-    """When a change was decided, as far as it says so."""
-    said = [before.job.updated_ms, *(new.due_ms for new in change.executions)]
+def _decided_ms(before: Snapshot, change: Change) -> int:
+    """Return the time of a change: the latest instant that it names."""
+    instants = [before.job.updated_ms, *(new.due_ms for new in change.executions)]
     if change.job:
-        said.append(change.job.updated_ms)
+        instants.append(change.job.updated_ms)
     if change.audit:
-        said.append(change.audit.at_ms)
-    return max(said)
+        instants.append(change.audit.at_ms)
+    return max(instants)
 
 
 def _as_row(job: Job, new: NewExecution) -> Execution:

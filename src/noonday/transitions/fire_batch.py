@@ -1,4 +1,4 @@
-"""What firing entries does: executions, decisions, the schedule moved on; or why an entry is held."""
+"""Fires: from due entries to executions, decisions and the next time of a schedule, or to the limit that blocks an entry."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,75 +19,81 @@ from noonday.transitions.inputs import NO_LIMIT, Inputs, Limit
 from noonday.transitions.write_set import WriteSet
 
 ALL = 2**31 - 1
+"""Reads every open execution of a job: the largest 32-bit integer, as a limit."""
 UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
-"""Decisions that nobody has asked for."""
+"""Decisions that no user chose, so each of them is an incident."""
 
 
 def is_simple(request: FireRequest) -> bool:
-    """A one-shot that nothing can stand in the way of."""
+    """Whether an entry is a one-shot without overlap rule or key. (A cap may still block it.)"""
     entry = request.entry
     return bool(entry.early) and not entry.recurring and entry.kind == Kind.FIRE and request.plan is None
 
 
 def is_constrained(request: FireRequest) -> bool:
-    """What becomes of it depends on other executions, or on a concurrency key. (A cap may hold anything.)"""
+    """Whether the result depends on other executions or on a concurrency key. (A cap may block any entry.)"""
     return not request.entry.early
 
 
-def turns_to_fire(limits: Mapping[JobId, Limit], jobs: Iterable[JobId]) -> dict[JobId, int]:
-    """How many of the open executions of some jobs to read, besides the first buffered one: any tells that one is open; all
-    are asked to end if the job says so."""
+def open_to_read(limits: Mapping[JobId, Limit], jobs: Iterable[JobId]) -> dict[JobId, int]:
+    """Return how many open executions of each job to read, besides the first buffered one.
+
+    One is enough to know that some execution is open. CANCEL_OTHER ends all of them, so it needs all.
+    """
     return {job: ALL if limits.get(job, NO_LIMIT).overlap == Overlap.CANCEL_OTHER else 1 for job in jobs}
 
 
 class FireBatch:
-    """One fire of entries that are still what the timeline has."""
+    """Fires entries that the driver has found unchanged on the timeline."""
 
     def __init__(self, inputs: Inputs, job_of: dict[str, tuple[str, JobId]], now_ms: int) -> None:
-        """`job_of`: (tenant, job) of the executions of constrained dispatch entries."""
+        """`job_of`: (tenant, job) of each execution that a constrained dispatch entry names."""
         self.inputs = inputs
         self.writes = WriteSet(inputs, now_ms)
         self.members: list[tuple[ExecutionId, int]] = []
-        """(execution, due) of what is handed out."""
+        """(execution, due_ms) of each dispatch in this batch."""
         self.blocked: list[Blocked] = []
         self.decided: Counter[str] = Counter()
         self.fired: list[FireRequest] = []
-        """Those that did something."""
+        """Requests that changed something. The others are blocked or go back to the hot index."""
         self._job_of = job_of
         self._has_open = {job for job, rows in inputs.open.items() if rows}
         self._has_buffered = {job for job, rows in inputs.open.items() if any(e.buffered for e in rows)}
         self._others = {job: list(rows) for job, rows in inputs.open.items()}
-        """What was open before, and not yet asked to end."""
-        self._had_its_turn: set[JobId] = set()
+        """Executions that were open before this batch, of jobs whose CANCEL_OTHER has not been applied yet."""
+        self._decided_jobs: set[JobId] = set()
         self._slots_of: dict[str, list[SlotKey]] = {}
-        """The slots that each entry takes or lets go of."""
+        """Slots that each entry takes or frees, by the key of the entry."""
 
     def keys_with(self, slots: Collection[SlotKey]) -> set[str]:
-        """The keys of entries that take one of these slots or let go of it."""
+        """Return the keys of entries that take or free one of these slots."""
         return {key for key, own in self._slots_of.items() if not set(slots).isdisjoint(own)}
 
     def fire(self, requests: Iterable[FireRequest]) -> None:
         if self.inputs.heads:
-            # What exists already goes before what is yet to be made: one that was sent again does not wait for the whole line.
+            # Existing executions go before new ones, so that a resent one does not wait for all fires of its ordering key.
             requests = sorted(requests, key=lambda request: request.entry.kind == Kind.FIRE)
         for request in requests:
             if not is_constrained(request):
                 self._fire_one(request, constrained=False)
-            elif self._has_its_turn(request.entry):
+            elif self._is_first_of_job(request.entry):
                 self._fire_one(request, constrained=True)
             else:
                 self.writes.entries.append(request.entry)
         self.writes.finish()
 
-    def _has_its_turn(self, entry: Entry) -> bool:
-        """One entry of a job at a time: what it decides (to cancel the others, say) is what the next one goes by."""
+    def _is_first_of_job(self, entry: Entry) -> bool:
+        """Whether no entry of the same job came before in this batch.
+
+        The next one is decided in a later batch, from what this one wrote, such as the end of other executions.
+        """
         _, job_id = self.owner_of(entry)
-        first = job_id not in self._had_its_turn
-        self._had_its_turn.add(job_id)
+        first = job_id not in self._decided_jobs
+        self._decided_jobs.add(job_id)
         return first
 
     def knows(self, entry: Entry) -> bool:
-        """Whether it was read whose a constrained entry is. One whose execution is gone is stale."""
+        """Whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
         return entry.kind == Kind.FIRE or entry.key in self._job_of
 
     def owner_of(self, entry: Entry) -> tuple[str, JobId]:
@@ -96,7 +102,7 @@ class FireBatch:
     def _fire_one(self, request: FireRequest, *, constrained: bool) -> None:
         entry = request.entry
         if entry.kind == Kind.DISPATCH:
-            self._hand_out_again(request, constrained)
+            self._redispatch(request, constrained)
             return
         plan = request.plan or FirePlan((entry.nominal_ms,))
         if plan.fires and (constrained or self.inputs.caps):
@@ -116,42 +122,45 @@ class FireBatch:
         self._advance(request, plan, None if request.runs_left is None else request.runs_left - started)
         self.fired.append(request)
 
-    def _hand_out_again(self, request: FireRequest, constrained: bool) -> None:
+    def _redispatch(self, request: FireRequest, constrained: bool) -> None:
         entry, limit = request.entry, NO_LIMIT
         if constrained:
             limit = self.inputs.limit_of(self.owner_of(entry)[1])
-        kept = left = self.inputs.kept.get(entry.key, ())
+        kept = freed = self.inputs.kept.get(entry.key, ())
         if limit.slot in kept:
-            limit, left = NO_LIMIT, ()
+            limit, freed = NO_LIMIT, ()
         else:
-            # Its job is in another line since it was handed out.
+            # The job's ordering key changed after the execution was dispatched.
             kept = ()
         if not self._has_room(entry, limit):
             return
         if constrained:
-            # Whoever read it while it waited would end it, and forget the slots.
+            # A decision that read the execution while it waited would close it and not free its slots: make it stale.
             self.writes.touched.add(self.owner_of(entry))
-        if left:
-            self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in left)
-        self.writes.free_slots(entry.tenant, left)
-        self.writes.handed_out_again.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
+        if freed:
+            self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in freed)
+        self.writes.free_slots(entry.tenant, freed)
+        self.writes.redispatched.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.writes.drop([entry.key])
         self.fired.append(request)
 
     def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
-        """Whether a fire is the first of its line, and would not wait behind another execution of its own job."""
+        """Whether a fire is the earliest of its ordering key and would not be buffered behind an execution of its own job."""
         if limit.ordering_key is None:
             return True
-        waits = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
-        if self.inputs.heads.get((entry.tenant, limit.ordering_key)) == entry.key and not waits:
+        is_buffered = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
+        if self.inputs.heads.get((entry.tenant, limit.ordering_key)) == entry.key and not is_buffered:
             return True
-        self._block(entry, limit, f"it waits for its turn in the order of key {limit.key!r}")
+        self._block(entry, limit, f"it waits for its turn under ordering key {limit.key!r}")
         return False
 
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
-        """Whether there is a slot of everything that an entry counts against. If not, it is held: with its reason, if others that
-        wait behind it may go; with all that count against the same cap, if it is a cap."""
+        """Whether every limit that an entry counts against has a free slot.
+
+        If its concurrency key is full, the entry is blocked with a reason, and others behind it may fire. If a cap is reached,
+        the entry goes back to the hot index, where all entries that count against the same cap wait.
+        """
         if (
             limit.slot
             and limit.limit is not None
@@ -169,7 +178,7 @@ class FireBatch:
         self.blocked.append(Blocked(entry, reason, (entry.tenant, limit.slot), limit.limit or 1))
 
     def _room(self, entry: Entry) -> int:
-        """How many more may be handed out as far as caps go."""
+        """Return how many more dispatches the caps allow."""
         caps, used = self.inputs.caps, self.inputs.used
         if not caps:
             return maxsize
@@ -178,8 +187,11 @@ class FireBatch:
         )
 
     def _trim(self, entry: Entry, plan: FirePlan, limit: Limit) -> FirePlan:
-        """Of what was missed and is made up for no more fires at a time than there is room for: one, with a concurrency key. In a
-        line a later time than the one that is in front goes back to its own place."""
+        """Limit the catch-up fires of a plan to the free slots, or to one if the job has a concurrency key.
+
+        With an ordering key, a plan that starts at a later time than its entry fires nothing: the entry moves to that time and
+        takes its position in the order.
+        """
         if limit.ordering_key and plan.fires[0] != entry.nominal_ms:
             return FirePlan((), plan.decisions, plan.fires[0])
         room = 1 if limit.key else self._room(entry)
@@ -188,7 +200,7 @@ class FireBatch:
         return FirePlan(plan.fires[:room], plan.decisions, plan.fires[room])
 
     def _take_slots(self, entry: Entry, limit: Limit) -> tuple[str, ...]:
-        """One of everything that a handed-out execution counts against."""
+        """Take one slot of each limit that a dispatched execution counts against, and return their names."""
         taken = [(entry.tenant, limit.slot)] if limit.slot else []
         if self.inputs.caps:
             taken += [key for key in capped_by(entry.tenant, entry.pool) if key in self.inputs.caps]
@@ -200,7 +212,7 @@ class FireBatch:
         return tuple(name for _, name in taken)
 
     def _start(self, entry: Entry, nominal_ms: int, constrained: bool) -> Decision | None:
-        """Make the execution of one occurrence. Answers the decision instead, if an open one stands in its way."""
+        """Create the execution of one occurrence. Returns a SKIPPED decision instead if the overlap rule forbids it."""
         job_id = JobId(entry.key)
         due_ms = nominal_ms + entry.due_ms - entry.nominal_ms
         execution = execution_id(job_id, nominal_ms)
@@ -232,7 +244,7 @@ class FireBatch:
             slots=self._take_slots(entry, self.inputs.limit_of(job_id)) if now else (),
         )
         self.writes.touched.add((entry.tenant, job_id))
-        self.writes.opened(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
+        self.writes.note_open(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
         self._has_open.add(job_id)
         if now:
             self.members.append((execution, due_ms))
@@ -250,10 +262,10 @@ class FireBatch:
         if cancel:
             for other in self._others.pop(job_id, ()):
                 if not other.buffered and not is_cancel(other.cancel):
-                    self._ask_to_end(other)
+                    self._cancel(other)
         return start
 
-    def _ask_to_end(self, execution: Execution) -> None:
+    def _cancel(self, execution: Execution) -> None:
         reason = f"overlap {Overlap.CANCEL_OTHER}"
         if execution.fired_ms is None:
             self.writes.close(execution, State.CANCELLED, reason)
@@ -269,7 +281,7 @@ class FireBatch:
         self.writes.decide(decisions)
 
     def _advance(self, request: FireRequest, plan: FirePlan, runs_left: int | None) -> None:
-        """Move the schedule to its next time, or take it off the timeline."""
+        """Advance the schedule to its next time, or remove its due time or its row."""
         entry = request.entry
         ordering_key = self.inputs.limit_of(JobId(entry.key)).ordering_key
         if plan.next_ms is not None and runs_left != 0:
@@ -284,12 +296,12 @@ class FireBatch:
 
 
 def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:
-    """It names the execution that there would have been."""
+    """Build the incident of a decision. It names the execution that the last occurrence would have had."""
     missing = execution_id(decision.job_id, decision.to_ms)
-    return GIVEN_UP, entry.tenant, missing, decision.job_id, _what_is_missing(decision)
+    return GIVEN_UP, entry.tenant, missing, decision.job_id, _incident_text(decision)
 
 
-def _what_is_missing(decision: Decision) -> str:
+def _incident_text(decision: Decision) -> str:
     when = text_of(decision.from_ms)
     if decision.count > 1:
         when = f"{decision.count} times from {when} to {text_of(decision.to_ms)}"
@@ -297,7 +309,7 @@ def _what_is_missing(decision: Decision) -> str:
 
 
 def _as_row(entry: Entry, execution: ExecutionId, nominal_ms: int, due_ms: int, *, buffered: bool) -> Execution:
-    """A new execution, as far as the turn of others depends on it."""
+    """Build the row of a new execution, with the fields that the overlap rule reads."""
     return Execution(
         id=execution,
         job_id=JobId(entry.key),

@@ -1,4 +1,4 @@
-"""The rows a decision may look at."""
+"""Inputs: the rows from which a transition is decided."""
 
 from collections.abc import Iterable
 
@@ -14,10 +14,10 @@ from noonday.ports.jobs import Execution, Fire
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
-    """What a job says about overlap and concurrency."""
+    """Overlap rule and concurrency key of a job."""
 
     overlap: str | None = None
-    """One of Overlap, if this version knows it."""
+    """A value of `Overlap`, or one of a newer version that this one does not know."""
     key: str | None = None
     limit: int | None = None
     ordered: bool = False
@@ -37,7 +37,7 @@ NO_LIMIT = Limit()
 
 
 class RetryPolicySources(msgspec.Struct, frozen=True, array_like=True):
-    """Who says how failures of an execution are retried: the job as it was fired, its handler, its pool."""
+    """Retry policies of an execution, in order of precedence: of the job as it fired, its handler, its pool."""
 
     job: RetryPolicy | None
     handler: HandlerInfo | None
@@ -51,7 +51,7 @@ class RetryPolicySources(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Inputs:
-    """Rows as they were read, kept up with what was decided since."""
+    """Rows as they were read, updated with the decisions made since."""
 
     def __init__(
         self,
@@ -67,10 +67,14 @@ class Inputs:
         heads: dict[tuple[str, str], str] | None = None,
         kept: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`open_`: of each job whose overlap may matter the first open executions, one more of those whose turn it is than the
-        decision may end, and one that is buffered; `fires`: the fire rows of `jobs`; `paused`: which jobs are, of those that
-        something of may wait again; `used`: slots in use, of keys and of what has a cap in `caps`; `heads`: the key of the first
-        fire of each line, by (tenant, line); `kept`: which slots waiting executions have kept."""
+        """Take the rows that the decision needs.
+
+        `open_`: open executions of each job whose overlap rule matters: one more unbuffered one than the decision may close, and
+        the first buffered one. `used`: slots in use, of concurrency keys and of limits in `caps`. `jobs`: jobs whose present
+        definition matters, and `fires`: their fire rows. `paused`: paused jobs among those whose executions may return to the
+        timeline. `heads`: the entry key of the earliest fire of each ordering key, by (tenant, ordering key). `kept`: slots that
+        waiting executions keep.
+        """
         self.open: dict[JobId, list[Execution]] = {}
         for execution in open_:
             self.open.setdefault(execution.job_id, []).append(execution)
@@ -88,7 +92,7 @@ class Inputs:
         return self.limits.get(job_id, NO_LIMIT)
 
     def note(self, now: Execution, *, is_open: bool) -> None:
-        """An open execution is another one now, or closed."""
+        """Replace an open execution by its new row, or remove it if it is closed."""
         rows = self.open.get(now.job_id)
         if rows is None:
             return

@@ -1,4 +1,4 @@
-"""Reading the jobs behind a batch of fires: one that cannot be read stops no other."""
+"""Decoding of the jobs of recurring entries. A job that cannot be decoded does not stop the others."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ _job = StoredDecoder(Job)
 
 
 def read_plans(text: str) -> dict[tuple[JobId, int], RecurringJob]:
-    """Read `[[job, runs left], ...]`, by (job, revision)."""
+    """Decode `[[job, runs left], ...]` into recurring jobs by (job, revision)."""
     try:
         return {(job.id, job.revision): RecurringJob(job, runs_left) for job, runs_left in _all.decode(text)}
     except msgspec.ValidationError:
@@ -25,7 +25,7 @@ def read_plans(text: str) -> dict[tuple[JobId, int], RecurringJob]:
 
 
 class _Timing(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a job that say when it runs."""
+    """The schedule fields of a job."""
 
     type: JobType
     schedule: str | None = None
@@ -49,13 +49,13 @@ def _read_one(raw: msgspec.Raw, runs_left: int | None) -> RecurringJob:
 
 
 def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> RecurringJob:
-    """With the job's schedule, if that can be read: then the job goes on after this occurrence."""
+    """Build a job from the schedule alone, if that can be decoded, so that the job continues after this occurrence."""
     id_, tenant, revision, _, spec, anchor_ms, *_ = row
     unknown = Target("", "")
     try:
         timing = _timing.decode(msgspec.json.encode(spec))
     except msgspec.ValidationError:
-        # A one-shot has no next time.
+        # Treat it as a one-shot, which has no next time.
         known = JobSpec(type=JobType.ONE_TIME, target=unknown)
     else:
         known = JobSpec(target=unknown, **msgspec.structs.asdict(timing))

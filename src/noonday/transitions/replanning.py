@@ -1,4 +1,4 @@
-"""What new time-zone data does to schedules that are still to come."""
+"""Replanning: new next times of schedules after a change of the time-zone data."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,44 +13,45 @@ from noonday.ports.jobs import Fire
 from noonday.transitions.write_set import WriteSet
 
 LOOK_AHEAD = 50
-"""How many of its next times a job may have fired ahead of their instant; staging is well below a second."""
+"""Maximum number of next times that may have been dispatched early. Early dispatch is well below a second ahead."""
 _zoned = StoredDecoder(tuple[Job, Fire])
 
 
 class NewTimes(NamedTuple):
-    """A job that waits for another time than the present data say."""
+    """A job whose fire row has another time than the present time-zone data give."""
 
     job: Job
     fire: Fire
     earlier: tuple[int, ...]
-    """Times before the one that it waits for. Some may have fired ahead of their instant."""
+    """Times before the one in the fire row. Some of them may have fired early."""
     following: int | None
-    """The time after those."""
+    """The first time after those."""
 
     @property
     def executions(self) -> list[ExecutionId]:
-        """Those whose existence decides which time comes next."""
+        """Executions of the earlier times. A time whose execution exists has fired."""
         return [execution_id(self.job.id, time) for time in self.earlier]
 
 
 def is_superseded(version: str, by: str | None) -> bool:
-    """Whether data of one IANA version must not replace data of another, such as 2025b by 2025a: the newer wins."""
+    """Whether IANA version `version` must not replace `by`, because it is the same or an older one (2025a after 2025b)."""
     return by is not None and version <= by
 
 
 def new_times(rows: Iterable[str | msgspec.Raw], now_ms: int) -> Iterator[NewTimes]:
-    """Of rows `[job, fire]`, those that wait for another time than they should."""
+    """Yield the rows `[job, fire]` whose fire row has the wrong time."""
     for row in rows:
         try:
             job, fire = _zoned.decode(row)
-            found = _look_at(job, fire, now_ms)
-        except Exception:  # whatever is wrong with one job: its next fire says so, and the others go on
+            changed = _compare(job, fire, now_ms)
+        except Exception:  # a defective job must not stop the others; its next fire reports the error
             continue
-        if found is not None:
-            yield found
+        if changed is not None:
+            yield changed
 
 
 def replan(writes: WriteSet, new: NewTimes, fired: set[str]) -> None:
+    """Move a job's fire row to its first time that has not fired. `fired`: the executions of `new` that exist."""
     job, fire = new.job, new.fire
     unfired = (time for time in new.earlier if execution_id(job.id, time) not in fired)
     following = next(unfired, new.following)
@@ -59,7 +60,7 @@ def replan(writes: WriteSet, new: NewTimes, fired: set[str]) -> None:
         writes.put(entry, entry.due_ms, fire.runs_left, job.spec.ordering_key)
 
 
-def _look_at(job: Job, fire: Fire, now_ms: int) -> NewTimes | None:
+def _compare(job: Job, fire: Fire, now_ms: int) -> NewTimes | None:
     if fire.due_ms is None or job.spec.one_shot or fire.nominal_ms <= now_ms:
         return None
     rule = rule_of(job.spec, job.anchor_ms)

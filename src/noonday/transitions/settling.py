@@ -1,4 +1,4 @@
-"""What outcomes do to executions."""
+"""Settlement: from the outcomes of dispatches to the new states of their executions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,118 +31,125 @@ from noonday.ports.jobs import Execution
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
-_failure = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 Case = tuple[Execution, Outcome, Report | None]
-"""An execution as it is, what happened to it, and the report that says so (None: found out without one)."""
+"""An execution as it is stored, the outcome of its dispatch, and the report of it (None if there is no report)."""
 
 
 class Settlement:
-    """Cases to settle, with what must be read before they can be."""
+    """Cases to settle, and the rows that must be read before they can be settled."""
 
     def __init__(self, cases: Iterable[Case], refused: Sequence[Report] = ()) -> None:
-        """`refused`: reports that a fence has refused already."""
+        """`refused`: reports of another dispatch or worker, which are only counted."""
         self.cases = [
-            (execution, _in_effect(execution, outcome, report), report) for execution, outcome, report in cases
+            (execution, _effective(execution, outcome, report), report) for execution, outcome, report in cases
         ]
         self._refused = tuple(refused)
 
     @property
     def failed(self) -> list[ExecutionId]:
-        """Executions whose retry policy matters."""
+        """Executions that failed, whose retry policy must be read."""
         return [e.id for e, outcome, _ in self.cases if outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)]
 
     @property
-    def asked_back(self) -> list[tuple[str, JobId]]:
-        """(tenant, job) of those that go on under the job as it is now."""
+    def revoked_jobs(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) of revoked executions, which continue under the present definition of the job."""
         return sorted({(e.tenant, e.job_id) for e, outcome, _ in self.cases if outcome is Outcome.REVOKED})
 
     @property
-    def decided_by(self) -> list[tuple[str, JobId]]:
-        """(tenant, job) of those whose state decides what becomes of executions. Whatever was handed out when its job was paused
-        is marked by that, or by an edit after it."""
-        marked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in RETURN_REASONS}
-        return sorted(marked.union(self.asked_back, self.watched))
+    def deciding_jobs(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) whose state affects the result: a returning execution of a paused job is suspended.
+
+        A pause revokes what is dispatched, so of unwatched executions only those with such a revocation, or with that of a
+        later edit, can belong to a paused job.
+        """
+        revoked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in RETURN_REASONS}
+        return sorted(revoked.union(self.revoked_jobs, self.watched_jobs))
 
     @property
-    def watched(self) -> list[tuple[str, JobId]]:
-        """(tenant, job) of those that others may wait for."""
+    def watched_jobs(self) -> list[tuple[str, JobId]]:
+        """(tenant, job) of executions that others may wait for."""
         return sorted({(e.tenant, e.job_id) for e, _, _ in self.cases if e.watch})
 
     @property
-    def turns(self) -> dict[JobId, int]:
-        """Jobs that do not allow overlap, and how many of their open executions to read: one more than may end here tells
-        whether another is open."""
+    def open_to_read(self) -> dict[JobId, int]:
+        """Number of open executions to read of each job with an overlap rule.
+
+        It is one more than may close here, which shows whether another is open.
+        """
         cases = Counter(e.job_id for e, _, _ in self.cases if e.watch & WATCH_OVERLAP)
         return {job: count + 1 for job, count in cases.items()}
 
     def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, Settled]:
+        """Apply every case. Reports of illegal transitions are refused and change nothing."""
         writes = WriteSet(inputs, now_ms)
-        believed: list[Report] = []
+        accepted: list[Report] = []
         illegal: list[Report] = []
         for execution, outcome, report in self.cases:
-            moved = _settle_one(writes, execution, outcome, report)
+            is_legal = _settle_one(writes, execution, outcome, report)
             if report is None:
                 continue
-            if moved:
-                believed.append(report)
+            if is_legal:
+                accepted.append(report)
             elif outcome is Outcome.SUCCEEDED and execution.state is State.SUCCEEDED:
-                writes.said_again.append(report)
+                writes.repeated_successes.append(report)
             else:
                 illegal.append(report)
         writes.finish()
         return writes, Settled(
             entries=tuple(writes.entries),
             refused=(*self._refused, *illegal),
-            by_state=dict(writes.rested),
+            by_state=dict(writes.closed_by_state),
             freed=tuple(name for _, name in writes.freed),
-            usage=usage_of(believed),
+            usage=usage_of(accepted),
         )
 
 
-def sort_out(rows: Iterable[Execution], reports: Sequence[Report]) -> Settlement:
-    """Which reports are of the dispatch and the worker that their execution is with, and which are refused."""
+def match_reports(rows: Iterable[Execution], reports: Sequence[Report]) -> Settlement:
+    """Return the settlement of reports. A report that is not of the present dispatch and its worker is refused."""
     by_id = {row.id: row for row in rows}
     cases: list[Case] = []
     refused = []
     for report in reports:
         row = by_id.get(report.execution_id)
-        if row is None or not _is_fenced_in(row, report):
+        if row is None or not _is_current(row, report):
             refused.append(report)
         else:
             cases.append((row, Outcome(report.outcome), report))
-            # A second report of the same dispatch is judged by what the first one did: it is too late.
+            # A second report of the same dispatch comes after the first one has settled it, and is refused.
             del by_id[report.execution_id]
     return Settlement(cases, refused)
 
 
-def found(rows: Iterable[Execution], outcome: Outcome) -> Settlement:
-    """What became of executions of which nobody reports any more."""
+def unreported(rows: Iterable[Execution], outcome: Outcome) -> Settlement:
+    """Return the settlement of executions without a report, such as those of a lost worker."""
     return Settlement([(row, outcome, None) for row in rows])
 
 
-def successes_first(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
-    """Successes, which are many and plain; the rest. A start whose end is in the same batch says nothing new.
+def split_successes(reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """Return the successes, which a driver may settle in bulk, and the other reports.
 
-    The end of an execution that came back very often is not plain: its start may not be among its transitions.
+    A start whose end is in the same batch is dropped, because it adds nothing. A success after more than `KEPT_DISPATCHES`
+    dispatches is not settled in bulk, because its start may not be among the stored transitions.
     """
     ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
-    plain, others = [], []
+    successes, others = [], []
     for report in reports:
         if report.outcome == Outcome.SUCCEEDED and report.dispatch <= KEPT_DISPATCHES:
-            plain.append(report)
+            successes.append(report)
         elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
             others.append(report)
-    return plain, others
+    return successes, others
 
 
-def _is_fenced_in(row: Execution, report: Report) -> bool:
-    """The report is of the present dispatch, which is off the timeline, and of the worker that has it."""
+def _is_current(row: Execution, report: Report) -> bool:
+    """Whether a report is of the present dispatch, which is off the timeline, and of the worker that has it."""
     return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
 
 
 def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report: Report | None) -> bool:
-    """False if the move would not have been legal: it changed nothing."""
+    """Settle one case. Returns False, and changes nothing, if the transition is illegal."""
     verdict = judge(
         outcome,
         state=execution.state,
@@ -164,20 +171,20 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
     return True
 
 
-def _in_effect(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
-    """What an edit or a pause asks for is asked back also if it comes back, not started, for another reason."""
+def _effective(execution: Execution, outcome: Outcome, report: Report | None) -> Outcome:
+    """Return REVOKED if an edit or a pause revoked a dispatch that returns unstarted for another reason, else the outcome."""
     unstarted = outcome in (Outcome.ORPHANED, Outcome.HANDED_BACK) or (
         outcome in (Outcome.INTERRUPTED, Outcome.SNOOZED) and report is not None and not report.started_ms
     )
-    wished = execution.state is State.PENDING and execution.cancel in RETURN_REASONS
-    return Outcome.REVOKED if wished and unstarted else outcome
+    is_revoked = execution.state is State.PENDING and execution.cancel in RETURN_REASONS
+    return Outcome.REVOKED if is_revoked and unstarted else outcome
 
 
 def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | None, outcome: Outcome) -> None:
     rest = verdict.rest
     at_ms = report.ended_ms if report else writes.now_ms
     returns = rest is State.PENDING
-    began = State.RUNNING in verdict.transitions
+    starts = State.RUNNING in verdict.transitions
     now = msgspec.structs.replace(
         was,
         state=rest,
@@ -185,58 +192,60 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
         dispatch=was.dispatch + returns,
         fired_ms=None if returns else was.fired_ms,
         worker_id=None if returns else (report.worker_id if report else was.worker_id),
-        started_ms=_start_of(report) if report and began else was.started_ms,
+        started_ms=_started_ms(report) if report and starts else was.started_ms,
         finished_ms=at_ms if rest in FINAL else None,
         cancel=was.cancel if is_cancel(was.cancel) or rest is State.RUNNING else None,
         failure=_failure_text(was, report, outcome),
         progress=report.progress if report else None,
         result=report.result if report else None,
     )
-    writes.settle(was, now, _moves_text(verdict, report, outcome, at_ms, was))
+    writes.settle(was, now, _transitions_text(verdict, report, outcome, at_ms, was))
     if returns:
-        # One that did not start may have been dispatched ahead of its instant, and waits for it.
+        # An execution that did not start may have been dispatched early, so it waits for its instant.
         has_started = was.state is State.RUNNING or (report is not None and report.started_ms > 0)
         earliest_ms = 0 if has_started else was.due_ms
         writes.wait_unless_paused(now, max(at_ms, writes.now_ms, earliest_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
-        writes.bury(now.id)
+        writes.add_dead_letter(now.id)
     if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):
-        writes.incidents.append((kind, now.tenant, now.id, now.job_id, _what_happened(was, report, outcome)))
+        writes.incidents.append((kind, now.tenant, now.id, now.job_id, _incident_text(was, report, outcome)))
 
 
 def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | None:
-    """As what somebody has to hear of it: a first failure, and an end that is none."""
+    """Return the kind of incident: a first failure, a dead letter, an expiry, or None."""
     if verdict.rest is State.DEAD:
         is_gone = report and report.failure and report.failure.type == GONE
         return GONE if is_gone else AlertKind.EXHAUSTED
     if verdict.rest is State.EXPIRED:
         return AlertKind.MISSED
-    # An attempt is added only where one has failed.
+    # A verdict adds an attempt only after a failure.
     return AlertKind.FAILED if verdict.attempt and was.attempt == 1 else None
 
 
-def _what_happened(was: Execution, report: Report | None, outcome: Outcome) -> str:
+def _incident_text(was: Execution, report: Report | None, outcome: Outcome) -> str:
     if report and report.failure:
-        said = report.failure
-        words = said.message if said.type == GONE else f"{said.type}: {said.message}"
-        return words.replace("\x00", "\ufffd")  # which not every store takes in a text of its own
+        failure = report.failure
+        text = failure.message if failure.type == GONE else f"{failure.type}: {failure.message}"
+        return text.replace("\x00", "\ufffd")  # not every store accepts NUL in a text column
     if outcome is Outcome.LOST:
-        return f"WorkerLost: worker {was.worker_id} stopped speaking while it ran this"
-    return "it was not started within its deadline" if outcome is Outcome.EXPIRED else outcome.name
+        return f"WorkerLost: worker {was.worker_id} was lost while it ran this execution"
+    return "not started within its start deadline" if outcome is Outcome.EXPIRED else outcome.name
 
 
 def _failure_text(was: Execution, report: Report | None, outcome: Outcome) -> str | None:
     if report and report.failure:
-        return _failure(report.failure).decode()
+        return _encode(report.failure).decode()
     if outcome is Outcome.LOST:
-        return as_json({"type": "WorkerLost", "message": f"worker {was.worker_id} stopped speaking while it ran this"})
+        return as_json(
+            {"type": "WorkerLost", "message": f"worker {was.worker_id} was lost while it ran this execution"}
+        )
     if outcome is Outcome.SUCCEEDED:
         return None
     return was.failure
 
 
-def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms: int, was: Execution) -> str:
-    """What is appended to the moves of an execution: of one that came back very often, only its end."""
+def _transitions_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms: int, was: Execution) -> str:
+    """Return the text to append to an execution's transitions. After `KEPT_DISPATCHES` dispatches, only its end is stored."""
     text = ""
     if was.dispatch > KEPT_DISPATCHES:
         if verdict.rest not in FINAL:
@@ -246,20 +255,20 @@ def _moves_text(verdict: Verdict, report: Report | None, outcome: Outcome, at_ms
     for state in verdict.transitions:
         if state is State.RUNNING:
             text += "," + transition(
-                state, _start_of(report) if report else at_ms, report.worker_id if report else None
+                state, _started_ms(report) if report else at_ms, report.worker_id if report else None
             )
         else:
             text += "," + transition(state, at_ms, None, _reason(state, report, outcome, was))
     return text
 
 
-def _start_of(report: Report) -> int:
+def _started_ms(report: Report) -> int:
     return report.started_ms or report.ended_ms
 
 
 def _reason(state: State, report: Report | None, outcome: Outcome, was: Execution) -> object:
     if state in (State.FAILED, State.TIMED_OUT) and report and report.failure:
-        # The traceback of the last failure is in the execution itself.
+        # The execution itself stores the traceback of its last failure.
         return msgspec.structs.replace(report.failure, traceback=None)
     if state is State.FAILED_WORKER_LOST:
         return f"worker {was.worker_id} is lost"
@@ -271,7 +280,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
 
 
 def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
-    """A dispatch that had not started was asked back: the occurrence goes on under the job as it is now, or ends."""
+    """Return a revoked dispatch that has not started: its occurrence continues under the job's present definition, or ends."""
     if job is None or was.cancel not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         writes.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
         if job is not None and not is_cancel(was.cancel) and was.cause is Cause.SCHEDULE and was.started_ms is None:

@@ -1,4 +1,4 @@
-"""Collects what one decision changes; knows the one way to close an execution."""
+"""Write set: everything that one transition writes, and the one function that closes an execution."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,19 +23,20 @@ def as_json(value: Any) -> str:
 
 
 def transition(state: State, at_ms: int, worker: str | None = None, reason: object = None) -> str:
-    """One move of an execution, as it is kept."""
+    """Return the stored text of one transition of an execution."""
     if reason is not None:
         return as_json([int(state), at_ms, worker, reason])
     return f'[{state:d},{at_ms},"{worker}"]' if worker else f"[{state:d},{at_ms}]"
 
 
 def watch_of(spec: JobSpec) -> int:
+    """Return the watch flags of executions of a job: whether others wait for their end."""
     overlap = WATCH_OVERLAP if spec.overlap is not Overlap.ALLOW else 0
     return overlap | (WATCH_KEY if spec.concurrency else 0)
 
 
 def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
-    """The timeline row of an execution that waits to be handed out (again)."""
+    """Return the timeline entry of an execution that waits for its first or next dispatch."""
     return Entry(
         due_ms=due_ms,
         key=execution.id,
@@ -52,41 +53,47 @@ def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
 
 
 class WriteSet:
-    """The writes of one decision, set by set. `finish` comes last, before they are written."""
+    """The rows that one transition writes, by kind. Call `finish` last, before the driver writes them."""
 
     def __init__(self, inputs: Inputs, now_ms: int) -> None:
         self.inputs = inputs
         self.now_ms = now_ms
         self.entries: list[Entry] = []
-        """What is on the timeline now and should be on the hot index."""
+        """Entries of the timeline that belong on the hot index."""
         self.revocations: list[tuple[str, ExecutionId, int, str]] = []
-        self.rested: Counter[str] = Counter()
-        """How many executions ended in each state."""
+        """(pool, execution, dispatch, reason) to signal to workers."""
+        self.closed_by_state: Counter[str] = Counter()
+        """Number of executions that reached each state beyond RUNNING."""
         self.new: list[tuple[Any, ...]] = []
-        """(id, tenant, job, nominal, due, cause, fired, buffered, retry of, slots)."""
+        """New executions: (id, tenant, job, nominal_ms, due_ms, cause, fired_ms, buffered, retry of, slots)."""
         self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
         self.put_rows: list[tuple[Any, ...]] = []
-        """Columns of the timeline: due or None, the rest of an entry, runs left, ordering key."""
+        """Timeline rows to insert or replace: due time or None, the rest of an entry, runs left, ordering key."""
         self.runs_returned: Counter[JobId] = Counter()
-        """How many runs of `maxRuns` jobs have back, because an execution that was fired ended before it started."""
+        """Number of runs returned to the `maxRuns` of each job, for fired executions that ended before they started."""
         self.dropped: list[str] = []
+        """Keys of timeline rows to delete."""
         self.decisions: list[tuple[Any, ...]] = []
-        self.buried: list[str] = []
+        self.dead_letters: list[str] = []
+        """Executions that became dead letters."""
         self.incidents: list[tuple[str, str, ExecutionId, JobId, str]] = []
-        """(kind, tenant, execution, job, message) of what somebody has to act upon."""
+        """(kind, tenant, execution, job, message) of events that may become alerts."""
         self.revoked: list[tuple[ExecutionId, str]] = []
-        self.handed_out_again: list[tuple[str, tuple[str, ...] | None]] = []
-        """(execution, slots)."""
+        """(execution, reason) to store in the executions."""
+        self.redispatched: list[tuple[str, tuple[str, ...] | None]] = []
+        """(execution, slots) of existing executions that are dispatched."""
         self.slots: Counter[SlotKey] = Counter()
-        """How many more of each are in use; fewer, if negative."""
+        """Change of the number of used slots, by slot."""
         self.freed: set[SlotKey] = set()
-        self.said_again: list[Report] = []
-        """Successes that were settled before: their handler has recorded them itself, or they came twice."""
+        """Slots of which at least one was freed."""
+        self.repeated_successes: list[Report] = []
+        """Reports of successes that were settled before: the handler recorded them itself, or they were delivered twice."""
         self.touched: set[tuple[str, JobId]] = set()
-        """(tenant, job) of watched jobs of which an execution was opened, closed or had its turn."""
+        """(tenant, job) of watched jobs whose open executions changed. Decisions made from the former ones become stale."""
         self._closed: set[JobId] = set()
-        self._fresh: set[ExecutionId] = set()
-        """New executions, not written yet."""
+        """Jobs of which a watched execution was closed."""
+        self._unwritten: set[ExecutionId] = set()
+        """New executions, which only `new` has so far."""
 
     def add_execution(
         self,
@@ -106,20 +113,23 @@ class WriteSet:
             (execution, tenant, job_id, nominal_ms, due_ms, cause, fired_ms, buffered, retry_of, slots or None)
         )
 
-    def opened(self, execution: Execution) -> None:
-        """A new execution of a job of which others may be open, or wait."""
+    def note_open(self, execution: Execution) -> None:
+        """Add a new execution to the inputs, for the overlap rule of what follows."""
         self.inputs.open.setdefault(execution.job_id, []).append(execution)
-        self._fresh.add(execution.id)
+        self._unwritten.add(execution.id)
 
     def settle(self, was: Execution, now: Execution, transitions: str) -> None:
-        """An execution changes from what it was to what it is now. One that is not dispatched any more keeps no slot but that of
-        its ordering key, and that one only while it waits for a time."""
+        """Change an execution from `was` to `now`, and append the text `transitions` to its transitions.
+
+        An execution that is closed or no longer dispatched frees its slots. It keeps only the slot of its ordering key, while
+        it waits for another dispatch and its job is not paused.
+        """
         closed = now.state >= State.FAILED
         if closed:
-            self.rested[now.state.name] += 1
+            self.closed_by_state[now.state.name] += 1
         if was.slots and (closed or now.fired_ms is None):
-            lets_go = closed or now.job_id in self.inputs.paused
-            kept = () if lets_go else tuple(name for name in now.slots if is_of_ordering_key(name))
+            frees_all = closed or now.job_id in self.inputs.paused
+            kept = () if frees_all else tuple(name for name in now.slots if is_of_ordering_key(name))
             self.free_slots(was.tenant, [name for name in was.slots if name not in kept])
             now = msgspec.structs.replace(now, slots=kept)
         before = self._settled.get(now.id)
@@ -152,18 +162,18 @@ class WriteSet:
                 self._closed.add(was.job_id)
 
     def free_slots(self, tenant: str, names: Iterable[str]) -> None:
-        """Slots that an execution does not hold any more."""
+        """Free slots of an execution, by their names."""
         for key in (slot_key(tenant, name) for name in names):
             self.slots[key] -= 1
             self.freed.add(key)
 
     @property
     def settled(self) -> list[tuple[Any, ...]]:
-        """What executions are now, each once, and what is to be added to their transitions."""
+        """Columns of changed executions, each execution once, with the text to append to its transitions last."""
         return list(self._settled.values())
 
     def close(self, was: Execution, state: State, reason: str) -> None:
-        """End an execution that nobody holds."""
+        """Close an execution that is not dispatched, or whose dispatch has ended without a start."""
         now = msgspec.structs.replace(
             was, state=state, finished_ms=self.now_ms, fired_ms=None, buffered=0, cancel=reason, progress=None
         )
@@ -171,12 +181,12 @@ class WriteSet:
         self.settle(was, now, "," + transition(state, self.now_ms, None, reason))
 
     def revoke(self, execution: Execution, reason: str) -> None:
-        """Ask whoever holds an execution to end it."""
+        """Revoke a dispatched execution: its worker is told to stop it, or not to start it."""
         self.revoked.append((execution.id, reason))
         self.revocations.append((execution.pool, execution.id, execution.dispatch, reason))
 
     def rebase(self, was: Execution, job: Job) -> Execution:
-        """What an execution that has not started becomes under the job as it is now."""
+        """Return an unstarted execution under the present definition of its job."""
         return msgspec.structs.replace(
             was,
             revision=job.revision,
@@ -189,7 +199,7 @@ class WriteSet:
         )
 
     def wait(self, execution: Execution, due_ms: int) -> None:
-        """Give an execution a dispatch row."""
+        """Put an execution on the timeline: a dispatch row with a due time."""
         self.put(dispatch_entry(execution, due_ms), due_ms)
 
     def wait_unless_paused(self, execution: Execution, due_ms: int) -> None:
@@ -199,7 +209,7 @@ class WriteSet:
             self.wait(execution, due_ms)
 
     def suspend(self, execution: Execution, until_ms: int) -> None:
-        """A dispatch row without a due time: it waits to be released, and then for the time it would have waited for."""
+        """Put a dispatch row without a due time on the timeline. It stores `until_ms`, for which it waits once released."""
         self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
 
     def put(
@@ -215,8 +225,10 @@ class WriteSet:
         self.put(entry, fire.due_ms, fire.runs_left, job.spec.ordering_key)
 
     def return_run(self, job: Job) -> None:
-        """An execution that the schedule fired has ended without a start: it does not count against `maxRuns`. A job that waits
-        for nothing because its runs were used up waits for its next time."""
+        """Return one run to `maxRuns`, for a scheduled execution that ended without a start.
+
+        A job whose runs were used up gets its next time back on the timeline.
+        """
         fire = self.inputs.fires.get(job.id)
         if fire is None or fire.runs_left is None:
             return
@@ -236,32 +248,33 @@ class WriteSet:
     def decide(self, decisions: Sequence[Decision]) -> None:
         self.decisions.extend(msgspec.structs.astuple(d) for d in decisions)
 
-    def bury(self, execution: ExecutionId) -> None:
-        self.buried.append(execution)
+    def add_dead_letter(self, execution: ExecutionId) -> None:
+        self.dead_letters.append(execution)
 
     def finish(self) -> None:
-        """The last open execution of a job was closed: the oldest one that waited for it has its turn.
+        """Start the oldest buffered execution of each job whose last open one was closed.
 
-        Nobody waits for one that is not watched, such as one made since the job allows overlap: its end would not be seen.
+        An open execution that is not watched does not delay it, because its end would not be noticed. Executions created
+        while the job allows overlap are not watched.
         """
         while self._closed:
             open_ = self.inputs.open.get(self._closed.pop(), [])
-            waiting = [e for e in open_ if e.buffered]
-            if waiting and not any(e.watch & WATCH_OVERLAP for e in open_ if not e.buffered):
-                self._give_turn(waiting[0])
+            buffered = [e for e in open_ if e.buffered]
+            if buffered and not any(e.watch & WATCH_OVERLAP for e in open_ if not e.buffered):
+                self._start_buffered(buffered[0])
 
-    def end_waiting(self, job_id: JobId) -> None:
-        """Executions of this job do not wait for each other any more."""
+    def start_all_buffered(self, job_id: JobId) -> None:
+        """Start every buffered execution of a job that allows overlap now."""
         for execution in list(self.inputs.open.get(job_id, ())):
             if execution.buffered:
-                self._give_turn(execution)
+                self._start_buffered(execution)
 
-    def _give_turn(self, was: Execution) -> None:
-        turn = msgspec.structs.replace(was, buffered=0)
-        if was.id in self._fresh:
+    def _start_buffered(self, was: Execution) -> None:
+        now = msgspec.structs.replace(was, buffered=0)
+        if was.id in self._unwritten:
             at = next(at for at, row in enumerate(self.new) if row[0] == was.id)
             self.new[at] = (*self.new[at][:7], 0, *self.new[at][8:])
-            self.inputs.note(turn, is_open=True)
+            self.inputs.note(now, is_open=True)
         else:
-            self.settle(was, turn, "")
-        self.wait_unless_paused(turn, max(self.now_ms, turn.due_ms))
+            self.settle(was, now, "")
+        self.wait_unless_paused(now, max(self.now_ms, now.due_ms))

@@ -37,5 +37,5 @@ class CallBounds:
         return endpoint
 
 
-USUAL_BOUNDS = CallBounds()
+DEFAULT_BOUNDS = CallBounds()
 """Limits with default settings."""

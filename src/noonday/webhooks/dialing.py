@@ -43,7 +43,7 @@ DNS_KEPT_SEC = 10
 MAX_RESOLVES = 8
 """Names of one tenant that are resolved at once, so that slow names of one tenant do not delay others."""
 RESOLVE_TIMEOUT_SEC = 10.0
-"""Timeout of resolving one name, including the time it waits for a slot."""
+"""Timeout of resolving one name in seconds, including the time it waits for a slot."""
 MAX_ADDRESSES = 4
 """Maximum number of addresses of a name that one call dials."""
 MAX_CHECKED = 64
@@ -238,7 +238,7 @@ def _checking_socket_factory(networks: Networks) -> Callable[[AddrInfoType], soc
 
 
 class _TimedTls(ssl.SSLContext):
-    """Marks the begin of a handshake."""
+    """TLS context that marks the start of each handshake."""
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         _mark("handshake")

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 POOL, NAME = WEBHOOKS_POOL, "webhook.call"
 MAX_TIMEOUT_SEC = 300.0
-"""Default maximum duration of a call (webhooks.max_timeout_sec)."""
+"""Default maximum duration of a call, in seconds (webhooks.max_timeout_sec)."""
 SLACK_SEC = 5.0
-"""Time that the worker adds to the timeout: a call ends itself at its timeout and then reports how far it came."""
+"""Seconds that the worker adds to the timeout: a call ends itself at its timeout and then reports how far it came."""
 
 CLOSE_SEC = 0.5
-"""Time that closing waits for the event loop of the handlers."""
+"""Time that closing waits for the event loop of the handlers, in seconds."""
 
 
 class WebhookHandler:

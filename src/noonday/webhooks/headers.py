@@ -23,8 +23,8 @@ _CONNECTION = {
     "expect",
 }
 _PROXIES = {"via", "forwarded", "x-real-ip"}
-_OURS = {"x-idempotency-key", "traceparent", "tracestate"}
-_REFUSED_STARTS = {
+_SET_BY_NOONDAY = {"x-idempotency-key", "traceparent", "tracestate"}
+_REFUSED_PREFIXES = {
     "proxy-": "belongs to proxies",
     "x-forwarded-": "belongs to proxies",
     "webhook-": "is set by Noonday on every call",
@@ -72,9 +72,9 @@ def _reserved(name: str) -> str | None:
         return "belongs to the connection"
     if name in _PROXIES:
         return "belongs to proxies"
-    if name in _OURS:
+    if name in _SET_BY_NOONDAY:
         return "is set by Noonday on every call"
-    return next((reason for start, reason in _REFUSED_STARTS.items() if name.startswith(start)), None)
+    return next((reason for prefix, reason in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
 
 
 def _escaped(name: str) -> str:

@@ -11,7 +11,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
-from noonday.runtime.tracing import present_traceparent, tell_of_call
+from noonday.runtime.tracing import current_traceparent, record_call
 from noonday.webhooks.calling import Exchange, WebhookClient, WebhookRequest
 from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import flaws_of
@@ -87,8 +87,8 @@ class WebhookSender:
         request = self._request(ctx, call)
         timeout_sec = min(ctx._dispatch.timeout_sec or DEFAULT_TIMEOUT_SEC, self._max_timeout_sec)
         exchange = await self._client.call(ctx.tenant, request, timeout_sec)
-        tell_of_call(request.method, read_url(request.url).host, exchange.status)
-        ctx._account = record_of(request, exchange)
+        record_call(request.method, read_url(request.url).host, exchange.status)
+        ctx._attempt_record = record_of(request, exchange)
         judgement = judge(exchange, call.judging)
         if judgement.verdict is CallVerdict.SUCCEEDED and exchange.status is not None:
             return WebhookResult(exchange.status, exchange.timings.total_ms)
@@ -104,7 +104,7 @@ class WebhookSender:
             "noonday-attempt": str(ctx.attempt),
             "noonday-token": str(ctx.token),
             "noonday-scheduled-at": ctx.scheduled_at.isoformat().replace("+00:00", "Z"),
-            "traceparent": present_traceparent() or ctx.traceparent,
+            "traceparent": current_traceparent() or ctx.traceparent,
             **sign(self._secrets(ctx), ctx.execution_id, int(time.time()), body),
         }
         return WebhookRequest(call.method, call.webhook_url, headers, body)

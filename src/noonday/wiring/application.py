@@ -1,4 +1,4 @@
-"""Noonday inside a Python program."""
+"""The `Noonday` application object: handlers, declared jobs, and an engine or cluster client inside a Python program."""
 
 import asyncio
 import os
@@ -33,35 +33,35 @@ T = TypeVar("T")
 
 OWNER = Caller(TenantId("default"), "application", frozenset({"operator"}))
 CODE = "code:"
-"""Unique keys of jobs that are declared in code begin with this."""
+"""Prefix of the unique keys of jobs that are declared in code."""
 EXECUTION_VERSION = "8"
-"""Where a job's id has the version of its UUID, 7, an execution's has this."""
+"""UUID version of execution ids. Job ids have version 7."""
 PAGE = 5_000
-"""Jobs created in one transaction."""
+"""Maximum number of jobs that one transaction creates."""
 _FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
 
 
 class Noonday(Registry):
-    """Handlers, jobs declared in code, and, inside an application, the engine that runs them."""
+    """An application: its handlers, its declared jobs and, while it is connected, its engine."""
 
     def __init__(self) -> None:
         super().__init__()
         self.engine: Running | None = None
         self._settings: Settings | None = None
-        """Of the cluster that this application belongs to, once it is known."""
+        """Settings of the cluster that this application is connected to; None otherwise."""
         self._in_transactions: Transactions | None = None
 
     @asynccontextmanager
     async def embedded(
         self, data: str | Path = "noonday.db", *, concurrency: Mapping[str, int] | None = None, **settings: Any
     ) -> AsyncIterator["Running"]:
-        """Run the engine in this process, on one SQLite file, for as long as the block lasts.
+        """Run the engine in this process, on one SQLite file, until the block ends.
 
-        The engine has a thread and a loop of its own; coroutine handlers run on the loop of this block, so they may use
-        what the application has opened there. `settings` are those of `noonday.toml`, such as `worker_drain_sec=5`.
+        The engine has its own thread and event loop. Coroutine handlers run on the event loop of this block, so they may use
+        objects that the application has opened there. `settings` are those of `noonday.toml`, such as `worker_drain_sec=5`.
         """
         if self.engine is not None:
-            raise Conflict("this application is embedded already")
+            raise Conflict("this application already has an engine: leave its `embedded` or `cluster` block first")
         chosen = load_settings({"data": str(data), **settings}, {}, None)
         loop = asyncio.get_running_loop()
 
@@ -78,15 +78,15 @@ class Noonday(Registry):
 
     @asynccontextmanager
     async def cluster(self, *, config: Path | None = None, **settings: Any) -> AsyncIterator["Running"]:
-        """Create jobs of a cluster, and look at them, for as long as the block lasts. Workers run elsewhere.
+        """Create and query the jobs of a cluster until the block ends. Workers run elsewhere.
 
-        `settings` are those of `noonday.toml`, such as `postgres_url=...`; the file and NOONDAY_* say the others. Jobs that
-        are declared in code are created or updated, and so are the pools they name.
+        `settings` are those of `noonday.toml`, such as `postgres_url=...`; other values come from the file and NOONDAY_*. Jobs
+        that are declared in code are created or updated. Pools that they name are created.
         """
-        from noonday.wiring.cluster import Node, Role  # the clients of all servers
+        from noonday.wiring.cluster import Node, Role  # imports the clients of all servers
 
         if self.engine is not None:
-            raise Conflict("this application has an engine already")
+            raise Conflict("this application already has an engine: leave its `embedded` or `cluster` block first")
         chosen = load_settings(settings, os.environ, config)
         async with (
             engine_thread() as thread,
@@ -115,11 +115,11 @@ class Noonday(Registry):
         connection: Any = None,
         **fields: Unpack[JobFields],
     ) -> JobView:
-        """Create a job: now, `at` a time, after a `delay`, on a `cron`, or `every` so many seconds.
+        """Create a job that runs now, `at` a time, after a `delay`, on a `cron`, or `every` interval.
 
-        With `connection`, one of asyncpg or an AsyncConnection of psycopg 3 that is inside a transaction of the caller's on
-        the database of a cluster, the job is created by that transaction: it exists once that is committed, and never if it
-        is rolled back. No engine is needed then. A `unique_key` that is taken raises Conflict, and changes nothing.
+        `connection` is a connection to the cluster's database, of asyncpg or an AsyncConnection of psycopg 3, with an open
+        transaction of the caller. That transaction then creates the job: the job exists after the commit, and never exists
+        after a rollback. No engine is needed for that. Raises Conflict, and changes nothing, if the `unique_key` is in use.
         """
         spec = self.spec_for(
             handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
@@ -129,16 +129,16 @@ class Noonday(Registry):
         return await self._running().create(spec)
 
     async def enqueue_many(self, specs: Sequence[JobSpec], *, connection: Any = None) -> list[JobId]:
-        """Create jobs made with `spec_for`, in one transaction for each five thousand: all or none of those.
+        """Create jobs from specs of `spec_for`, in transactions of at most 5,000 jobs. Each creates all of its jobs or none.
 
-        With `connection` as in `enqueue`: all in the caller's own transaction.
+        With `connection` (see `enqueue`), the caller's transaction creates all of them.
         """
         if connection is not None:
             return await self._transactions().create_many(OWNER, connection, specs)
         return await self._running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
-        """What an execution returned; for a job, its latest one. Raises ExecutionFailed, or TimeoutError."""
+        """Return the result of an execution, or of the latest execution of a job. Raises ExecutionFailed or TimeoutError."""
         limit = None if timeout is None else seconds_of(timeout, "/timeout")
         async with asyncio.timeout(limit):
             return await self._running().result(of)
@@ -146,7 +146,8 @@ class Noonday(Registry):
     def _running(self) -> "Running":
         if self.engine is None:
             raise Conflict(
-                "no engine here: use `async with app.embedded(...)` or `app.cluster(...)`, or `Noonday.client(url, token)`"
+                "this application has no engine: use `async with app.embedded(...)` or `app.cluster(...)`, "
+                "or `Noonday.client(url, token)`"
             )
         return self.engine
 
@@ -154,14 +155,14 @@ class Noonday(Registry):
         from noonday.wiring.transactions import Transactions
 
         if self.engine is not None and self._settings is None:
-            raise Conflict("`connection` is for a cluster: an embedded engine keeps its jobs in a file of its own")
+            raise Conflict("`connection` needs a cluster: an embedded engine stores its jobs in its own SQLite file")
         if self._in_transactions is None:
             self._in_transactions = Transactions(self._settings or load_settings({}, os.environ))
         return self._in_transactions
 
 
 class _Intake(Protocol):
-    """What accepts jobs and answers questions."""
+    """The job service and the queries of an engine."""
 
     @property
     def job_service(self) -> JobService: ...
@@ -175,7 +176,7 @@ class _Archived(Protocol):
 
 
 class EngineAccess(Protocol):
-    """What an application speaks with: an embedded engine, or a cluster."""
+    """Access to an embedded engine or to a cluster."""
 
     @property
     def engine(self) -> _Intake: ...
@@ -190,7 +191,7 @@ class _EngineAccess:
 
 
 class Watched(Protocol):
-    """What knows whether it still works."""
+    """An engine that reports its health."""
 
     @property
     def failed(self) -> "asyncio.Future[None]": ...
@@ -198,7 +199,7 @@ class Watched(Protocol):
 
 
 class Running:
-    """The engine of an application, embedded or on a cluster."""
+    """The engine of an application, embedded or in a cluster."""
 
     def __init__(self, access: EngineAccess, thread: "EngineLoop", watched: Watched) -> None:
         self._access = access
@@ -207,15 +208,15 @@ class Running:
 
     @property
     def healthy(self) -> bool:
-        """Whether the engine runs what is due. For a readiness probe; `problems` says why not."""
+        """Whether the engine works. For a readiness probe; `problems` returns the reasons why it does not."""
         return not self.problems()
 
     def problems(self) -> list[str]:
-        """Returns why the engine should not be relied on at present; nothing, if it works."""
+        """Return the reasons why the engine does not work at present; an empty list if it works."""
         return self._watched.ready()
 
     def _refuse_if_stopped(self) -> None:
-        """Raise EngineStopped if the engine has failed: what it accepted now would wait until the next start."""
+        """Raise EngineStopped if the engine has failed: a job accepted now would not fire before the next start."""
         if self._watched.failed.done():
             raise EngineStopped(f"the engine of this application has stopped: {self._watched.failed.exception()!r}")
 
@@ -228,12 +229,12 @@ class Running:
         return await self._thread.call(lambda: self._create_pages(specs))
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
-        """Page by page; while the store writes one, the next is made ready."""
+        """Create jobs page by page. While the store writes one page, the next one is prepared."""
         job_service = self._access.engine.job_service
         created: list[JobId] = []
         writing: asyncio.Task[list[JobId]] | None = None
-        for at in range(0, len(specs), PAGE):
-            following = asyncio.create_task(job_service.create_ids(OWNER, specs[at : at + PAGE]))
+        for start in range(0, len(specs), PAGE):
+            following = asyncio.create_task(job_service.create_ids(OWNER, specs[start : start + PAGE]))
             if writing:
                 created += await writing
             writing = following
@@ -269,25 +270,25 @@ class Running:
 
 
 async def make_pools(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
-    """Pools of which no worker has told yet: whoever declares a job for one means it to be there."""
-    wanted = {spec.target.pool for spec in specs}
-    for pool in sorted(wanted.difference(await access.store.archive.pool_names())):
+    """Create the pools of declared jobs, which may not have a worker yet."""
+    pools = {spec.target.pool for spec in specs}
+    for pool in sorted(pools.difference(await access.store.archive.pool_names())):
         await access.engine.job_service.put_pool(caller, pool, PoolSettings())
 
 
 async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
-    """Bring the jobs declared in code into the store. What was removed from the code is reported, not deleted."""
-    for answer in await access.engine.job_service.create_many(caller, list(specs)):
-        if isinstance(answer, NoondayError):
-            raise answer
+    """Create or update the jobs that are declared in code. A job that is no longer declared is logged, not deleted."""
+    for created in await access.engine.job_service.create_many(caller, list(specs)):
+        if isinstance(created, NoondayError):
+            raise created
     declared = {spec.unique_key for spec in specs}
     for key, job_id in await access.store.archive.declared_keys(caller.tenant, CODE):
         if key not in declared:
-            log.warning("job is no longer declared in the code; it goes on until you delete it", key=key, job=job_id)
+            log.warning("job no longer declared in code; delete it to stop it", key=key, job=job_id)
 
 
 async def latest_execution(access: EngineAccess, of: JobView | ExecutionView | str) -> ExecutionView | None:
-    """The execution meant by a view or an id; for a job, its latest one, if it has any yet."""
+    """Find the execution of a view or an id. For a job, this is its latest execution, or None if it has none yet."""
     queries = access.engine.queries
     name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
     if name[14:15] == EXECUTION_VERSION:
@@ -304,20 +305,20 @@ def result_of(view: ExecutionView) -> Any:
 
 
 class EngineLoop:
-    """The loop an engine runs on, to be called from anywhere."""
+    """The event loop of an engine. Any other loop may call it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
 
     async def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the engine's loop and wait for it here."""
+        """Run a coroutine on the engine's loop and await its result on the caller's loop."""
         if asyncio.get_running_loop() is self.loop:
             return await make()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self.loop))
 
 
 class EngineThread(EngineLoop):
-    """A thread with a loop, for an engine that must not depend on the application's loop being free."""
+    """A thread with its own event loop, so that an application that blocks its loop does not delay the engine."""
 
     def __init__(self) -> None:
         super().__init__(new_event_loop())
@@ -336,7 +337,7 @@ class EngineThread(EngineLoop):
 
 @asynccontextmanager
 async def engine_thread() -> AsyncIterator[EngineThread]:
-    """A thread for an engine, which ends with the block, also if the block's end is cancelled."""
+    """Run a thread for an engine. The thread ends with the block, even if the end of the block is cancelled."""
     thread = EngineThread()
     try:
         yield thread
@@ -348,7 +349,7 @@ async def engine_thread() -> AsyncIterator[EngineThread]:
 async def opened(
     thread: EngineThread, open_it: Callable[[], Coroutine[Any, Any, T]], close: Callable[[T], Coroutine[Any, Any, None]]
 ) -> AsyncIterator[T]:
-    """Something that is opened and closed on the engine's loop. A cancellation keeps it neither half open nor half closed."""
+    """Open a resource on the engine's loop, and close it when the block ends. A cancellation interrupts neither step."""
     opening = asyncio.ensure_future(thread.call(open_it))
     try:
         await to_the_end(opening)
@@ -363,7 +364,7 @@ async def opened(
 
 
 async def to_the_end(awaitable: Awaitable[T]) -> T:
-    """Await something to its end. A cancellation that arrives meanwhile is raised afterwards, instead of its result."""
+    """Await something to its end. A cancellation that arrives meanwhile is raised afterwards, in place of the result."""
     ending = asyncio.ensure_future(awaitable)
     cancelled = False
     while not ending.done():
@@ -377,7 +378,7 @@ async def to_the_end(awaitable: Awaitable[T]) -> T:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it exists."""
+    """Return a new event loop: of uvloop if it is installed, else of asyncio."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The cluster mode: every role a process of its own, or several in one, over real distributed servers."""
+"""Cluster mode: roles in one or several processes, on PostgreSQL, Redis, Kafka and etcd."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,9 @@ from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.postgres.connection import PostgresOptions
-from noonday.drivers.postgres.listener import Notices
+from noonday.drivers.postgres.listener import TimelineListener
 from noonday.drivers.postgres.migrations import pending
-from noonday.drivers.postgres.store import Store, open_store
+from noonday.drivers.postgres.store import PostgresStore, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.drivers.redis.breakers import RedisBreakers
 from noonday.drivers.redis.connection import Connection, connect
@@ -44,7 +44,7 @@ from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 from noonday.runtime.metrics import Metrics
-from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready, worth_saying
+from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_not_ready, should_log
 from noonday.tasks.endpoint_disabler import ROUND_SEC
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.housekeeping import Housekeeper
@@ -68,15 +68,19 @@ from noonday.worker.handler import Handler
 
 log = structlog.get_logger("noonday.cluster")
 FROZEN_SEC = 20.0
+"""Stall of a worker's control loop after which the worker gives up its runs and takes a new identity, in seconds."""
 CLOCK_SEC = 2.0
+"""Interval of clock measurements, in seconds."""
 API_STATEMENT_SEC = 5.0
+"""Timeout of a statement in a process that has the API as its only role, in seconds."""
 FINISH_SEC = 0.1
+"""Interval at which a retiring worker checks whether its runs have ended, in seconds."""
 START_AGAIN_SEC = 0.5
-"""Pause between two tries of a worker to reach a server at its start."""
+"""Pause between two attempts of a starting worker to reach a server, in seconds."""
 
 
 class Role(StrEnum):
-    """What a process with access to the store may do."""
+    """Role of a process that has access to the store."""
 
     API = "api"
     SCHEDULER = "scheduler"
@@ -85,7 +89,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class _Servers:
-    """What is open."""
+    """Clock, keys and connections that every process of a cluster has."""
 
     clock: ReferenceClock
     keyring: Keyring
@@ -95,10 +99,10 @@ class _Servers:
 
 
 class Node:
-    """A process of a cluster that has access to the store, in some roles."""
+    """A process of a cluster that has access to the store and one or more roles."""
 
     def __init__(
-        self, settings: Settings, roles: Sequence[Role], servers: _Servers, store: Store, opened: AsyncExitStack
+        self, settings: Settings, roles: Sequence[Role], servers: _Servers, store: PostgresStore, opened: AsyncExitStack
     ) -> None:
         self.settings = settings
         self.roles = frozenset(roles)
@@ -115,7 +119,7 @@ class Node:
         clock = ClockKeeper(self.clock, self._read_clock, self.metrics.clock_offset.set)
         self.loops = by_name(
             Loop("clock", clock, self.clock, every(CLOCK_SEC), stuck_after_sec=60),
-            Loop("time", _Telling(self._tell_time), self.clock, every(CLOCK_SEC), stuck_after_sec=60),
+            Loop("time", _TimePublisher(self._publish_time), self.clock, every(CLOCK_SEC), stuck_after_sec=60),
         )
         self.intake = IntakePart(self.drivers, self._context)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
@@ -123,7 +127,7 @@ class Node:
 
     @classmethod
     async def open(cls, settings: Settings, roles: Sequence[Role]) -> "Node":
-        """Reach the servers, and refuse to begin with a database or a clock that is not fit for it."""
+        """Connect to the servers and start. Raises an error if the database lacks migrations or the clock is wrong."""
         async with AsyncExitStack() as opening:
             servers = await opening.enter_async_context(_servers(settings))
             store = await open_store(_store_options(settings, roles), settings.scheduler.lead_ms)
@@ -146,9 +150,9 @@ class Node:
         return not self.failed.done()
 
     def ready(self) -> list[str]:
-        """Why this process should not be relied on at present."""
+        """Return the reasons why this process is not ready; an empty list if it is ready."""
         if self.failed.done():
-            return [f"a loop has ended: {self.failed.exception()!r}"]
+            return [f"a loop has failed: {self.failed.exception()!r}"]
         recorders = self.recorders.loops if self.recorders else []
         reasons = _wrong_clock(self.clock, self.settings) + reasons_not_ready([*self.loops.values(), *recorders])
         return reasons + (self.scheduler.dispatcher.reasons_not_ready() if self.scheduler else [])
@@ -157,16 +161,16 @@ class Node:
         return self.metrics.text()
 
     async def hand_over(self) -> None:
-        """At once: no more fires, what was fired is published and sealed, the lease is given up."""
+        """Stop firing, publish and seal what was fired, and release the lease."""
         if self.scheduler:
             await self._tasks.end("dispatcher", "hydrator", "sweeper")
-            await self.scheduler.dispatcher.land()
+            await self.scheduler.dispatcher.drain()
             await self._tasks.end("ownership")
             with contextlib.suppress(Unavailable):
-                await self.scheduler.ownership.leave()  # else it lapses
+                await self.scheduler.ownership.leave()  # otherwise the lease expires
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
-        """After `hand_over`: let go of the rest, by the deadline if there is one."""
+        """Stop everything else after `hand_over`, by the deadline if one is given."""
         deadline = deadline or stop_deadline(self.settings, self.clock)
         await deadline.step("loops", self._tasks.end())
         if self.recorders:
@@ -178,15 +182,15 @@ class Node:
         await self.loops["clock"].service.run_once(0)
         _refuse_wrong_clock(self.clock, self.settings)
         if self.scheduler:
-            # Only whoever publishes has to know how deep the topics are.
+            # Only a scheduler publishes, so only a scheduler needs the depth of the topics.
             await self._servers.bus.start()
             self.loops |= self.scheduler.loops
-        self.loops |= self._more_loops()
+        self.loops |= self._role_loops()
         for loop in self.loops.values():
             self.metrics.watch_tick(loop.name, loop.age_sec)
             self._tasks.spawn(loop.run(), loop.name)
 
-    def _more_loops(self) -> dict[str, Loop]:
+    def _role_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
         if self.recorders:
             incident_consumer = IncidentConsumer(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
@@ -206,25 +210,25 @@ class Node:
             loops.append(Loop("housekeeper", housekeeper, clock, every(5.0), stuck_after_sec=120))
             switch = dead_mans_switch_of(self.drivers, self.settings)
             loops.append(Loop("dead-mans-switch", switch, clock, every(5.0), stuck_after_sec=120))
-            notices = self._make_notices(self.scheduler)
-            loops.append(Loop("notices", notices, clock, every(0), stuck_after_sec=60))
+            listener = self._make_listener(self.scheduler)
+            loops.append(Loop("notices", listener, clock, every(0), stuck_after_sec=60))
         return by_name(*loops)
 
     async def _read_clock(self) -> int:
-        """The store's clock is the one that everybody goes by."""
+        """Return the time of the store, the reference clock of the cluster."""
         now_ms: int = await self._store.database.value("SELECT clock_ms()")
         return now_ms
 
-    async def _tell_time(self) -> int:
-        """Workers, who have no access to the store, learn its time from Redis."""
+    async def _publish_time(self) -> int:
+        """Write the store's time to Redis, for workers, which have no access to the store."""
         return await self._servers.reference.note(self._read_clock)
 
     def _make_drivers(self) -> Drivers:
         settings, servers, store = self.settings, self._servers, self._store
         budget = EntryBudget(settings.scheduler.index_entries)
-        where = (servers.redis, servers.clock, settings.scheduler.lead_ms, settings.cluster.name)
+        arguments = (servers.redis, servers.clock, settings.scheduler.lead_ms, settings.cluster.name)
         in_memory = settings.cluster.hot_index == "memory"
-        index = HintedHotIndex(*where, budget) if in_memory else RedisHotIndex(*where)
+        index = HintedHotIndex(*arguments, budget) if in_memory else RedisHotIndex(*arguments)
         self._opened.push_async_callback(index.close)
         index.on_placed = self._on_placed
         return Drivers(
@@ -260,33 +264,35 @@ class Node:
         scheduler.serve(self.intake)
         return scheduler
 
-    def _make_notices(self, scheduler: SchedulerPart) -> Notices:
-        notices = Notices(self._store.database.options, self.drivers.index, lambda: scheduler.ownership.partitions)
-        notices.on_placed = scheduler.wake
-        self._opened.push_async_callback(notices.close)
-        return notices
+    def _make_listener(self, scheduler: SchedulerPart) -> TimelineListener:
+        listener = TimelineListener(
+            self._store.database.options, self.drivers.index, lambda: scheduler.ownership.partitions
+        )
+        listener.on_placed = scheduler.wake
+        self._opened.push_async_callback(listener.close)
+        return listener
 
     def _make_recorders(self) -> RecorderGroup:
         def recorder(partition: int) -> Any:
-            made = recorder_of(partition, self.drivers, self._context)
+            new = recorder_of(partition, self.drivers, self._context)
             if self.scheduler:
-                made.on_settled = self.scheduler.on_settled
-            return made
+                new.on_settled = self.scheduler.on_settled
+            return new
 
         return RecorderGroup(self.instance, self._make_leases("recorder"), self.drivers.bus, self.clock, recorder)
 
 
-class _Telling:
-    def __init__(self, tell: Callable[[], Awaitable[int]]) -> None:
-        self._tell = tell
+class _TimePublisher:
+    def __init__(self, publish: Callable[[], Awaitable[int]]) -> None:
+        self._publish = publish
 
     async def run_once(self, now_ms: int) -> int:
-        await self._tell()
+        await self._publish()
         return 0
 
 
 class WorkerNode:
-    """A process that runs handlers. It has no access to the store: it speaks with Kafka and Redis."""
+    """A process that runs handlers. It uses Kafka and Redis, and has no access to the store."""
 
     def __init__(
         self,
@@ -338,8 +344,8 @@ class WorkerNode:
             servers = await opening.enter_async_context(_servers(settings))
             node = cls(settings, handlers, concurrency, servers, opening.pop_all(), handlers_loop)
         try:
-            # A worker that does not know the time would start executions early or late.
-            await _when_available("waiting for the time", partial(node._clock_loop.service.run_once, 0))
+            # A worker without the reference time would start executions early or late.
+            await _when_available("waiting for reference time", partial(node._clock_loop.service.run_once, 0))
             _refuse_wrong_clock(node.clock, settings)
             await _when_available("waiting for kafka", node.worker.open)
         except BaseException:
@@ -359,7 +365,7 @@ class WorkerNode:
 
     def ready(self) -> list[str]:
         if self.failed.done():
-            return [f"a loop has ended: {self.failed.exception()!r}"]
+            return [f"a loop has failed: {self.failed.exception()!r}"]
         wrong = _wrong_clock(self.clock, self.settings)
         return wrong + reasons_not_ready([self._clock_loop]) + self.worker.troubles()
 
@@ -367,17 +373,17 @@ class WorkerNode:
         return self.metrics.text()
 
     async def hand_over(self) -> None:
-        """Take nothing more; what runs may finish."""
+        """Take no further executions. Running ones may finish."""
         await self.worker.stop_taking()
 
-    async def finish(self, told_to_stop: asyncio.Event) -> None:
-        """After `hand_over`: wait until all runs have ended, unless told to stop. Their timeouts bound it."""
+    async def finish(self, stop_requested: asyncio.Event) -> None:
+        """Wait after `hand_over` until all runs have ended, or a stop is requested. The timeouts of the runs limit the wait."""
         await self.worker.retire()
-        while self.worker.has_runs and not told_to_stop.is_set() and not self.failed.done():
+        while self.worker.has_runs and not stop_requested.is_set() and not self.failed.done():
             await asyncio.sleep(FINISH_SEC)
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
-        """After `hand_over`: finish or interrupt what runs, and let go of the rest, by the deadline if there is one."""
+        """Finish or interrupt runs after `hand_over`, and stop everything else, by the deadline if one is given."""
         deadline = deadline or stop_deadline(self.settings, self.clock)
         await close_worker(self.worker, self.settings, deadline)
         await deadline.step("webhooks", self._webhooks.close())
@@ -386,14 +392,14 @@ class WorkerNode:
 
 
 async def _when_available(event: str, step: Callable[[], Awaitable[object]]) -> None:
-    """Repeat one step of a worker's start until the server that it needs is available."""
+    """Repeat one step of a worker's start until its server is available."""
     failures = 0
     while True:
         try:
             await step()
         except Unavailable as error:
             failures += 1
-            if worth_saying(failures):
+            if should_log(failures):
                 log.warning(event, error=error.detail, failures=failures)
             await asyncio.sleep(START_AGAIN_SEC)
         else:
@@ -402,18 +408,18 @@ async def _when_available(event: str, step: Callable[[], Awaitable[object]]) -> 
 
 def _refuse_wrong_clock(clock: ReferenceClock, settings: Settings) -> None:
     for reason in _wrong_clock(clock, settings):
-        raise BadSettings(f"{reason}: set it (NTP), or allow more with cluster.max_clock_offset_sec")
+        raise BadSettings(f"{reason}: synchronize it (NTP), or raise cluster.max_clock_offset_sec")
 
 
 def _wrong_clock(clock: ReferenceClock, settings: Settings) -> list[str]:
     offset_sec, limit = clock.offset_ms / 1000, settings.cluster.max_clock_offset_sec
     if abs(offset_sec) <= limit:
         return []
-    return [f"the clock of this machine is {-offset_sec:+.1f} s off the database's, more than {limit} s"]
+    return [f"the clock of this machine differs from the database's by {-offset_sec:+.1f} s; the limit is {limit} s"]
 
 
 class _CpuLoad:
-    """How busy this process was since it was last asked, from 0 to 1."""
+    """CPU load of this process over the last second or longer, from 0 to 1."""
 
     def __init__(self) -> None:
         self._wall, self._busy = time.monotonic(), time.process_time()
@@ -429,7 +435,7 @@ class _CpuLoad:
 
 @asynccontextmanager
 async def _servers(settings: Settings) -> AsyncIterator[_Servers]:
-    """What every process of a cluster speaks with."""
+    """Open the connections that every process of a cluster needs, and close them when the block ends."""
     clock, keyring = ReferenceClock(), keyring_of(settings)
     redis = redis_connection(settings)
     bus = KafkaBus(kafka_options(settings), keyring, clock)
@@ -444,7 +450,7 @@ async def _servers(settings: Settings) -> AsyncIterator[_Servers]:
 def keyring_of(settings: Settings) -> Keyring:
     if not settings.encryption.keys:
         raise BadSettings(
-            "a cluster needs encryption.keys (NOONDAY_KEYS): the same in every process; `noonday keys new` makes one"
+            "a cluster needs encryption.keys (NOONDAY_KEYS), the same in every process: create a key with `noonday keys new`"
         )
     return Keyring.from_env_value(settings.encryption.keys)
 
@@ -456,7 +462,7 @@ def postgres_options(settings: Settings) -> PostgresOptions:
 
 
 def _store_options(settings: Settings, roles: Sequence[Role]) -> PostgresOptions:
-    """Whoever waits for an answer of the API is told soon that there is none; batches of the others may take longer."""
+    """Return the options, with short timeouts for the API: its clients wait, while batches of other roles may take longer."""
     options = postgres_options(settings)
     return replace(options, statement_sec=API_STATEMENT_SEC, connect_sec=3.0) if set(roles) == {Role.API} else options
 

@@ -1,4 +1,4 @@
-"""Processes of a cluster: reach the servers, work, answer, until a signal says to stop."""
+"""Run one process of a cluster until SIGINT or SIGTERM: some roles, or a worker."""
 
 import asyncio
 import socket
@@ -20,12 +20,12 @@ from noonday.wiring.cluster import Node, Role, WorkerNode
 from noonday.wiring.connections import Connections
 from noonday.wiring.listening import (
     answering,
-    end_within,
+    exit_after,
     first_of,
     handler_thread,
     listen,
-    spare_the_collector,
     stop_signals,
+    tune_garbage_collection,
     url_of,
 )
 from noonday.wiring.parts import stop_deadline, stop_within_sec
@@ -35,8 +35,8 @@ from noonday.worker.handler import Handler
 from noonday.worker.parent_link import ParentLink
 
 log = structlog.get_logger("noonday.cluster")
-WORN_OUT_SEC = 1.0
-"""How often a worker looks whether it needs a successor."""
+SUCCESSOR_CHECK_SEC = 1.0
+"""Interval at which a worker checks whether it needs a successor, in seconds."""
 
 
 class _Process(Protocol):
@@ -52,15 +52,15 @@ class _Process(Protocol):
 
 
 async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Callable[[str], None]) -> None:
-    """Run some roles, with the API if it is among them, and health and metrics in any case."""
+    """Run roles, and serve health and metrics. With the role `api`, serve the API too."""
     if Role.API in roles and settings.auth.algorithm == "HS256" and settings.auth.secret is None:
-        raise BadSettings("the API of a cluster needs auth.secret (NOONDAY_AUTH_SECRET), the same in every process")
-    with listen(settings.host, settings.port) as listener, stop_signals() as told_to_stop:
+        raise BadSettings("the API of a cluster needs auth.secret, the same in every process: set NOONDAY_AUTH_SECRET")
+    with listen(settings.host, settings.port) as listener, stop_signals() as stop_requested:
         node = await Node.open(settings, roles)
-        connections = Connections.within_files(settings.limits.connections)
+        connections = Connections.within_descriptor_limit(settings.limits.connections)
         hosts = known_hosts(settings, listener)
         app = _api(node, settings, listener) if Role.API in roles else create_ops_app(_Health(node), hosts)
-        await _run(node, app, listener, connections, told_to_stop, on_ready)
+        await _run(node, app, listener, connections, stop_requested, on_ready)
 
 
 async def serve_worker(
@@ -70,24 +70,27 @@ async def serve_worker(
     on_ready: Callable[[str], None],
     parent: ParentLink | None = None,
 ) -> None:
-    """Run handlers, with health and metrics. A parent process may tell it to retire: to finish what runs, and end."""
+    """Run handlers, and serve health and metrics.
+
+    If `parent` asks the worker to retire, the worker takes no further executions, finishes its runs and ends.
+    """
     sys.setswitchinterval(SWITCH_SEC)
     with (
         _listen(settings, parent) as listener,
-        stop_signals(has_parent=parent is not None) as told,
+        stop_signals(has_parent=parent is not None) as stop_requested,
         handler_thread() as loop,
     ):
         opening = asyncio.create_task(WorkerNode.open(settings, handlers, concurrency, loop))
-        await first_of(told, opening)
+        await first_of(stop_requested, opening)
         if not opening.done():
             opening.cancel()
             await asyncio.wait({opening})
             return
         node = opening.result()
-        connections = Connections.within_files(settings.limits.connections)
+        connections = Connections.within_descriptor_limit(settings.limits.connections)
         app = create_ops_app(_Health(node), known_hosts(settings, listener))
         if parent is None:
-            await _run(node, app, listener, connections, told, on_ready)
+            await _run(node, app, listener, connections, stop_requested, on_ready)
             return
         watching = asyncio.create_task(_ask_for_successor(node, parent))
 
@@ -95,15 +98,15 @@ async def serve_worker(
             on_ready(url)
             parent.works()
 
-        retiring = _Retiring(parent.told_to_retire, partial(node.finish, told))
+        retirement = _Retirement(parent.told_to_retire, partial(node.finish, stop_requested))
         try:
-            await _run(node, app, listener, connections, told, ready, retiring)
+            await _run(node, app, listener, connections, stop_requested, ready, retirement)
         finally:
             watching.cancel()
 
 
 def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
-    """The socket of a predecessor, if there was one: the port stays the same."""
+    """Return the socket of the predecessor, so that the port stays the same, or a new one."""
     inherited = parent.inherited() if parent is not None else None
     if inherited is not None:
         return inherited
@@ -115,18 +118,18 @@ def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
 
 async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
     while not node.worker.is_worn_out:
-        await asyncio.sleep(WORN_OUT_SEC)
-    log.warning("worker is worn out", why=node.worker.troubles())
+        await asyncio.sleep(SUCCESSOR_CHECK_SEC)
+    log.warning("worker needs successor", reasons=node.worker.troubles())
     parent.ask_for_successor()
 
 
 @dataclass(frozen=True)
-class _Retiring:
-    """How a process ends that has a successor."""
+class _Retirement:
+    """How a process with a successor ends."""
 
-    told: asyncio.Event
+    requested: asyncio.Event
     finish: Callable[[], Awaitable[None]]
-    """Wait until everything that runs has ended."""
+    """Waits until all runs have ended."""
 
 
 async def _run(
@@ -134,33 +137,33 @@ async def _run(
     app: ASGIApp,
     listener: socket.socket,
     connections: Connections,
-    told_to_stop: asyncio.Event,
+    stop_requested: asyncio.Event,
     on_ready: Callable[[str], None],
-    retiring: "_Retiring | None" = None,
+    retirement: "_Retirement | None" = None,
 ) -> None:
     deadline: StopDeadline | None = None
-    told_to_retire = asyncio.ensure_future(retiring.told.wait()) if retiring else asyncio.Future()
+    retire_requested = asyncio.ensure_future(retirement.requested.wait()) if retirement else asyncio.Future()
     try:
-        async with answering(app, listener, connections) as answers:
-            spare_the_collector()
+        async with answering(app, listener, connections) as api_task:
+            tune_garbage_collection()
             on_ready(url_of(listener))
-            await first_of(told_to_stop, node.failed, answers, told_to_retire)
-            if not told_to_retire.done():
+            await first_of(stop_requested, node.failed, api_task, retire_requested)
+            if not retire_requested.done():
                 deadline = _begin_to_stop(node.settings)
-            # Before requests under way have ended: others wait for what we own.
+            # Hand over before current requests have ended, because other processes wait for our partitions.
             await (deadline.step("hand over", node.hand_over()) if deadline else node.hand_over())
-        if retiring and deadline is None:
-            await retiring.finish()
+        if retirement and deadline is None:
+            await retirement.finish()
             deadline = _begin_to_stop(node.settings)
     finally:
-        told_to_retire.cancel()
+        retire_requested.cancel()
         await node.stop(deadline)
-    if not told_to_stop.is_set() and (node.failed.done() or not (retiring and retiring.told.is_set())):
-        raise why_failed(node.failed, answers)
+    if not stop_requested.is_set() and (node.failed.done() or not (retirement and retirement.requested.is_set())):
+        raise why_failed(node.failed, api_task)
 
 
 def _begin_to_stop(settings: Settings) -> StopDeadline:
-    end_within(stop_within_sec(settings))
+    exit_after(stop_within_sec(settings))
     return stop_deadline(settings, SystemClock())
 
 

@@ -1,11 +1,11 @@
-"""Connections of clients, bounded: how many there are, how large their headers are, how long they may take.
+"""Limits of client connections: their number, the size of their headers, and their time.
 
-A client that opens connections and sends nothing, or sends a header byte by byte, costs the server a file descriptor each.
-So every connection that waits for its client has a deadline, and when there are too many, the one that has waited longest is
-closed for the newest. Connections whose requests are being answered are never closed for others: if all are, a few more
-are taken, on which only health is answered.
+A client that opens connections and sends nothing, or sends a header byte by byte, costs the server one file descriptor per
+connection. So every connection that waits for its client has a deadline. When there are too many connections, the server
+closes the one that has waited longest for its client. It never closes a connection whose request is being processed. If all
+connections are in that state, the server accepts a few more, on which it serves only health checks.
 
-uvicorn knows neither a limit of the header's size nor one of its time; `limit_concurrency` answers 503 and closes nothing.
+uvicorn has no limit for the size or the time of a header, and its `limit_concurrency` responds with 503 but closes nothing.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 KEEP_ALIVE_SEC = 75
-"""Longer than clients keep an idle connection: it is they who let go then, and none writes into a closed one."""
+"""Longer than clients keep an idle connection, so that the client closes it and never writes to a closed one."""
 HEADER_BYTES = 65_536
 HEADER_SEC = 10.0
 BODY_SEC = 30.0
 BODY_BYTES_A_SEC = 16_384
-"""A body has BODY_SEC, and a second more for so many bytes that have arrived."""
+"""A body may take BODY_SEC, plus one second for each BODY_BYTES_A_SEC bytes received."""
 STALLED_SEC = 60.0
-"""How long a client may read nothing of its answer."""
+"""Time after which a client that reads nothing of its response is disconnected, in seconds."""
 SWEEP_SEC = 1.0
 RESERVE = 50
-"""Connections beyond the limit, for health alone."""
+"""Connections beyond the limit, for health checks only."""
 DESCRIPTORS_KEPT = 200
-"""File descriptors that are not for clients: the store, servers, webhooks."""
+"""File descriptors reserved for the store, other servers and webhooks."""
 HEALTH_PATHS = (b"/healthz", b"/readyz")
 
 
 class Awaits(Enum):
-    """What a connection waits for."""
+    """What a connection waits for; all but ANSWER wait for the client."""
 
     REQUEST = auto()
     HEADER = auto()
@@ -43,7 +43,7 @@ class Awaits(Enum):
 
 
 class Connections:
-    """All connections of a server. Closes those that take too long, and the longest waiting one if there are too many."""
+    """The client connections of a server. Closes those that take too long, and the longest waiting one if there are too many."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -53,7 +53,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: "BoundedProtocol") -> bool:
-        """Count a new connection, and make room for it. Returns whether there is room for more than health."""
+        """Add a connection and make room for it. Returns False if the connection may serve only health checks."""
         self._open[connection] = None
         if len(self._open) <= self.most:
             return True
@@ -70,14 +70,14 @@ class Connections:
         self._open.pop(connection, None)
 
     @classmethod
-    def within_files(cls, wanted: int) -> "Connections":
-        """As many as are wanted, or as the limit of open files leaves room for, which is raised as far as it goes."""
+    def within_descriptor_limit(cls, most: int) -> "Connections":
+        """Return an instance for `most` connections, or fewer if the limit of open files, once raised, allows only fewer."""
         files = raise_descriptor_limit()
-        room = wanted if files == resource.RLIM_INFINITY else files - DESCRIPTORS_KEPT - RESERVE
-        return cls(max(1, min(wanted, room)))
+        room = most if files == resource.RLIM_INFINITY else files - DESCRIPTORS_KEPT - RESERVE
+        return cls(max(1, min(most, room)))
 
     async def sweep(self) -> None:
-        """Close what takes too long, for ever."""
+        """Close connections that take too long. Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SEC)
@@ -89,16 +89,16 @@ class Connections:
 
     def _drop(self, connection: "BoundedProtocol") -> None:
         self.remove(connection)
-        # A connection that is closed in order waits for its client to read what is left.
+        # `close` would wait for the client to read the rest of the response.
         connection.transport.abort()
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP on one connection, within the bounds above."""
+    """HTTP on one connection, within the limits of this module."""
 
-    def __init__(self, of_server: Connections, **given: Any) -> None:
-        super().__init__(**given)
-        self._of_server = of_server
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._all_connections = connections
         self.awaits = Awaits.REQUEST
         self.since = self.loop.time()
         self._has_room = True
@@ -109,10 +109,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._has_room = self._of_server.admit(self)
+        self._has_room = self._all_connections.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._of_server.remove(self)
+        self._all_connections.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body_bytes += len(data)
         was_in_header = self.awaits is Awaits.HEADER
         super().data_received(data)
-        # The parser hands over a header when it is whole; until then only the sum of what arrived is known.
+        # The parser reports a header when it is complete. Until then only the number of bytes received is known.
         if was_in_header and self.awaits is Awaits.HEADER and not self.transport.is_closing():
             self._header_bytes += len(data)
             if self._header_bytes > HEADER_BYTES:
@@ -143,9 +143,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._header_bytes = self._body_bytes = 0
         self._await(Awaits.BODY)
-        is_for_health = self.url.partition(b"?")[0] in HEALTH_PATHS
-        # 0 makes uvicorn answer 503 whatever else there is.
-        self.limit_concurrency = None if self._has_room or is_for_health else 0
+        is_health_check = self.url.partition(b"?")[0] in HEALTH_PATHS
+        # With 0, uvicorn responds with 503 to every request.
+        self.limit_concurrency = None if self._has_room or is_health_check else 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -154,7 +154,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # An answer may be given before the whole body has arrived, or while the next request waits for its own.
+        # A response may be complete before the whole body has arrived, or while the next request waits for its response.
         if self.cycle.response_complete and self.awaits is Awaits.ANSWER:
             self._await(Awaits.REQUEST)
 
@@ -165,7 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def is_late(self, now: float) -> bool:
-        """Tell whether the client has taken too long. Called once every SWEEP_SEC."""
+        """Return whether the client has taken too long. Called once every SWEEP_SEC."""
         took = now - self.since
         if self.awaits is Awaits.HEADER:
             return took > HEADER_SEC
@@ -183,14 +183,14 @@ class BoundedProtocol(HttpToolsProtocol):
             return False
         return now - self.since > STALLED_SEC
 
-    def _await(self, what: Awaits) -> None:
-        self.awaits = what
+    def _await(self, state: Awaits) -> None:
+        self.awaits = state
         self.since = self.loop.time()
 
     def _count_field(self, size: int) -> None:
         self._fields_bytes += size
         if self._fields_bytes > HEADER_BYTES:
-            # The parser turns it into an error of its own, after which nothing more of the request is read.
+            # The parser turns this into its own error and reads no more of the request.
             raise ValueError("the header is too large")
 
     def _refuse_header(self) -> None:

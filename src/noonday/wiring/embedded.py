@@ -1,4 +1,4 @@
-"""The embedded mode: one process, one SQLite file."""
+"""Embedded mode: one process on one SQLite file."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
-from noonday.drivers.sqlite.store import Store, open_store
+from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
@@ -29,9 +29,9 @@ from noonday.worker.handler import Handler
 
 
 class Embedded:
-    """An engine on one file, from `open` to `close`."""
+    """An engine on one SQLite file, from `open` to `close`."""
 
-    def __init__(self, store: Store, engine: Engine, webhooks: WebhookHandler) -> None:
+    def __init__(self, store: SqliteStore, engine: Engine, webhooks: WebhookHandler) -> None:
         self.store = store
         self.engine = engine
         self._webhooks = webhooks
@@ -47,15 +47,15 @@ class Embedded:
         clock: Clock | None = None,
         run: bool = True,
     ) -> "Embedded":
-        """Lock and open the file, recover what the last process left, and start. Raises AlreadyRunning.
+        """Lock and open the file, recover the state of the last process, and start the engine.
 
-        With `run=False` nothing moves by itself: a test turns the cranks.
+        With `run=False` no loop runs: a test runs each round itself. Raises AlreadyRunning if another process has the file.
         """
         clock = clock or SystemClock()
         leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"), clock)
         store = None
         try:
-            # The lock comes before the file: a second process must not even migrate it.
+            # Lock before opening: a second process must not even migrate the file.
             await leases.join(InstanceId(""), 1.0)
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
             drivers = drivers_on(store, leases, keyring_of(settings), clock, settings)
@@ -84,7 +84,7 @@ class Embedded:
         return cls(store, engine, webhooks)
 
     async def close(self, deadline: StopDeadline | None = None) -> None:
-        """Stop the engine and release the file, by the deadline if there is one."""
+        """Stop the engine and release the file, by the deadline if one is given."""
         engine = self.engine
         deadline = deadline or stop_deadline(engine.settings, engine.drivers.clock)
         try:
@@ -94,14 +94,14 @@ class Embedded:
             await deadline.step("store", self.store.close())
 
     async def abandon(self) -> None:
-        """Let go of everything without finishing what runs."""
+        """Release everything without waiting for runs to finish."""
         self.engine.worker.abandon()
         await self._webhooks.close()
         await self.engine.ownership.leave()
         await self.store.close()
 
 
-def drivers_on(store: Store, leases: Leases, keyring: Keyring, clock: Clock, settings: Settings) -> Drivers:
+def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Clock, settings: Settings) -> Drivers:
     budget = EntryBudget(settings.scheduler.index_entries)
     return Drivers(
         clock=clock,

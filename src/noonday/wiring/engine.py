@@ -1,4 +1,4 @@
-"""All stages in one process, over whatever drivers they are given."""
+"""The engine: all stages in one process, on any set of drivers."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ log = structlog.get_logger("noonday.engine")
 
 
 class Engine:
-    """Intake, scheduler, worker and recorder, started and stopped together."""
+    """Intake, scheduler, worker and recorder of one process, which start and stop together."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Engine:
         tracing: Tracing | None = None,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
-        """Must be made on the loop it will run on. Handlers run on `handlers_loop`, or on the same loop."""
+        """Call this on the event loop that the engine will run on. Handlers run on `handlers_loop`, by default the same loop."""
         self.drivers = drivers
         self.settings = settings
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
@@ -90,7 +90,7 @@ class Engine:
         self.run()
 
     async def open(self) -> None:
-        """Take over: own the partitions, recover what the last owner left, make the worker known."""
+        """Take ownership of the partitions, recover the state of the last owner, and register the worker."""
         await self.ownership.join()
         await self.recorder.open()
         await self.worker.open()
@@ -98,7 +98,7 @@ class Engine:
         await self.loops["revocations"].service.run_once(self.drivers.clock.now_ms())
 
     def run(self) -> None:
-        """Let every loop turn by itself."""
+        """Start a task for each loop."""
         for loop in self.loops.values():
             self.metrics.watch_tick(loop.name, loop.age_sec)
             self._tasks.spawn(loop.run(), loop.name)
@@ -107,7 +107,7 @@ class Engine:
             self._tasks.spawn(coroutine, name)
 
     async def start_announced(self) -> None:
-        """By hand: record starts that are reported ahead of their runs, and let those begin."""
+        """Record the starts that the worker announces, and then start those runs. For tests that run no loops."""
         if not self.worker.is_announcing:
             return
         announcing = asyncio.ensure_future(self.worker.announce_once())
@@ -117,40 +117,41 @@ class Engine:
         await announcing
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
-        """In the order of the flow: no more fires, let runs end, record them, give up the lease.
+        """Stop in the order of the data flow: stop firing, let runs end, record them, release the lease.
 
-        Ends within the drain time, the grace and 2 s, or by the deadline. What could not be done by then, the next start does.
+        Returns within the drain time, the cancel grace and 2 s, or by the deadline. The next start completes any step that
+        was not done by then.
         """
         deadline = deadline or stop_deadline(self.settings, self.drivers.clock)
         await deadline.step("dispatcher", self._stop_firing())
         await deadline.step("take", self.worker.stop_taking())
         await close_worker(self.worker, self.settings, deadline)
-        await deadline.step("recorder", self._record_the_rest())
+        await deadline.step("recorder", self._drain_recorder())
         await deadline.step("loops", self._tasks.end())
         await deadline.step("lease", self.ownership.leave())
 
     async def _stop_firing(self) -> None:
         for name in ("dispatcher", "hydrator", "sweeper"):
             await self._tasks.end(name)
-        await self.dispatcher.land()
+        await self.dispatcher.drain()
 
-    async def _record_the_rest(self) -> None:
+    async def _drain_recorder(self) -> None:
         await self._tasks.end("report", "watch", "recorder")
         while await self.recorder.drain():
             pass
 
     @property
     def failed(self) -> "asyncio.Future[None]":
-        """Completed with the error of a loop that ended; everything else stops then."""
+        """Future that completes with the error of the first loop that ended. The caller then stops the engine."""
         return self._tasks.failed
 
     def ready(self) -> list[str]:
-        """Why this engine should not be relied on at present."""
+        """Return the reasons why this engine is not ready; an empty list if it is ready."""
         if self.failed.done():
-            return [f"a loop has ended: {self.failed.exception()!r}"]
+            return [f"a loop has failed: {self.failed.exception()!r}"]
         if not self._tasks:
             return ["not started"]
-        reasons = [] if self.ownership.partitions else ["it owns no partition: another process has taken over"]
+        reasons = [] if self.ownership.partitions else ["owns no partition: another process has taken over"]
         return (
             reasons
             + reasons_not_ready(self.loops.values())
@@ -159,7 +160,7 @@ class Engine:
         )
 
     def live(self) -> dict[str, Any]:
-        """What only the running engine knows."""
+        """Return the values of the running engine that the store does not have."""
         return {"tickAgeMs": round(self.loops["dispatcher"].age_sec() * 1000)}
 
     def _other_loops(self) -> dict[str, Loop]:

@@ -1,4 +1,4 @@
-"""What is done now and then: retention, schedules after a change of time-zone data, gauges."""
+"""Housekeeping: prunes old records and sets gauges."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ _STEP = 500
 
 
 class Housekeeper:
-    """One small step of each a round, so that nobody waits for the store because of it."""
+    """Prunes old records and sets gauges, in small steps so that it does not keep the store busy."""
 
     def __init__(
         self,
@@ -28,33 +28,34 @@ class Housekeeper:
         *,
         shows_clock: bool = True,
     ) -> None:
-        """`shows_clock`: whether nobody else measures how far the clock is off."""
+        """`shows_clock`: whether to set the clock offset gauge. False if another loop sets it."""
         self._shows_clock = shows_clock
         self._drivers = drivers
         self._retention = _in_ms(retention, limits)
         self._alerts_ms = int(retention.alerts_days * _DAY_MS)
-        self._own_retention: dict[TenantId, int] = {}
-        self._seen = 0
+        self._retention_by_tenant: dict[TenantId, int] = {}
+        self._tenants_seq = 0
+        """Sequence number of the latest tenant change that was read."""
         self._metrics = metrics
         self._offset = self._wall_minus_monotonic()
 
     async def run_once(self, now_ms: int) -> int:
-        await self._gauge(now_ms)
-        await self._follow_tenants()
-        policy = msgspec.structs.replace(self._retention, tenants=self._own_retention)
+        await self._set_gauges(now_ms)
+        await self._read_tenants()
+        policy = msgspec.structs.replace(self._retention, tenants=self._retention_by_tenant)
         pruned = await self._drivers.executions.prune(policy, now_ms, _STEP)
-        forgotten = await self._drivers.alerts.prune(now_ms - self._alerts_ms, _STEP)
-        return int(pruned >= _STEP or forgotten >= _STEP)
+        pruned_alerts = await self._drivers.alerts.prune(now_ms - self._alerts_ms, _STEP)
+        return int(pruned >= _STEP or pruned_alerts >= _STEP)
 
-    async def _follow_tenants(self) -> None:
-        """Which tenants keep what ended for a time of their own."""
-        for tenant, settings, seq in await self._drivers.archive.tenants_after(self._seen):
-            self._seen = seq
-            self._own_retention.pop(tenant, None)
+    async def _read_tenants(self) -> None:
+        """Read the retention times that tenants have set for themselves."""
+        for tenant, settings, seq in await self._drivers.archive.tenants_after(self._tenants_seq):
+            self._tenants_seq = seq
+            self._retention_by_tenant.pop(tenant, None)
             if settings.retention_days is not None:
-                self._own_retention[tenant] = settings.retention_days * _DAY_MS
+                self._retention_by_tenant[tenant] = settings.retention_days * _DAY_MS
 
-    async def _gauge(self, now_ms: int) -> None:
+    async def _set_gauges(self, now_ms: int) -> None:
         counts = await self._drivers.archive.counts(now_ms)
         due = await self._drivers.firing.count_due(now_ms)
         metrics = self._metrics

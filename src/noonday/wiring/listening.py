@@ -1,4 +1,4 @@
-"""What every process that serves has: a socket, signals that stop it, and somebody who answers requests."""
+"""Sockets, stop signals and the HTTP server that every serving process uses."""
 
 import asyncio
 import errno
@@ -21,26 +21,26 @@ from noonday.wiring.connections import KEEP_ALIVE_SEC, BoundedProtocol, Connecti
 from noonday.worker.host import HandlerThread
 
 REQUESTS_END_SEC = 5
-"""How long requests under way may take to end once the process is told to stop."""
+"""Time that current requests have to end when the process is stopped, in seconds."""
 BACKLOG = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class PortTaken(NoondayError):
-    """Nothing can listen there: somebody else does, or it is not allowed."""
+    """The process cannot listen on the port: it is in use or not permitted."""
 
     code = "port-taken"
 
 
-def spare_the_collector() -> None:
-    """What is made for a job ends by reference counting: looking at everything else again and again is in vain."""
+def tune_garbage_collection() -> None:
+    """Make garbage collection rare. Reference counting frees the objects of a job, so collections find almost nothing."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises PortTaken."""
+    """Return a listening socket. Raises PortTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -50,9 +50,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _why_not_listening(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use by another program: choose another, such as --port {port + 1}"
+        return f"port {port} on {host} is in use by another program: choose another port, such as --port {port + 1}"
     if error.errno == errno.EACCES:
-        return f"port {port} is reserved for the system: choose one above 1023 with --port"
+        return f"port {port} needs elevated privileges: choose a port above 1023 with --port"
     return f"cannot listen on {host} port {port}: {error.strerror or error}; check --host and --port"
 
 
@@ -68,9 +68,10 @@ def url_of(listener: socket.socket) -> str:
 
 @contextmanager
 def stop_signals(*, has_parent: bool = False) -> Iterator[asyncio.Event]:
-    """An event that the first signal sets. The second one ends the process: the store is safe at any moment.
+    """Return an event that the first SIGINT or SIGTERM sets. The second signal exits at once, which is safe for the store.
 
-    With a parent, that one decides when it is enough: a signal to all processes comes once directly and once from it.
+    With a parent process, further signals are ignored: a signal to the process group arrives once directly and once from the
+    parent, and the parent decides when to kill.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
@@ -88,10 +89,10 @@ def stop_signals(*, has_parent: bool = False) -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-def end_within(seconds: float) -> None:
-    """End this process after so long, whatever holds it: a library that keeps the interpreter, a thread that nobody can stop.
+def exit_after(seconds: float) -> None:
+    """Exit this process after `seconds`, even if a library blocks the interpreter or a thread does not stop.
 
-    Standard error then shows where each thread was, and the exit code is 1.
+    Standard error then shows the traceback of each thread, and the exit code is 1.
     """
     faulthandler.dump_traceback_later(seconds, exit=True)
 
@@ -109,7 +110,7 @@ def handler_thread() -> Iterator[asyncio.AbstractEventLoop]:
 async def answering(
     api: ASGIApp, listener: socket.socket, connections: Connections
 ) -> "AsyncIterator[asyncio.Task[None]]":
-    """The task that answers requests; it takes no more of them when the block ends."""
+    """Serve requests, and yield the task that does. When the block ends, the server accepts no further requests."""
     server = _Server(_config(api, connections))
     task = asyncio.create_task(server.serve([listener]), name="api")
     sweeping = asyncio.create_task(connections.sweep(), name="connections")
@@ -141,7 +142,7 @@ def _config(api: ASGIApp, connections: Connections) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Says when it has begun, and leaves signals alone: the engine has to be stopped as well."""
+    """A uvicorn server that reports its start and does not handle signals, because the engine must be stopped too."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -157,6 +158,7 @@ class _Server(uvicorn.Server):
 
 
 async def first_of(event: asyncio.Event, *others: "asyncio.Future[Any]") -> None:
+    """Wait until the event is set or one of the futures is done."""
     arrival: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait({arrival, *others}, return_when=asyncio.FIRST_COMPLETED)

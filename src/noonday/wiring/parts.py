@@ -1,4 +1,4 @@
-"""What a process may consist of: intake, scheduler, recorder, worker, each over the drivers it needs and no others."""
+"""Parts of a process: intake, scheduler, recorder and worker, each built from the drivers that it needs."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ from noonday.worker.worker import Worker, WorkerOptions
 
 @dataclass(frozen=True)
 class Drivers:
-    """What the stages stand on."""
+    """The drivers of all ports that the stages use."""
 
     clock: Clock
     jobs: Jobs
@@ -96,7 +96,7 @@ class Drivers:
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """What every part of a process shares."""
+    """Identity, settings, metrics and tracing, which all parts of a process share."""
 
     instance: InstanceId
     settings: Settings
@@ -109,25 +109,25 @@ class ProcessContext:
 
 
 def webhooks_of(settings: Settings, keyring: Keyring, clock: Clock) -> WebhookHandler:
-    said = settings.webhooks
-    ca_file = Path(said.ca_file) if said.ca_file else None
+    webhooks = settings.webhooks
+    ca_file = Path(webhooks.ca_file) if webhooks.ca_file else None
     return WebhookHandler(
         keyring,
         clock,
         user_agent=f"noonday/{__version__}",
-        allow_networks=said.networks,
+        allow_networks=webhooks.networks,
         ca_file=ca_file,
-        max_timeout_sec=said.max_timeout_sec,
+        max_timeout_sec=webhooks.max_timeout_sec,
     )
 
 
 def channels_of(settings: Settings) -> Channels:
-    """The ways to reach people that are set up. Another one is another line here."""
+    """Return the configured channels of notices. Add a new channel here."""
     return {ChannelType.EMAIL: _mail(settings.email)} if settings.email.host is not None else {}
 
 
 def _mail(email: EmailSettings) -> Channel:
-    from noonday.mail.smtp import MailServer, SmtpChannel  # a tenth of a second that most processes need not spend
+    from noonday.mail.smtp import MailServer, SmtpChannel  # importing it takes 0.1 s, and most processes do not need it
 
     assert email.host is not None
     assert email.sender is not None
@@ -148,13 +148,13 @@ def _mail(email: EmailSettings) -> Channel:
 
 
 def notice_handlers(settings: Settings, webhooks: WebhookHandler, keyring: Keyring) -> dict[tuple[str, str], Handler]:
-    """What sends notices: a handler for each channel, and the one that calls webhooks."""
+    """Return the handlers that send notices: one for each channel, and one that calls webhooks."""
     call = replace(webhooks.handler(), pool=NOTICES_POOL)
     return {(NOTICES_POOL, NAME): call, **handlers_of(channels_of(settings), keyring)}
 
 
 class IntakePart:
-    """Accepts and answers. Never waits for a scheduler."""
+    """Services and queries behind the API. They never wait for a scheduler."""
 
     def __init__(
         self,
@@ -194,8 +194,8 @@ class IntakePart:
         self.secrets = SecretService(drivers.endpoints, self.job_service.receipts, drivers.keyring, drivers.clock)
         self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.job_service)
         endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, self.job_service.receipts, drivers.clock)
-        said = context.settings.webhooks
-        bounds = CallBounds(Networks(said.networks), said.max_timeout_sec)
+        webhooks = context.settings.webhooks
+        bounds = CallBounds(Networks(webhooks.networks), webhooks.max_timeout_sec)
         self.tasks = TaskService(
             self.job_service,
             self.queries,
@@ -207,13 +207,15 @@ class IntakePart:
             endpoints,
             bounds,
         )
-        seal, post = Seal(drivers.keyring), self._post(drivers, new_id)
+        seal, notice_jobs = Seal(drivers.keyring), self._make_notice_jobs(drivers, new_id)
         channels, receipts = channels_of(context.settings), self.job_service.receipts
         self.alerts = AlertService(drivers.alerts, self.job_service.receipts, drivers.clock)
-        self.preferences = PreferenceService(drivers.notices, channels, seal, post, receipts, drivers.clock, bounds)
-        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, post, drivers.clock)
+        self.preferences = PreferenceService(
+            drivers.notices, channels, seal, notice_jobs, receipts, drivers.clock, bounds
+        )
+        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, notice_jobs, drivers.clock)
 
-    def _post(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
+    def _make_notice_jobs(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
         return NoticeJobs(
             jobs=drivers.jobs,
             archive=drivers.archive,
@@ -227,13 +229,13 @@ class IntakePart:
 
 
 def dead_mans_switch_of(drivers: Drivers, settings: Settings) -> DeadMansSwitch:
-    said = settings.alerts
+    alerts = settings.alerts
     lateness = Lateness(drivers.archive, Waiting(drivers.archive, drivers.tokens, drivers.clock))
-    return DeadMansSwitch(drivers.alerts, lateness, said.late_after_sec * 1000, said.slow_after_sec * 1000)
+    return DeadMansSwitch(drivers.alerts, lateness, alerts.late_after_sec * 1000, alerts.slow_after_sec * 1000)
 
 
 class SchedulerPart:
-    """Owns partitions, and turns what is due in them into executions."""
+    """The loops of a scheduler: own partitions, and fire the due entries in them."""
 
     def __init__(self, drivers: Drivers, context: ProcessContext, load: Callable[[], float] = lambda: 0.0) -> None:
         scheduler, clock = context.settings.scheduler, drivers.clock
@@ -263,7 +265,7 @@ class SchedulerPart:
             drivers.index,
             lambda: self.ownership.partitions,
             scheduler.hydrate_ahead_sec * 1000,
-            self.dispatcher.has_in_hand,
+            self.dispatcher.tracks,
         )
         sweeper = Sweeper(
             firing=drivers.firing,
@@ -271,34 +273,38 @@ class SchedulerPart:
             index=drivers.index,
             publisher=publisher,
             ownership=self.ownership,
-            has_in_hand=self.dispatcher.has_in_hand,
+            is_tracked=self.dispatcher.tracks,
             grace_ms=scheduler.grace_ms,
         )
         self.loops = by_name(
             Loop("dispatcher", self.dispatcher, clock, self.dispatcher.next_wait, stuck_after_sec=5),
-            Loop("hydrator", _Following(hydrator, self), clock, every(1.0), stuck_after_sec=30),
+            Loop("hydrator", _StoreService(hydrator, self), clock, every(1.0), stuck_after_sec=30),
             Loop(
-                "sweeper", _Following(sweeper, self), clock, every(scheduler.sweep_every_ms / 1000), stuck_after_sec=30
+                "sweeper",
+                _StoreService(sweeper, self),
+                clock,
+                every(scheduler.sweep_every_ms / 1000),
+                stuck_after_sec=30,
             ),
             Loop("replanner", Replanner(drivers.firing, clock), clock, every(5.0), stuck_after_sec=120),
             Loop("tenants", allowances, clock, every(1.0), stuck_after_sec=30),
-            Loop("bus", _Looking(self.ownership), clock, every(1.0), stuck_after_sec=60),
+            Loop("bus", _BusCheck(self.ownership), clock, every(1.0), stuck_after_sec=60),
             Loop("ownership", self.ownership, clock, self.ownership.next_wait, stuck_after_sec=10),
         )
         self.ownership.on_gained = lambda partitions: self._on_gained(hydrator, partitions)
 
     def wake(self) -> None:
-        """Something was placed that may be ready."""
+        """Wake the dispatcher, because a new entry may be due."""
         self.loops["dispatcher"].wake.set()
 
     def serve(self, intake: IntakePart) -> None:
-        """Begin at once with what the intake of the same process stores."""
+        """Wake the dispatcher whenever the intake of the same process stores an entry."""
         intake.job_service.on_placed = self.wake
 
     def on_settled(self, settled: Settled) -> None:
-        """Begin at once with what a recorder of the same process freed or put back."""
+        """Wake the dispatcher when a recorder of the same process freed slots or returned entries to the timeline."""
         if settled.freed:
-            self.dispatcher.release_held(settled.freed)
+            self.dispatcher.release_blocked(settled.freed)
         if settled.freed or settled.entries:
             self.wake()
 
@@ -307,8 +313,8 @@ class SchedulerPart:
         self.loops["hydrator"].wake.set()
 
 
-class _Following:
-    """A service whose round with the store keeps the lease, and which wakes the dispatcher when it found something."""
+class _StoreService:
+    """A hydrator or sweeper. Each round proves that the store is available, and wakes the dispatcher if it found entries."""
 
     def __init__(self, service: Hydrator | Sweeper, scheduler: SchedulerPart) -> None:
         self._service = service
@@ -316,20 +322,20 @@ class _Following:
 
     async def run_once(self, now_ms: int) -> int:
         found = await self._service.run_once(now_ms)
-        self._scheduler.ownership.saw_store()
+        self._scheduler.ownership.note_store_round()
         if found:
             self._scheduler.wake()
         return found
 
 
-class _Looking:
-    """Sees that the bus is there: whoever cannot publish must not keep others from firing."""
+class _BusCheck:
+    """Checks that the bus is available. A process that cannot publish must not keep its partitions."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
 
     async def run_once(self, now_ms: int) -> int:
-        await self._ownership.look_for_bus()
+        await self._ownership.check_bus()
         return 0
 
 
@@ -350,22 +356,22 @@ def recorder_of(partition: int, drivers: Drivers, context: ProcessContext) -> Re
 
 
 STOP_SLACK_SEC, ORDERLY_SEC = 2.0, 1.25
-"""How long after the drain time and the grace of its handlers a process has ended at the latest, and what it has of that for a
-stop in order."""
+"""Seconds after the drain time and the cancel grace within which a process has exited, and the part of them that an orderly stop
+may take."""
 
 
 def stop_within_sec(settings: Settings) -> float:
-    """How long a process takes to stop at most, whatever is away and whatever goes on running."""
+    """Return the maximum time of a stop in seconds, even if servers are unavailable or handlers do not end."""
     return settings.worker.drain_sec + settings.worker.cancel_grace_sec + STOP_SLACK_SEC
 
 
 def stop_deadline(settings: Settings, clock: Clock) -> StopDeadline:
-    """When a stop in order that begins now has to be over."""
+    """Return the deadline of an orderly stop that begins now."""
     return StopDeadline(clock, settings.worker.drain_sec + settings.worker.cancel_grace_sec + ORDERLY_SEC)
 
 
 async def close_worker(worker: Worker, settings: Settings, deadline: StopDeadline) -> None:
-    """Close a worker with the drain time that is left after what was done before."""
+    """Close a worker with the drain time that earlier steps of the stop have left."""
     left_sec = deadline.left_sec() - settings.worker.cancel_grace_sec - ORDERLY_SEC
     await deadline.step("worker", worker.close(max(0.0, min(float(settings.worker.drain_sec), left_sec))))
 
@@ -386,7 +392,7 @@ def worker_of(
     completions: Completions | None = None,
     new_id: Callable[[], WorkerId] = new_worker_id,
 ) -> Worker:
-    """A worker of the pools in `concurrency`. It needs no store."""
+    """Return a worker for the pools in `concurrency`. It needs no store."""
     worker = context.settings.worker
     options = WorkerOptions(
         concurrency=concurrency,

@@ -1,4 +1,4 @@
-"""A process of its own: the embedded engine, its handlers and the REST API, until a signal says to stop."""
+"""Run the embedded engine with handlers and the REST API until SIGINT or SIGTERM (`noonday up`)."""
 
 import asyncio
 import socket
@@ -32,13 +32,13 @@ from noonday.wiring.engine import Engine
 from noonday.wiring.listening import (
     PortTaken,
     answering,
-    end_within,
+    exit_after,
     first_of,
     handler_thread,
     listen,
     port_of,
-    spare_the_collector,
     stop_signals,
+    tune_garbage_collection,
     url_of,
 )
 from noonday.wiring.parts import stop_deadline, stop_within_sec
@@ -47,22 +47,23 @@ from noonday.wiring.settings import AuthSettings, Settings, is_loopback
 log = structlog.get_logger("noonday.server")
 
 SWITCH_SEC = 0.0005
+"""Thread switch interval of the interpreter, in seconds."""
 
 
 class EngineFailed(NoondayError):
-    """A loop of the engine ended by itself. What was acknowledged is in the store."""
+    """A loop of the engine failed. Everything that was acknowledged is in the store."""
 
     code = "engine-failed"
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What is served, and where."""
+    """URL, data file and token settings of a running server."""
 
     url: str
     data: str
     auth: AuthSettings
-    """With the secret in use, if tokens are signed with one."""
+    """Includes the secret in use, if a secret signs the tokens."""
 
 
 async def serve(
@@ -74,15 +75,15 @@ async def serve(
 ) -> None:
     """Run the engine with the handlers of `app` and of the demo, and the API, until SIGINT or SIGTERM.
 
-    Then no more requests are taken, and running handlers may finish for `worker.drain_sec`; a second signal ends the
-    process at once. `on_ready` is called when all of it works, `on_stopping` when it is told to stop.
-    Only for the main thread of a process that does nothing else. Raises AlreadyRunning, StoreUnavailable, BadSettings,
-    PortTaken; and EngineFailed if it stopped without being told to.
+    After the signal, the server accepts no further requests, and running handlers have `worker.drain_sec` to finish. A second
+    signal exits at once. `on_ready` is called when everything runs, `on_stopping` when a signal arrives. Call it only in the
+    main thread of a process that does nothing else. Raises AlreadyRunning, StoreUnavailable, BadSettings or PortTaken, and
+    EngineFailed if the engine stopped without a signal.
     """
-    # The store's writer thread must not wait 5 ms for the interpreter each time it comes back from the disk.
+    # With the default interval, the store's writer thread would wait 5 ms for the interpreter after each disk write.
     sys.setswitchinterval(SWITCH_SEC)
     registry = with_demo(app)
-    with await _listen(settings) as listener, stop_signals() as told_to_stop, handler_thread() as handlers:
+    with await _listen(settings) as listener, stop_signals() as stop_requested, handler_thread() as handlers:
         embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers)
         deadline: StopDeadline | None = None
         try:
@@ -90,32 +91,32 @@ async def serve(
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
-            connections = Connections.within_files(settings.limits.connections)
-            async with answering(_api(embedded.engine, settings, auth, listener), listener, connections) as answers:
-                spare_the_collector()
+            connections = Connections.within_descriptor_limit(settings.limits.connections)
+            async with answering(_api(embedded.engine, settings, auth, listener), listener, connections) as api_task:
+                tune_garbage_collection()
                 on_ready(Serving(url_of(listener), settings.data, auth))
-                await first_of(told_to_stop, embedded.engine.failed, answers)
+                await first_of(stop_requested, embedded.engine.failed, api_task)
                 deadline = stop_deadline(settings, SystemClock())
-                end_within(stop_within_sec(settings))
-                if told_to_stop.is_set():
+                exit_after(stop_within_sec(settings))
+                if stop_requested.is_set():
                     on_stopping()
         finally:
             await _close(embedded, deadline)
-        if not told_to_stop.is_set():
-            raise why_failed(embedded.engine.failed, answers)
+        if not stop_requested.is_set():
+            raise why_failed(embedded.engine.failed, api_task)
 
 
 def with_demo(app: Registry | None) -> Registry:
-    """The handlers and jobs of an application, and the demo. Raises Conflict if they clash."""
-    both = Registry()
-    both.include(demo)
+    """Return a registry with the handlers and jobs of `app` and of the demo. Raises Conflict if they clash."""
+    registry = Registry()
+    registry.include(demo)
     if app is not None:
-        both.include(app)
-    return both
+        registry.include(app)
+    return registry
 
 
 def auth_in_use(settings: Settings) -> AuthSettings:
-    """The rules for tokens, with a secret kept beside the data if none is configured."""
+    """Return the token settings. If no secret is configured, they contain the secret stored next to the data file."""
     auth = settings.auth
     if auth.algorithm != "HS256" or auth.secret is not None:
         return auth
@@ -132,7 +133,7 @@ async def _listen(settings: Settings) -> socket.socket:
     try:
         return listen(settings.host, settings.port)
     except PortTaken:
-        # Whoever starts a second process by mistake has taken both port and file: the file is the better reason.
+        # A second process on the same file finds the port taken too. The taken file is the more helpful error.
         await _refuse_second_process(settings)
         raise
 
@@ -155,9 +156,9 @@ async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:
     except Exception as error:
         if not embedded.engine.failed.done():
             raise
-        # What has failed may not come to its end; nothing is lost by leaving it there.
+        # A failed engine may not stop cleanly. Nothing is lost, because the next start recovers it.
         if error is not embedded.engine.failed.exception():
-            log.exception("the engine did not stop in order")
+            log.exception("engine did not stop cleanly")
 
 
 def _api(engine: Engine, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
@@ -184,13 +185,13 @@ def api_limits(sizes: Sizes) -> ApiLimits:
 
 
 def known_hosts(settings: Settings, listener: socket.socket) -> KnownHosts:
-    """The names that browsers may call a server by."""
+    """Return the host names under which browsers may reach the server."""
     origins, port = settings.ui.known_origins, port_of(listener)
     return KnownHosts(settings.host, port, origins, is_loopback=is_loopback(settings.host))
 
 
 def prover(auth: AuthSettings, listener: socket.socket) -> Callable[[str], str | None]:
-    """What answers challenges, if tokens are signed with a shared secret."""
+    """Return a function that answers challenges. It returns None if tokens are not signed with a shared secret."""
     secret, port = auth.secret if auth.algorithm == "HS256" else None, port_of(listener)
     return lambda nonce: None if secret is None else proof_of(secret, nonce, port)
 
@@ -209,11 +210,11 @@ class EngineHealth:
         return self._engine.metrics.text()
 
 
-def why_failed(failed: "asyncio.Future[None]", answers: "asyncio.Task[None]") -> EngineFailed:
-    """What to say of a process that stopped without being told to."""
-    error = failed.exception() if failed.done() else answers.exception()
+def why_failed(failed: "asyncio.Future[None]", api_task: "asyncio.Task[None]") -> EngineFailed:
+    """Return the error of a process that stopped without a signal."""
+    error = failed.exception() if failed.done() else api_task.exception()
     if isinstance(error, NoondayError):
         return EngineFailed(f"the engine stopped: {error.detail}")
-    # Not one of ours, so a mistake of ours: whoever mends it needs to see where it was made.
-    log.error("the engine stopped", exc_info=error)
+    # An unexpected exception is a bug, so its traceback is needed.
+    log.error("engine stopped", exc_info=error)
     return EngineFailed(f"the engine stopped: {error!r}")

@@ -1,4 +1,4 @@
-"""Logs and traces, set up once per process."""
+"""Set-up of logs and traces, once per process."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from noonday.wiring.settings import Settings
 
 
 def set_up_logs(settings: Settings) -> None:
-    """Quiet by default: warnings and worse, one line each, on standard error."""
+    """Configure logging: one line per event on standard error, by default warnings and errors only."""
     renderer: Any = structlog.processors.JSONRenderer()
     if settings.log_format == "text":
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
@@ -35,7 +35,7 @@ def set_up_logs(settings: Settings) -> None:
 
 
 def tracing_of(settings: Settings) -> Tracing:
-    """To the OTLP endpoint that is configured; else to whatever the application has set up; else off."""
+    """Return tracing to the configured OTLP endpoint, else to the tracer provider of the application, else none."""
     if settings.telemetry.otlp_endpoint:
         return _exporting(settings.telemetry.otlp_endpoint, settings.telemetry.service_name)
     provider = trace.get_tracer_provider()
@@ -54,36 +54,39 @@ def _exporting(endpoint: str, service: str) -> Tracing:
         from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
     except ImportError:
         raise BadSettings(
-            "telemetry.otlp_endpoint is set, but the extra is not installed: pip install 'noonday[otlp]'"
+            "telemetry.otlp_endpoint is set, but its extra is not installed: pip install 'noonday[otlp]'"
         ) from None
 
     class ExecutionIds(RandomIdGenerator):
-        """The trace of an execution has the execution's id."""
+        """Uses the id of an execution as the id of its trace."""
 
         def generate_trace_id(self) -> int:
             return next_trace_id.get() or super().generate_trace_id()
 
-    class Evenly(Sampler):
-        """Samplers that keep a share compare the lower half of the id with it. There an execution's id begins with four bits
-        that are the same in all of them, and either all or none would be kept."""
+    class EvenSampler(Sampler):
+        """Samples executions evenly.
 
-        def __init__(self, chosen: Sampler) -> None:
-            self._chosen = chosen
+        Ratio samplers compare the lower half of the trace id with a bound. In an execution id that half begins with four
+        constant bits, so a ratio sampler would keep either all traces or none. This one shifts the id by these bits.
+        """
+
+        def __init__(self, sampler: Sampler) -> None:
+            self._sampler = sampler
 
         def should_sample(
             self, parent_context: Context | None, trace_id: int, *others: Any, **more: Any
         ) -> SamplingResult:
-            return self._chosen.should_sample(parent_context, trace_id << 4, *others, **more)
+            return self._sampler.should_sample(parent_context, trace_id << 4, *others, **more)
 
         def get_description(self) -> str:
-            return self._chosen.get_description()
+            return self._sampler.get_description()
 
-    about: dict[str, str | int] = {
+    attributes: dict[str, str | int] = {
         "service.name": service,
         "host.name": socket.gethostname(),
         "process.pid": os.getpid(),
     }
-    provider = TracerProvider(resource=Resource.create({**about}), id_generator=ExecutionIds())
-    provider.sampler = Evenly(provider.sampler)
+    provider = TracerProvider(resource=Resource.create({**attributes}), id_generator=ExecutionIds())
+    provider.sampler = EvenSampler(provider.sampler)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
     return Tracing(provider.get_tracer("noonday"), provider.force_flush)

@@ -1,4 +1,4 @@
-"""Jobs that are created by a transaction of the application's own."""
+"""Create jobs in a transaction of the application."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +17,13 @@ from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 
 NEVER_MS = -(2**62)
+"""A horizon in the far past, so that no job is hinted."""
 
 
 class Transactions:
-    """Accepts jobs as the job service does, for any connection it is given. It has none of its own, and no engine.
+    """Creates jobs on the caller's connection. It has no connection and no engine of its own.
 
-    Nothing is hinted: nobody knows here when the caller commits. The database tells the schedulers when that happens.
+    It sends no hints, because it does not know when the caller commits. The database notifies the schedulers at the commit.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,12 +35,12 @@ class Transactions:
         self._tracing = tracing_of(settings)
 
     async def create(self, caller: Caller, connection: Any, spec: JobSpec) -> JobView:
-        return await self._desk_on(connection).create(caller, spec)
+        return await self._service_on(connection).create(caller, spec)
 
     async def create_many(self, caller: Caller, connection: Any, specs: Sequence[JobSpec]) -> list[JobId]:
-        return await self._desk_on(connection).create_ids(caller, specs)
+        return await self._service_on(connection).create_ids(caller, specs)
 
-    def _desk_on(self, connection: Any) -> JobService:
+    def _service_on(self, connection: Any) -> JobService:
         callers = CallersConnection(connection, self._schema)
         registry: Any = CallersRegistry(callers)
         absent: Any = None
@@ -47,7 +48,7 @@ class Transactions:
             jobs=CallersJobs(callers),
             catalogue=Catalogue(registry, self._clock),
             archive=registry,
-            # Creating a job needs none of these.
+            # `create` and `create_ids` do not use the parts that are absent.
             queries=absent,
             index=absent,
             signals=absent,

@@ -1,19 +1,46 @@
-"""The worker: takes dispatches of its pools, runs handlers, beats, and reports. It has no access to the store.
+"""Execution: take dispatches of some pools, run their handlers, and report. A worker has no access to the store.
 
-One attempt is a pipeline of small steps: admit (claim it, know its handler) -> wait for its instant -> last look (cancel,
-pause, edit, expiry: what was answered to the user before it, wins) -> perform (timeout, cancellation, user code) -> outcome
--> report. Polling, beats and flags live on the control loop; coroutines on a loop of their own, in another thread; runs in
-threads and processes are carried by a third. So a coroutine that blocks harms its neighbours on the handlers' loop, and
-never makes the worker look dead.
+An attempt passes through these steps (`worker.py: Worker`, `run.py: Run`):
 
-What each failure does. Dying before a report: nobody knows of the run; the claim lapses, or the net finds the dispatch, and
-it is handed out again. From then on its start is reported before the handler is entered, so a handler that kills its process
-at once uses up its attempts. Dying after a start was reported: the recorder misses the beats and the execution is retried as
-FAILED_WORKER_LOST. Reporting under a number that is no longer the present one: refused, and the worker is told to stop that
-run. Stalling, or reaching nobody, for so long that others may have judged it: the worker goes on under a new identity at once;
-its runs end under the old one. An entry that is too large for the log: a small one that says so takes its place.
+1. Take. The worker takes as many dispatches as keep its handlers busy for a moment.
+2. Claim. It claims a dispatch in the signals and gets the fencing token. A duplicate delivery is dropped if the dispatch is
+   acked, and parked if another delivery has the claim. Dispatches that will not start soon are claimed when there is a slot.
+3. Wait. A dispatch that comes early waits for its instant. Due runs wait for a slot: tenants take turns (`ready.py`), and one
+   tenant's slow calls cannot take all slots (`sharing.py`).
+4. Pre-start check. A breaker (`retry_breaker.py`) or the limits of an endpoint (`throttling.py`) may return the run to the
+   timeline, at no attempt. Then one call to the signals asks for all runs that start now whether they are revoked or fenced. A
+   request of a user that was answered before this check wins. An expired run ends here too.
+5. Perform. A host (`host.py`) enters the handler: a coroutine on the handlers' loop, a plain function in a thread
+   (`threads.py`) or in a spawned process (`process.py`, `child.py`). The control loop enforces its timeout and heartbeat timeout,
+   and heeds revocations.
+6. Report. The outcome goes to the log through the outbox (`outbox.py`), which sends it again until the log acknowledges it.
+   Then the dispatch is acked in the signals, and only then the bus is told not to deliver it again. A run of more than a second
+   reports its start likewise.
 
-A run is asked to end by its timeout, a person, or a stop. If it goes on for the whole grace, it is abandoned (`abandoned.py`):
-its end is reported for it, and its own is dropped. A process is killed before that. With too many abandoned runs a worker is worn
-out; its parent (`parent.py`) starts a successor. A stop ends within the drain time, the grace and 2 s, whatever is away.
+Who decides. The claim decides which worker runs a dispatch. The store decides, by the dispatch number, whether a report counts.
+The recorder decides whether a worker is lost. The worker decides when a run is over.
+
+What may be trusted, and for how long. A claim is trusted for 70 % of its lifetime, then renewed. The answer of the pre-start
+check is used at once. A dispatch that was fired over five minutes ago is not started. Polling, heartbeats and revocations run on
+the control loop, coroutine handlers on a loop in another thread, runs in threads and processes on a third. So a coroutine that
+blocks delays the other coroutines, and never makes the worker look dead.
+
+What each failure does.
+
+- The worker dies before it reported a run: the claim lapses and the next delivery takes over, or orphan recovery dispatches the
+  execution again. From then on its start is reported before the handler is entered, so a handler that kills its process at
+  once uses up its attempts.
+- The worker dies after it reported a start: the recorder misses the heartbeats, and the execution is retried as
+  FAILED_WORKER_LOST.
+- The worker reports a dispatch that is no longer the present one: the report is refused, and the run is revoked.
+- The control loop stalls, or reaches neither bus nor signals, for so long that a recorder may have judged the worker lost: the
+  worker continues under a new identity at once (`identity.py`). Its runs are asked to end, and are reported under the old one.
+- The signals are unavailable: nothing starts, runs continue. After two seconds the worker takes nothing more.
+- The bus is unavailable: runs continue and their reports wait. Once a heartbeat is overdue, the worker takes nothing more.
+- An entry is too large for the log: a small one that says so replaces it.
+- A run ignores its timeout, its revocation or a stop for the whole cancel grace: it is abandoned (`abandoned.py`). The worker
+  reports its end, and drops its own outcome. A process is killed before that. A worker with too many abandoned runs is replaced:
+  its parent process (`parent.py`) starts a successor.
+- The worker is stopped: runs may finish within the drain time, then they are interrupted, at no attempt. The stop ends within the
+  drain time, the cancel grace and 2 s, even if servers are unavailable.
 """

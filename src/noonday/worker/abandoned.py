@@ -1,9 +1,9 @@
-"""Runs that were reported as ended and go on nevertheless.
+"""Runs that were reported as ended and still continue.
 
-A thread cannot be stopped, and a coroutine that never waits, or swallows its cancellation, cannot either. Whoever was asked to
-end and has not done so within the grace is abandoned: its end is reported for it, so that a retry, a person and a deploy need not
-wait for it. Its own result is dropped when it comes. Its effects may overlap with the next attempt: the fencing token
-(`ctx.token`) orders them. Each abandoned run keeps a thread, memory and connections, so only so many of them are replaced.
+A thread cannot be stopped, nor can a coroutine that never awaits or that swallows its cancellation. A run that was asked to end
+and has not ended within the cancel grace is abandoned: the worker reports its end, so that a retry, a person or a deploy need not
+wait for it. The result of the run is dropped if it comes. Its effects may overlap with the next attempt: the fencing token
+(`ctx.token`) orders them. Each abandoned run keeps a thread, memory and connections, so only `limit` of them are replaced.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Abandoned:
     """The abandoned runs of one worker. For its control loop only."""
 
     def __init__(self, limit: int) -> None:
-        """`limit`: how many of them other runs may take the slots of."""
+        """`limit`: maximum number of abandoned runs whose slots are given to other runs."""
         self.limit = limit
         self._runs: dict[Run, bool] = {}
         """Abandoned runs that have not ended, and whether another run may take their slot."""
@@ -33,15 +33,15 @@ class Abandoned:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next one would keep its slot."""
+        """Whether the next abandoned run keeps its slot."""
         return len(self._runs) >= self.limit
 
     def add(self, run: Run) -> bool:
-        """Note a run. Returns whether another one may take its slot: a process keeps its own until it is dead."""
+        """Add an abandoned run. Returns whether another run may take its slot. A process keeps its slot until it is dead."""
         replaced = not self.is_full and run.mode is not Mode.PROCESS
         self._runs[run] = replaced
         return replaced
 
     def remove(self, run: Run) -> bool:
-        """Note that a run has ended after all. Returns whether it still kept its slot."""
+        """Remove a run that has ended after all. Returns whether it had kept its slot."""
         return not self._runs.pop(run)

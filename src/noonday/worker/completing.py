@@ -1,4 +1,4 @@
-"""How a handler records its own end, in its own transaction."""
+"""Records the success of an execution in the transaction of its handler (`ctx.complete`)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Completing:
-    """Of all runs of a worker under one name."""
+    """Completes executions for the runs of one worker identity."""
 
     def __init__(
         self, completions: Completions, worker: WorkerId, keyring: Keyring, clock: Clock, result_limit: int
@@ -31,7 +31,7 @@ class Completing:
         self._result_limit = result_limit
 
     async def complete(self, run: "Context", connection: Any, result: Any, schema: str | None) -> None:
-        """As the report of a success would, but in the transaction of the handler."""
+        """Record a success as its report would, but in the transaction of the handler."""
         now_ms = self._clock.now_ms()
         await self._completions.complete(connection, self._report(run, result, now_ms), now_ms, schema=schema)
         run._completed = True
@@ -46,7 +46,7 @@ class Completing:
             run._started_ms,
             now_ms,
             result=self._sealed(run, self._encoded(run, result)),
-            progress=self._sealed(run, run._said),
+            progress=self._sealed(run, run._reported_progress),
             pool=dispatch.pool,
             job_id=dispatch.job_id,
             tenant=dispatch.tenant,
@@ -58,10 +58,10 @@ class Completing:
             return None
         text = (run._encode or msgspec.json.encode)(result)
         if is_too_deep(text):
-            raise InvalidInput(f"the result is nested more than {MOST_LEVELS} levels deep")
+            raise InvalidInput(f"the result is nested more than {MOST_LEVELS} levels deep: return a flatter value")
         if len(text) > self._result_limit:
             raise InvalidInput(
-                f"the result has {len(text)} bytes, more than {self._result_limit}: give a reference to it instead"
+                f"the result has {len(text)} bytes, more than {self._result_limit}: store it elsewhere, and pass a reference"
             )
         return text
 

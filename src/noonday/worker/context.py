@@ -1,4 +1,4 @@
-"""What a handler is given."""
+"""The context that a handler is called with, and the exceptions it may raise."""
 
 from collections.abc import Awaitable, Callable, Generator
 from datetime import UTC, datetime
@@ -19,44 +19,44 @@ _LONGEST_SNOOZE_SEC = 366 * 86_400
 
 
 class Snooze(NoondayError):
-    """Raised by a handler: come back in so many seconds. It costs no attempt."""
+    """Raised by a handler to be run again after some seconds. This uses up no attempt."""
 
     code = "snooze"
 
     def __init__(self, seconds: float) -> None:
         if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
-            raise InvalidInput.of("", f"a snooze lasts from 0 to {_LONGEST_SNOOZE_SEC} s", seconds)
-        super().__init__(f"come back in {seconds:g} s")
+            raise InvalidInput.of("", f"a snooze must last from 0 to {_LONGEST_SNOOZE_SEC} s", seconds)
+        super().__init__(f"run again in {seconds:g} s")
         self.seconds = seconds
 
 
 class RetryLater(NoondayError):
-    """Raised by a handler: this attempt has failed, and the next one makes no sense before so many seconds have passed.
+    """Raised by a handler whose attempt has failed and must not be retried before some seconds have passed.
 
-    It waits for that long, or as long as the retry policy says if that is longer.
+    The retry waits for that long, or for the delay of the retry policy if that is longer.
     """
 
     code = "retry-later"
     failure: Failure | None = None
-    """What is kept of it, if that is not the exception itself."""
+    """The failure to record. None: it is made from the exception."""
     counts = True
-    """Whether it says that whoever was called is down, rather than that this call was wrong."""
+    """Whether the failure counts against the called endpoint. False if only this call was wrong."""
 
     def __init__(self, message: str, seconds: float) -> None:
         if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
-            raise InvalidInput.of("", f"to wait from 0 to {_LONGEST_SNOOZE_SEC} s is possible", seconds)
+            raise InvalidInput.of("", f"a retry must wait from 0 to {_LONGEST_SNOOZE_SEC} s", seconds)
         super().__init__(message)
         self.seconds = seconds
 
 
 class Cancelled(NoondayError):
-    """Raised by `ctx.raise_if_cancelled()`."""
+    """Raised by `ctx.raise_if_cancelled()` in a run that was asked to end."""
 
     code = "cancelled"
 
 
 class _Done:
-    """Something that may be awaited, or not."""
+    """An awaitable that is complete. It need not be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -66,21 +66,24 @@ _DONE = _Done()
 
 
 class Context:
-    """The run a handler is in. Stable over attempts: `execution_id`. Growing with every run: `token`."""
+    """The run that a handler is in.
+
+    `execution_id` is the same for all attempts. `token` is larger in every later run.
+    """
 
     __slots__ = (
-        "_account",
+        "_attempt_record",
         "_cancel_reason",
         "_checked_ms",
         "_completed",
         "_completing",
         "_dispatch",
         "_encode",
+        "_has_new_heartbeat",
         "_observed",
         "_progress",
         "_progress_limit",
-        "_said",
-        "_said_new",
+        "_reported_progress",
         "_started_ms",
         "_token",
     )
@@ -106,15 +109,15 @@ class Context:
         self._checked_ms = checked_ms
         self._progress_limit = progress_limit
         self._completed = False
-        self._said: Any = None
-        self._said_new = False
+        self._reported_progress: Any = None
+        self._has_new_heartbeat = False
         self._cancel_reason: str | None = None
         self._observed = False
-        self._account: bytes | None = None
+        self._attempt_record: bytes | None = None
 
     @property
     def execution_id(self) -> str:
-        """The same for every attempt of this occurrence: the key to be idempotent with."""
+        """The id of the execution, the same for every attempt. Use it as an idempotency key."""
         return self._dispatch.execution_id
 
     @property
@@ -144,7 +147,7 @@ class Context:
 
     @property
     def token(self) -> int:
-        """The fencing token: a later run of the same execution always has a larger one."""
+        """The fencing token. A later run of the same execution always has a larger one."""
         return int(self._token)
 
     @property
@@ -154,7 +157,7 @@ class Context:
 
     @property
     def traceparent(self) -> str:
-        """To hand on to whom the handler calls."""
+        """The W3C trace context, to pass on to services that the handler calls."""
         if self._dispatch.created_trace is not None and self._dispatch.trace is not None:
             return self._dispatch.trace
         name = self.execution_id.replace("-", "")
@@ -162,63 +165,68 @@ class Context:
 
     @property
     def progress(self) -> Any:
-        """What the last attempt said last; an empty dict if it said nothing."""
+        """The latest progress, of this attempt or an earlier one. An empty dict if there is none."""
         return {} if self._progress is None else self._progress
 
     def heartbeat(self, progress: Any = None) -> _Done:
-        """Say that the run is alive, and how far it is. The next attempt finds it in `progress`. May be awaited.
+        """Report that the run is alive, and its progress. The next attempt finds it in `progress`. May be awaited.
 
         Raises PayloadTooLarge if the progress, as JSON, is larger than `limits.progress_bytes`, and InvalidInput if it is nested
-        too deeply; what was said before counts on.
+        too deeply. The previous progress is kept then.
         """
         if progress is not None:
-            said = msgspec.json.encode(progress)
-            if len(said) > self._progress_limit:
+            encoded = msgspec.json.encode(progress)
+            if len(encoded) > self._progress_limit:
                 raise PayloadTooLarge(
-                    f"the progress has {len(said)} bytes, more than {self._progress_limit} (limits.progress_bytes): keep it "
-                    "elsewhere, and give a reference to it"
+                    f"the progress has {len(encoded)} bytes, more than {self._progress_limit} (limits.progress_bytes): store it "
+                    "elsewhere, and report a reference to it"
                 )
-            if is_too_deep(said):
-                raise InvalidInput(f"the progress is nested more than {MOST_LEVELS} levels deep")
-            self._said = said
+            if is_too_deep(encoded):
+                raise InvalidInput(
+                    f"the progress is nested more than {MOST_LEVELS} levels deep: report a flatter value"
+                )
+            self._reported_progress = encoded
             self._progress = progress
-        self._said_new = True
+        self._has_new_heartbeat = True
         return _DONE
 
     def complete(self, connection: Any, result: Any = None, *, schema: str | None = None) -> Awaitable[None]:
         """Record this execution as SUCCEEDED in the transaction that is open on `connection`: `await ctx.complete(conn)`.
 
-        The end is committed with the handler's own writes, or rolled back with them. `connection` is one of asyncpg or an
-        AsyncConnection of psycopg 3, to the database that the cluster keeps its executions in, `schema` in it (default:
-        `postgres.schema`). Call it last and commit at once: until then whoever deals with this execution waits. Raises
-        Conflict if the execution is not this run's any more, so that what the run has written is rolled back. What happens to
-        the run afterwards changes nothing. The result is what is given here, not what the handler returns.
+        The end is committed with the handler's own writes, or rolled back with them. `connection` is a connection of asyncpg or
+        an AsyncConnection of psycopg 3, to the database in which the cluster keeps its executions. `schema` names the schema
+        there (default: `postgres.schema`). Call it last and commit at once: until then, everything else that changes this
+        execution waits. Raises Conflict if the execution does not belong to this run any more, so that the run's writes are
+        rolled back. The outcome of the run afterwards changes nothing. The result is the one given here, not the handler's return
+        value.
         """
         if self._completing is None:
             raise Conflict(
-                "only a coroutine handler on a cluster can complete its execution in a transaction of its own"
+                "ctx.complete works only in a coroutine handler on a cluster: return the result from the handler instead"
             )
         return self._completing.complete(self, connection, result, schema)
 
     @property
     def cancelled(self) -> bool:
-        """Whether this run was asked to end. A plain function has to look; a coroutine is cancelled."""
+        """Whether this run was asked to end. A plain function has to check this; a coroutine is cancelled."""
         if self._cancel_reason is not None:
             self._observed = True
         return self._cancel_reason is not None
 
     @property
     def cancel_reason(self) -> str | None:
+        """Why this run was asked to end, for example `TIMED_OUT`; None if it was not."""
         return self._cancel_reason
 
     def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if this run was asked to end."""
         if self.cancelled:
             raise Cancelled(self._cancel_reason or "")
 
     @property
     def logger(self) -> Any:
-        """A structured logger that names this run."""
-        import structlog  # a third of a second that a spawned handler without logs need not spend
+        """A structlog logger with this run's ids bound as fields."""
+        import structlog  # takes a third of a second, which a spawned handler without logs saves
 
         return structlog.get_logger("noonday.handler").bind(
             execution_id=self.execution_id, job_id=self.job_id, handler=self.handler, attempt=self.attempt

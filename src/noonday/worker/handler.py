@@ -1,4 +1,4 @@
-"""A handler as the worker sees it: what to call, how, and within which bounds."""
+"""A handler as the worker knows it: the function, its mode, its codecs and its limits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,23 +22,24 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Handler:
-    """`call(ctx)` or `call(ctx, payload)`: it takes a payload if `decode` is given."""
+    """A registered handler. It is called with `(ctx, payload)` if `decode` is given, else with `(ctx)`."""
 
     name: str
     pool: str
     call: Callable[..., Any]
     mode: Mode
     decode: Callable[[bytes], Any] | None = None
-    """From the payload's JSON to what the function's annotation asks for. Raises what the user should read."""
+    """Decodes the payload's JSON to the type that the function's annotation names. Its exceptions are shown to the user."""
     encode: Callable[[Any], bytes] | None = None
-    """From what it returned to JSON. None: whatever it returns is dropped."""
+    """Encodes the return value as JSON. None: return values are dropped."""
     schema: dict[str, Any] | None = None
     """JSON schema of the payload."""
     timeout_sec: float | None = None
     retry_policy: RetryPolicy | None = None
     doc: str | None = None
     slack_sec: float = 0
-    """How much longer than its timeout it may take, because it ends itself when that is over."""
+    """Seconds that the worker waits beyond the timeout, because the handler enforces its timeout itself."""
 
     def info(self) -> HandlerInfo:
+        """Return the description that the worker announces on the log."""
         return HandlerInfo(self.pool, self.name, self.schema, self.retry_policy, self.timeout_sec, self.doc)

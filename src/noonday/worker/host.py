@@ -1,4 +1,4 @@
-"""Where handlers run: a loop of their own, threads, and spawned processes."""
+"""Hosts that run handlers: on an event loop, in threads, and in spawned processes."""
 
 import asyncio
 import contextvars
@@ -18,20 +18,19 @@ from noonday.worker.run import INTERRUPTED, Run, failure_of
 from noonday.worker.threads import Threads
 
 _SLICE_SEC = 0.002
-"""How long runs that never wait may keep the loop before others get a turn."""
-
+"""Seconds that runs which never await may keep the loop before other tasks get a turn."""
 
 KILL_AFTER = 0.8
-"""A process that ignores its end is killed after this part of the grace: in the rest its worker sees it dead, and reports it."""
+"""Fraction of the cancel grace after which a process is killed. In the rest, its worker confirms the death and reports it."""
 
 END_SEC = 0.5
-"""How long a thread with a loop may take to end."""
+"""Seconds that a thread with an event loop may take to end."""
 
 
 class Host:
-    """Starts runs on its loop, at most so many of a pool at once, and says when they have ended.
+    """Runs handlers on one loop, within the concurrency of each pool.
 
-    `start`, `stop` and `abandon` may be called from another thread. `on_ended` is called on the loop.
+    `start`, `stop` and `abandon` may be called from any thread. The host calls `on_ended` on its loop when a run has ended.
     """
 
     def __init__(
@@ -65,22 +64,25 @@ class Host:
         self._progress_limit = progress_limit
         self._on_ended = on_ended
         self.stepping: tuple[Run, float] | None = None
-        """Whose code runs on the loop at this moment, and since when. Read from other threads."""
+        """The run whose coroutine executes on the loop now, and since when. Other threads read it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._abandoned: set[Run] = set()
-        """Those whose slots others may have."""
+        """Abandoned runs whose slots are given to other runs."""
 
     def start(self, runs: Sequence[Run]) -> None:
+        """Start runs, each as soon as its pool has a free slot."""
         self._loop.call_soon_threadsafe(self._enqueue, runs)
 
     def stop(self, run: Run, reason: str) -> None:
+        """Ask a run to end."""
         self._loop.call_soon_threadsafe(self._stop, run, reason)
 
     def abandon(self, run: Run) -> None:
-        """Let another run have the slot, and the thread, of one that ignores its end."""
+        """Give the slot and the thread of a run that ignores its cancellation to another run."""
         self._loop.call_soon_threadsafe(self._abandon, run)
 
     def close(self) -> None:
+        """Close threads and kill processes. Threads that run a handler continue to its end."""
         if self._threads:
             self._threads.close()
         if self._processes:
@@ -97,7 +99,7 @@ class Host:
 
     def _fill(self, pool: str) -> None:
         if self._waiting[pool] and self._free[pool] > 0:
-            self._spawn(self._carry(pool))
+            self._spawn(self._run_waiting(pool))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
@@ -105,23 +107,25 @@ class Host:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _carry(self, pool: str) -> None:
-        """Run what waits, one after the other, in this task. A run that has to wait keeps the task for itself, and
-        another one carries on: so each handler has one task from its first step to its last, and those that never wait
-        share one."""
+    async def _run_waiting(self, pool: str) -> None:
+        """Run the waiting runs of a pool one after the other in this task.
+
+        A run that has to await keeps the task for itself, and another task continues with the others. So each handler has one
+        task from its first step to its last, and handlers that never await share one.
+        """
         waiting = self._waiting[pool]
         yield_at = self._clock.monotonic() + _SLICE_SEC
         while waiting and self._free[pool] > 0:
             run = waiting.popleft()
-            if run.asked is not None or run.is_too_old(self._clock.now_ms()):
-                run.turn_away(run.asked or INTERRUPTED)
+            if run.stop_requested is not None or run.is_too_old(self._clock.now_ms()):
+                run.reject(run.stop_requested or INTERRUPTED)
                 self._end(run)
                 continue
             self._free[pool] -= 1
-            waits = self._begin(run)
-            if waits is not None:
+            suspended = self._begin(run)
+            if suspended is not None:
                 self._fill(pool)
-                await self._see_through(run, waits)
+                await self._await_end(run, suspended)
                 self._release(run)
                 self._end(run)
                 self._fill(pool)
@@ -134,7 +138,7 @@ class Host:
 
     def _abandon(self, run: Run) -> None:
         if run.ended_ms or not run.started_ms:
-            return  # it has ended after all, or is turned away when its turn comes
+            return  # it has ended after all, or has not started and will be rejected
         self._abandoned.add(run)
         if run.mode is Mode.THREAD and self._threads is not None:
             self._threads.replace_one()
@@ -150,8 +154,7 @@ class Host:
             self._threads.take_back_one()
 
     def _begin(self, run: Run) -> "Coroutine[Any, Any, Any] | _Suspended | None":
-        """Enter the handler, or send it to where it is entered. Answers what is left to wait for, or None if the run has
-        ended."""
+        """Enter the handler, or prepare to enter it in a thread or process. Returns what to await, or None if the run ended."""
         handler = run.handler
         assert handler is not None
         if handler.mode is Mode.ASYNC:
@@ -170,7 +173,7 @@ class Host:
         return self._first_step(run, handler.call, arguments)
 
     def _enter(self, run: Run) -> None:
-        """Start the clock of a run. Called on the loop or in the thread of the handler."""
+        """Note that the handler is entered, from when its timeout counts. Called on the loop or in the handler's thread."""
         run.enter(self._clock.now_ms(), self._clock.monotonic())
 
     def _first_step(self, run: Run, call: Callable[..., Any], arguments: tuple[Any, ...]) -> "_Suspended | None":
@@ -190,7 +193,7 @@ class Host:
         return _Suspended(coroutine, awaited, self._stepper(run, variables))
 
     def _stepper(self, run: Run, variables: contextvars.Context) -> Callable[..., Any]:
-        """Takes one step of a run in its own context, and lets it be known meanwhile whose step it is."""
+        """Return a function that executes one step of a run in its own context, and shows it in `stepping` meanwhile."""
 
         def step(resume: Callable[..., Any], value: Any) -> Any:
             self.stepping = (run, self._clock.monotonic())
@@ -201,14 +204,16 @@ class Host:
 
         return step
 
-    async def _see_through(self, run: Run, waits: "Coroutine[Any, Any, Any] | _Suspended") -> None:
+    async def _await_end(self, run: Run, suspended: "Coroutine[Any, Any, Any] | _Suspended") -> None:
         run.task = asyncio.current_task()
         try:
-            value = await waits
+            value = await suspended
         except BaseException as error:
             run.fail(error)
             if run.outcome is Outcome.FAILED and not run.started_ms:
-                self._enter(run)  # the way to the handler failed, its import for example: an attempt like any other
+                self._enter(
+                    run
+                )  # the handler was not reached, for example because its import failed: this uses up an attempt
         else:
             run.succeed(value, self._result_limit)
         finally:
@@ -217,9 +222,9 @@ class Host:
     async def _in_thread(self, run: Run, arguments: tuple[Any, ...]) -> Any:
         assert run.handler is not None
         if self._threads is None:
-            raise RuntimeError("this worker has no threads for plain functions: raise worker.threads")
+            raise RuntimeError("this worker has no threads for plain functions: set worker.threads to 1 or more")
         call = self._threads.call(self._enter_and_call, run, self._variables(run), arguments)
-        # A thread cannot be cancelled: its end is awaited, whatever was asked of it.
+        # A thread cannot be cancelled: its end is awaited even if this task is cancelled.
         while True:
             try:
                 return await asyncio.shield(call.future)
@@ -230,20 +235,20 @@ class Host:
                     raise
 
     def _enter_and_call(self, run: Run, variables: contextvars.Context, arguments: tuple[Any, ...]) -> Any:
-        """In the thread of the handler."""
+        """Enter and call the handler. Called in its thread."""
         assert run.handler is not None
         self._enter(run)
         return variables.run(run.handler.call, *arguments)
 
     async def _in_process(self, run: Run) -> Any:
         if self._processes is None:
-            raise RuntimeError("this worker runs no processes: raise worker.processes")
+            raise RuntimeError("this worker has no processes for process handlers: set worker.processes to 1 or more")
         return await self._processes.run(run, self._keyring, self._result_limit)
 
     def _stop(self, run: Run, reason: str) -> None:
-        """Ask a run to end. One that has not begun is turned away when its turn comes."""
-        if run.stop is None and run.ended_ms == 0:
-            run.stop = reason
+        """Cancel a run. One that has not started is rejected when its turn comes."""
+        if run.stop_reason is None and run.ended_ms == 0:
+            run.stop_reason = reason
             if run.context is not None:
                 run.context._cancel_reason = reason
             if run.task is not None:
@@ -263,7 +268,7 @@ class Host:
 
 
 class _Suspended:
-    """A coroutine that has taken its first step, awaited to its end step by step."""
+    """A coroutine after its first step. Awaiting it executes the remaining steps."""
 
     __slots__ = ("_awaited", "_coroutine", "_step")
 
@@ -288,7 +293,7 @@ class _Suspended:
 
 
 class HandlerThread:
-    """A thread with an event loop in it."""
+    """A daemon thread that runs an event loop."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop], name: str) -> None:
         self.loop = new_loop()
@@ -300,7 +305,7 @@ class HandlerThread:
         self.loop.run_forever()
 
     def close(self) -> None:
-        """End the thread. One whose loop is blocked by a handler is left behind: it ends with the process."""
+        """Stop the loop and end the thread. A thread whose loop a handler blocks is left behind: it ends with the process."""
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)

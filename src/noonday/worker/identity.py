@@ -1,4 +1,4 @@
-"""Who a worker is on the log."""
+"""The identity under which a worker takes dispatches and reports."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ NOT_JOINED = -1
 
 @dataclass(eq=False, slots=True)
 class Identity:
-    """A name that is fresh at every start, and after every stall. A run keeps the identity under which it began."""
+    """An id that is new at every start and after every stall. A run keeps the identity under which it was taken."""
 
     id: WorkerId
     completing: Completing | None = None
-    """What its runs record their own end with."""
+    """Records completions for runs of this identity. None if there is no database for them."""
     partition: int = NOT_JOINED
-    """The partition of the log that it reports to."""
+    """The log partition that it reports to."""
 
     @property
     def has_joined(self) -> bool:
-        """Whether it is known to the bus and to the log."""
+        """Whether the bus and the log know this identity."""
         return self.partition != NOT_JOINED
 
 
 NOBODY = Identity(WorkerId(""))
-"""Whose runs are not reported: those in the process of a handler."""
+"""The identity of runs inside a handler's process, which reports nothing itself."""

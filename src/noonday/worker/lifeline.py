@@ -1,4 +1,4 @@
-"""A process that ends with another one: the kernel kills it when the other end of a pipe closes, whatever closed it."""
+"""Lifelines: pipes by which the kernel kills a process when the process at the other end is gone."""
 
 import fcntl
 import os
@@ -7,15 +7,15 @@ import signal
 
 
 def end_with(lifeline: int, owner: int) -> bool:
-    """Have `owner` (a process, or a group as a negative number) killed once nobody holds the other end of the lifeline.
+    """Have the kernel kill `owner` (a process, or a group as a negative number) once the other end of a lifeline is closed.
 
-    Nothing is ever written to it. Returns False if the other end is closed already. Where the kernel cannot do it, somebody
-    has to watch for that end.
+    Nothing is ever written to a lifeline. Returns False if the other end is closed already. Where the kernel cannot do this, the
+    caller has to watch for the end of the other process itself.
     """
     os.set_inheritable(lifeline, False)
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, owner)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    # It may have closed before the kernel was asked.
+    # The other end may have closed before the kernel was set up.
     return not select.select([lifeline], [], [], 0)[0]

@@ -1,4 +1,4 @@
-"""Starts, ends and beats on their way to the log."""
+"""Reports and heartbeats that wait to be sent to the log."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,31 +12,32 @@ from noonday.model.limits import BEAT_BYTES, STUCK_NAMED
 from noonday.model.message import Beat, Hello, LogEntry, Report
 from noonday.ports.bus import Bus, Oversized
 from noonday.ports.clock import Clock
-from noonday.runtime.supervise import worth_saying
+from noonday.runtime.supervise import should_log
 from noonday.worker.run import Run, clean
 
 log = structlog.get_logger("noonday.worker")
 _LONGEST_WAIT_SEC = 5.0
+"""Maximum seconds between two tries to send."""
 _SHORT_TEXT = 1_000
-"""Characters of a failure's message that are kept in a report that was too large."""
+"""Characters of a failure's message that a report keeps if it was too large."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """An entry, and where it goes."""
+    """An entry and the log partition it is sent to."""
 
     partition: int
     entry: LogEntry
     run: Run | None = None
-    """Whose start or end it is."""
+    """The run whose start or end the entry reports."""
     is_cut: bool = False
-    """It takes the place of an entry that was too large."""
+    """Whether the entry replaces one that was too large."""
 
 
 class Outbox:
     """Entries that the log has not acknowledged yet.
 
-    An entry that is larger than a message never reaches the log: a small one that says so takes its place. All others are
-    sent again until the log has them, so an entry may arrive twice.
+    An entry that is larger than a message can never reach the log: a smaller one that says so replaces it. All others are sent
+    again until the log has acknowledged them, so an entry may arrive twice.
     """
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
@@ -44,59 +45,60 @@ class Outbox:
         self._clock = clock
         self._items: list[Item] = []
         self.failures = 0
-        """How often in a row the bus was unavailable."""
+        """Number of failed tries in a row."""
         self.unavailable_since: float | None = None
-        """Since when nothing can be reported, by the monotonic clock."""
+        """When the bus became unavailable, by the monotonic clock; None if it is available."""
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
     def wait_sec(self) -> float:
-        """How long to wait before the next try."""
+        """Seconds to wait before the next try."""
         return min(_LONGEST_WAIT_SEC, 0.1 * (1 << min(self.failures, 10)))
 
     @property
     def has_beat(self) -> bool:
+        """Whether a heartbeat waits to be sent."""
         return any(isinstance(item.entry, Beat) for item in self._items)
 
     def add(self, items: Iterable[Item]) -> None:
         self._items.extend(items)
 
     async def send(self) -> list[Item]:
-        """Send everything once. Returns what the log has acknowledged; the rest stays for the next time."""
+        """Try once to send all items. Returns those that the log has acknowledged; the others stay."""
         sending, self._items = self._items, []
         acked: list[Item] = []
         failed: NoondayError | None = None
         partitions = sorted({item.partition for item in sending})
         try:
             for partition in partitions:
-                mine = [item for item in sending if item.partition == partition] if len(partitions) > 1 else sending
+                batch = [item for item in sending if item.partition == partition] if len(partitions) > 1 else sending
                 try:
-                    oversized = await self._bus.report(partition, [item.entry for item in mine])
+                    oversized = await self._bus.report(partition, [item.entry for item in batch])
                 except NoondayError as error:
                     failed = error
                     continue
                 sending = [item for item in sending if item.partition != partition] if len(partitions) > 1 else []
-                acked += self._without(mine, oversized) if oversized else mine
+                acked += self._replace_oversized(batch, oversized) if oversized else batch
         finally:
-            # Also if this was cancelled: whatever is not known to be on the log is sent again, before what came since.
+            # Also after a cancellation: items that are not acknowledged are sent again, before those added since.
             self._items = sending + self._items
-        self._note(failed)
+        self._note_result(failed)
         return acked
 
-    def _note(self, failed: NoondayError | None) -> None:
+    def _note_result(self, failed: NoondayError | None) -> None:
         if failed is None:
             self.failures, self.unavailable_since = 0, None
             return
         self.failures += 1
         if self.unavailable_since is None:
             self.unavailable_since = self._clock.monotonic()
-        if worth_saying(self.failures):
+        if should_log(self.failures):
             log.warning("report failed", error=failed.detail, failures=self.failures)
 
-    def _without(self, items: Sequence[Item], oversized: Sequence[Oversized[LogEntry]]) -> list[Item]:
-        """Those that are on the log. The others are replaced, once."""
+    def _replace_oversized(self, items: Sequence[Item], oversized: Sequence[Oversized[LogEntry]]) -> list[Item]:
+        """Return the items that are on the log. Each oversized item is replaced by a smaller one, once."""
         by_entry = {id(each.entry): each for each in oversized}
         for item in items:
             found = by_entry.get(id(item.entry))
@@ -116,32 +118,35 @@ class Outbox:
 
 
 def cut(oversized: Oversized[LogEntry]) -> LogEntry:
-    """The entry that takes the place of one that is larger than a message."""
+    """Return the smaller entry that replaces one that is larger than a message."""
     entry = oversized.entry
     if isinstance(entry, Report):
         return _cut_report(entry, oversized)
     if isinstance(entry, Beat):
         return msgspec.structs.replace(entry, progress=(), stuck=())
     if isinstance(entry, Hello):
-        # Without schemas, payloads are checked by the worker alone.
+        # Without the schemas, only the worker checks payloads.
         handlers = tuple(msgspec.structs.replace(handler, schema=None, doc=None) for handler in entry.handlers)
         return msgspec.structs.replace(entry, handlers=handlers)
     return entry
 
 
 def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
-    """Progress and the record of the attempt are dropped first, and the text of a failure cut. A result cannot be dropped
-    unseen: without it the run has failed, and running it again would not make the result smaller."""
+    """Return a smaller report: without progress and attempt record, and with a shorter failure message.
+
+    If that is not enough, the result is dropped and the run fails: a result must not be dropped silently. The run is not retried,
+    because its result would not become smaller.
+    """
     failure = report.failure and Failure(
         report.failure.type, clean(report.failure.message, _SHORT_TEXT), retryable=report.failure.retryable
     )
     small = msgspec.structs.replace(report, progress=None, account=None, failure=failure)
-    spared = len(report.progress or b"") + len(report.account or b"")
-    if report.result is None or oversized.size_bytes - spared <= oversized.limit_bytes:
+    dropped_bytes = len(report.progress or b"") + len(report.account or b"")
+    if report.result is None or oversized.size_bytes - dropped_bytes <= oversized.limit_bytes:
         return small
     message = (
-        f"the report of this run has {oversized.size_bytes} bytes, more than the {oversized.limit_bytes} that the log takes: "
-        "return a reference to the result instead"
+        f"the report of this run has {oversized.size_bytes} bytes, more than the log accepts ({oversized.limit_bytes}): return a "
+        "reference to the result instead"
     )
     failure = Failure("ReportTooLarge", message, retryable=False)
     return msgspec.structs.replace(small, outcome=int(Outcome.FAILED), result=None, failure=failure)
@@ -153,7 +158,7 @@ def beats_of(
     progress: Iterable[tuple[ExecutionId, int, bytes]],
     stuck: Sequence[ExecutionId],
 ) -> list[Beat]:
-    """One sign of life, in as many beats as keep the progress in each of them small."""
+    """Return one heartbeat of a worker, split into several if their progress is larger than BEAT_BYTES."""
     parts: list[list[tuple[ExecutionId, int, bytes]]] = [[]]
     size = 0
     for each in progress:
@@ -166,4 +171,4 @@ def beats_of(
 
 
 _NAME_BYTES = 64
-"""Bytes of an execution's name in a beat, and a little more."""
+"""Bytes of an execution's id and dispatch number in a heartbeat, rounded up."""

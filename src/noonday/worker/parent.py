@@ -1,20 +1,20 @@
-"""The parent process of `noonday worker`: it starts the worker, and a successor once that one is worn out.
+"""The parent process of `noonday worker`, which starts the worker, and a successor when it has too many abandoned runs.
 
-A thread cannot be stopped, so a worker in which too many runs were abandoned has to end with them. Its supervisor (systemd, a
-container) would see that as the end of the service, and there would be a gap. So the process that the supervisor knows is this
-one, and it lives as long as the service does:
+A thread cannot be stopped, so a worker with too many abandoned runs has to end with them. Its supervisor (systemd, a container)
+would see that as the end of the service, and there would be a gap. So the supervisor knows this parent process, which lives as
+long as the service does:
 
-- The worker asks for a successor. The parent starts one with the same command line. As soon as it works, the old worker is told
-  to retire: it takes nothing more, finishes what it runs, and ends. A successor that does not come up is tried again, later and
-  later; meanwhile the old worker goes on.
-- The first SIGTERM or SIGINT is passed on, the second one kills. A signal that reaches the workers as well, from a terminal or
-  to a control group, does no harm: to a worker every further one is the same.
-- The end of the worker is the end of the parent, with the same exit code (128 + N if signal N killed it). To start it again is up
-  to the supervisor, which knows how often is too often.
-- However the parent ends, the kernel kills the workers: they hold the other end of its lifeline.
-- The first worker hands the parent its listening socket, so that its successors answer on the same port.
+- The worker asks for a successor. The parent starts one with the same command line. As soon as the successor works, the parent
+  tells the old worker to retire: it takes nothing more, finishes its runs, and ends. If a successor fails to start, the parent
+  tries again with growing delays; meanwhile the old worker continues.
+- The parent passes the first SIGTERM or SIGINT on to the workers; the second one kills them. A signal that also reaches the
+  workers directly, from a terminal or through a control group, does no harm: workers ignore repeated signals.
+- When the worker ends, the parent ends with the same exit code (128 + N if signal N killed the worker). The supervisor decides
+  whether to restart it, and how often.
+- However the parent ends, the kernel kills the workers: they have the other end of its lifeline.
+- The first worker passes its listening socket to the parent, so that successors answer on the same port.
 
-It imports nothing but the standard library: it costs a few megabytes and no time.
+The module imports only the standard library, so the parent needs a few megabytes and starts at once.
 """
 
 import os
@@ -28,20 +28,21 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 LISTENS, WORKS, WORN_OUT = b"L", b"W", b"S"
-"""From a worker: here is my listening socket; I have begun; I want a successor."""
+"""Messages from a worker: its listening socket; it works; it needs a successor."""
 RETIRE = b"R"
-"""To a worker: take nothing more, finish what runs, and end."""
+"""Message to a worker: take nothing more, finish the runs, and end."""
 MOST_RETIRING = 2
-"""If more of them take their time, the oldest is told to stop."""
+"""Maximum number of retiring workers. If there are more, the oldest are told to stop."""
 FIRST_WAIT_SEC, LONGEST_WAIT_SEC = 5.0, 300.0
-"""How long to wait before a successor that did not come up is tried again."""
+"""Seconds until another try after a successor failed to start; doubled from the first to the longest."""
 STARTS_WITHIN_SEC = 300.0
-"""A successor that does not work by then is killed."""
+"""Seconds after which a successor that does not work yet is killed."""
 FAILED = 1
+"""Exit code if no worker gave one."""
 
 
 class Phase(Enum):
-    """Of a worker, as its parent sees it."""
+    """The phase of a worker, as its parent knows it."""
 
     STARTING = auto()
     WORKING = auto()
@@ -49,8 +50,11 @@ class Phase(Enum):
 
 
 class Parent:
-    """Runs `command` with the file descriptors `CHANNEL,LIFELINE,LISTENER` (or -1) as a further argument after it, and then
-    `arguments`. To be used in the main thread of a process that does nothing else."""
+    """Starts workers, passes signals on to them, and ends with the last.
+
+    A worker is started as `command`, then the file descriptors `CHANNEL,LIFELINE,LISTENER` (LISTENER may be -1) as one argument,
+    then `arguments`. For use in the main thread of a process that does nothing else.
+    """
 
     def __init__(
         self,
@@ -65,90 +69,92 @@ class Parent:
         self._monotonic = monotonic
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
-        """Those that have not ended, oldest first."""
+        """Workers that have not ended, oldest first."""
         self._signals: list[int] = []
         self._listener: int | None = None
-        self._told_to_stop = False
+        self._stopping = False
         self._exit_code: int | None = None
-        """Of the worker whose end is ours."""
+        """The exit code of the worker with which the parent ends."""
         self._wants_successor = False
         self._first_wait_sec = self._wait_sec = first_wait_sec
         self._try_at = 0.0
-        self._watched, self._lifeline = os.pipe()
+        self._child_lifeline, self._lifeline = os.pipe()
 
     def run(self) -> int:
-        """Returns the exit code."""
+        """Run until all workers have ended. Returns the exit code."""
         self._catch_signals()
         self._start()
         while self._children:
             for key, _ in self._selector.select(self._timeout()):
                 key.data()
-            self._heed_signals()
+            self._handle_signals()
             self._reap()
-            self._take_care_of_successor()
+            self._tend_successor()
         return FAILED if self._exit_code is None else self._exit_code
 
     def _catch_signals(self) -> None:
-        heard, wake = socket.socketpair()
-        heard.setblocking(False)
-        wake.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self._wake = wake
+        wake_reader, wake_writer = socket.socketpair()
+        wake_reader.setblocking(False)
+        wake_writer.setblocking(False)
+        signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
+        self._wake_writer = wake_writer
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, lambda number, frame: self._signals.append(number))
-        self._selector.register(heard, selectors.EVENT_READ, lambda: _drain(heard))
+        self._selector.register(wake_reader, selectors.EVENT_READ, lambda: _drain(wake_reader))
 
     def _start(self) -> None:
-        channel, theirs = socket.socketpair()
-        passed = [theirs.fileno(), self._watched, *([] if self._listener is None else [self._listener])]
-        ends = f"{theirs.fileno()},{self._watched},{-1 if self._listener is None else self._listener}"
-        with theirs:
-            process = subprocess.Popen([*self._command, ends, *self._arguments], pass_fds=passed)
+        channel, child_channel = socket.socketpair()
+        passed = [child_channel.fileno(), self._child_lifeline, *([] if self._listener is None else [self._listener])]
+        descriptors = (
+            f"{child_channel.fileno()},{self._child_lifeline},{-1 if self._listener is None else self._listener}"
+        )
+        with child_channel:
+            process = subprocess.Popen([*self._command, descriptors, *self._arguments], pass_fds=passed)
         child = _Child(process, channel, self._monotonic())
         self._children[process.pid] = child
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear(child))
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(child))
 
-    def _hear(self, child: "_Child") -> None:
+    def _receive(self, child: "_Child") -> None:
         try:
-            word, fds, _, _ = socket.recv_fds(child.channel, 1, 1)
+            message, fds, _, _ = socket.recv_fds(child.channel, 1, 1)
         except OSError:
-            word, fds = b"", []
-        if word == LISTENS and fds:
+            message, fds = b"", []
+        if message == LISTENS and fds:
             self._listener = fds[0]
-        elif word == WORKS:
-            self._began(child)
-        elif word == WORN_OUT:
+        elif message == WORKS:
+            self._on_working(child)
+        elif message == WORN_OUT:
             self._wants_successor = True
-        elif not word:
-            self._selector.unregister(child.channel)  # it ends: reaping says how
+        elif not message:
+            self._selector.unregister(child.channel)  # the worker ends; `_reap` gets its exit code
 
-    def _began(self, child: "_Child") -> None:
+    def _on_working(self, child: "_Child") -> None:
         child.phase = Phase.WORKING
         for other in self._children.values():
             if other is not child and other.phase is Phase.WORKING:
-                _say(f"pid {child.pid} has taken over from pid {other.pid}, which finishes what it runs and ends")
+                _print(f"pid {child.pid} has taken over from pid {other.pid}, which finishes its runs and ends")
                 other.phase = Phase.RETIRING
-                other.tell(RETIRE)
+                other.send(RETIRE)
                 self._wants_successor = False
                 self._wait_sec = self._first_wait_sec
         retiring = [each for each in self._children.values() if each.phase is Phase.RETIRING]
         for each in retiring[: max(0, len(retiring) - MOST_RETIRING)]:
             each.signal(signal.SIGTERM)
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         signals, self._signals = self._signals, []
         for number in signals:
             if number == signal.SIGCHLD:
                 continue
-            if self._told_to_stop:
+            if self._stopping:
                 self._signal_all(signal.SIGKILL)
                 self._exit_code = 128 + number
             else:
-                self._told_to_stop = True
+                self._stopping = True
                 self._signal_all(number)
 
     def _reap(self) -> None:
-        """Also of what was left to us by a worker that is gone: in a container we are everybody's parent."""
+        """Reap ended processes, including orphans of ended workers: in a container, this process is their parent."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -168,25 +174,26 @@ class Parent:
         )
         if child.phase is Phase.RETIRING:
             if code:
-                _say(f"pid {child.pid}, which had been told to retire, ended with {_how(code)}")
-        elif is_successor and not self._told_to_stop:
-            _say(
-                f"the successor, pid {child.pid}, ended with {_how(code)}; the next one starts in {self._wait_sec:.0f} s"
+                _print(f"pid {child.pid}, which had been told to retire, ended with {_describe_exit(code)}")
+        elif is_successor and not self._stopping:
+            _print(
+                f"the successor, pid {child.pid}, ended with {_describe_exit(code)}; next try in {self._wait_sec:.0f} s"
             )
             self._try_at = self._monotonic() + self._wait_sec
             self._wait_sec = min(LONGEST_WAIT_SEC, 2 * self._wait_sec)
         elif not is_successor:
             if self._exit_code is None:
                 self._exit_code = code if code >= 0 else 128 - code
-            self._told_to_stop = True
+            self._stopping = True
             self._signal_all(signal.SIGTERM)
 
-    def _take_care_of_successor(self) -> None:
-        if self._told_to_stop:
+    def _tend_successor(self) -> None:
+        """Start a successor if one is needed and due. Kill one that takes too long to start."""
+        if self._stopping:
             return
         starting = [each for each in self._children.values() if each.phase is Phase.STARTING]
         if self._wants_successor and not starting and self._monotonic() >= self._try_at:
-            _say("too many runs were abandoned in the worker: starting a successor")
+            _print("the worker has too many abandoned runs: starting a successor")
             self._start()
         elif starting and self._wants_successor and starting[0].age_sec(self._monotonic()) > STARTS_WITHIN_SEC:
             starting[0].signal(signal.SIGKILL)
@@ -200,7 +207,7 @@ class Parent:
 
 
 class _Child:
-    """A worker."""
+    """A worker process and its channel."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", channel: socket.socket, started_at: float) -> None:
         self._process = process
@@ -215,14 +222,14 @@ class _Child:
     def age_sec(self, now: float) -> float:
         return now - self._started_at
 
-    def tell(self, word: bytes) -> None:
+    def send(self, message: bytes) -> None:
         try:
-            self.channel.send(word)
+            self.channel.send(message)
         except OSError:
-            return  # it ends: reaping says how
+            return  # the worker ends; `_reap` gets its exit code
 
     def signal(self, number: int) -> None:
-        # Not reaped by anybody but us, so its number is still its own.
+        # Only this process reaps it, so no other process can have its pid yet.
         os.kill(self.pid, number)
 
     def close(self, code: int) -> None:
@@ -230,18 +237,18 @@ class _Child:
         self.channel.close()
 
 
-def _drain(heard: socket.socket) -> None:
+def _drain(wake_reader: socket.socket) -> None:
     try:
-        while heard.recv(4096):
+        while wake_reader.recv(4096):
             pass
     except BlockingIOError:
         return
 
 
-def _say(text: str) -> None:
-    # Not through the log: that is what the parent does without.
+def _print(text: str) -> None:
+    # Printed, because the parent does not import the logging library.
     print(f"noonday worker: {text}", file=sys.stderr, flush=True)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -1,4 +1,4 @@
-"""A worker's end of the line to its parent process."""
+"""A worker's end of the channel to its parent process."""
 
 import asyncio
 import os
@@ -10,48 +10,50 @@ from noonday.worker.parent import LISTENS, RETIRE, WORKS, WORN_OUT
 
 
 class ParentLink:
-    """What a worker says to its parent, and hears from it."""
+    """Exchanges messages with the parent process of a worker."""
 
     def __init__(self, channel_fd: int, lifeline_fd: int, listener_fd: int) -> None:
-        """From now on this process ends with its parent. `listener_fd` is -1 if there is no socket to take over."""
+        """Tie this process to its parent, with which it ends. `listener_fd` is -1 if there is no socket to take over."""
         self._lifeline_fd = lifeline_fd
         if not end_with(lifeline_fd, os.getpid()):
-            _die()
+            _kill_self()
         self._channel = socket.socket(fileno=channel_fd)
         self._channel.set_inheritable(False)
         self._listener = socket.socket(fileno=listener_fd) if listener_fd >= 0 else None
         self.told_to_retire = asyncio.Event()
+        """Set when the parent asks this worker to retire."""
 
     def inherited(self) -> socket.socket | None:
-        """The socket that a predecessor listened on, for one use."""
+        """Return the listening socket of the predecessor, once; None if there is none."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.set_inheritable(False)
         return listener
 
     def listens(self, listener: socket.socket) -> None:
-        """Let successors have the socket."""
+        """Pass the listening socket to the parent, for successors."""
         socket.send_fds(self._channel, [LISTENS], [listener.fileno()])
 
     def works(self) -> None:
-        """Say that the work has begun, and listen from now on. Must be called on the loop."""
+        """Report to the parent that this worker works, and receive its messages from now on. Must be called on the loop."""
         self._channel.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._channel.fileno(), self._hear)
+        asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)
         self._channel.send(WORKS)
 
     def ask_for_successor(self) -> None:
+        """Ask the parent to start a successor."""
         self._channel.send(WORN_OUT)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
-            word = self._channel.recv(1)
+            message = self._channel.recv(1)
         except BlockingIOError:
             return
-        if not word:
-            _die()  # where the kernel does not do it
-        if word == RETIRE:
+        if not message:
+            _kill_self()  # on platforms where the kernel does not do it
+        if message == RETIRE:
             self.told_to_retire.set()
 
 
-def _die() -> None:
+def _kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Handlers in processes of their own: spawned, kept warm, and killed if they do not listen.
+"""Handlers in spawned processes, which are reused, and killed if they ignore their cancellation.
 
-The keyring stays here: a child is sent plain bytes over a private pipe. It lives no longer than our end of the pipes to
-it does, whatever ended us; `child.py` is the other end.
+The keyring stays in the worker: a child receives decrypted bytes over a private socket. However the worker ends, the kernel kills
+the child when the worker's ends of socket and lifeline close. `child.py` is the other side.
 """
 
 import asyncio
@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from noonday.worker.run import Run
 
 HEAD_BYTES = 4
+"""Length of the size that precedes each message."""
 _CHUNK = 65_536
 _REAP_SEC = 0.005
+"""Seconds between two checks whether a killed process is dead."""
 ENTER_WITHIN_SEC = 45.0
-"""How long a process may take to start and to import a handler before it is killed. Less than the minute by which orphan
-recovery waits longer than workers start what was handed out."""
+"""Seconds that a process may take to start and to import a handler before it is killed. Less than the minute that passes between
+the last start of a dispatch and its recovery as an orphan."""
 
 
 class RemoteError(RetryLater):
-    """What a handler raised in its process, as the failure to report."""
+    """The exception of a handler in its process, as the failure to report."""
 
     code = "remote-error"
 
@@ -52,18 +54,18 @@ class RemoteError(RetryLater):
 
 
 class ProcessDied(NoondayError):
-    """The process of a handler ended before the handler did: it crashed, left, or was killed by somebody else."""
+    """The process of a handler ended before the handler did: it crashed, exited, or was killed from outside."""
 
     code = "process-died"
 
 
 class ProcessHost:
-    """Runs handlers in at most `limit` processes, which are started when needed and used again.
+    """Runs handlers in at most `limit` processes, which are started when needed and reused.
 
-    `resolver` names (`module:function`) what a child asks for a handler's `(decode, encode)`, given its function: they
-    are closures, and cannot be sent. A handler that goes on for `cancel_grace_sec` after it was asked to end is killed,
-    with every process it has started. `on_entered` is called on the loop when the handler of a run is entered; a process
-    that does not come so far within `enter_within_sec` is killed.
+    `resolver` names (`module:function`) the function from which a child gets the `(decode, encode)` of a handler's function:
+    they are closures, and cannot be sent. A handler that continues for `cancel_grace_sec` after it was asked to end is killed,
+    with every process it has started. `on_entered` is called on the loop when the handler of a run is entered. A process that
+    has not entered its handler within `enter_within_sec` is killed.
     """
 
     def __init__(
@@ -85,13 +87,12 @@ class ProcessHost:
         self._closed = False
 
     async def run(self, run: "Run", keyring: "Keyring", result_limit: int) -> bytes | None:
-        """Wait for a free process and run the handler in it. Answers its result, encoded: `run.handler.encode` passes it
-        through from then on.
+        """Wait for a free process and run the handler in it. Returns its encoded result.
 
-        Raises what the handler raised as Snooze, Cancelled (of a run that was asked to end) or RemoteError; ProcessDied;
-        InvalidInput if the handler cannot be imported elsewhere. If the awaiting task is cancelled, the handler is asked
-        to end. What it does within the grace is its outcome; after that it is killed, and CancelledError raised once it
-        is dead.
+        `run.handler.encode` passes that result through from then on. Raises the handler's exception as Snooze, as Cancelled (in a
+        run that was asked to end) or as RemoteError. Raises ProcessDied, and InvalidInput if the handler cannot be imported in
+        another process. If the awaiting task is cancelled, the handler is asked to end. If it ends within the grace, that is its
+        outcome; else it is killed, and CancelledError is raised once it is dead.
         """
         call = self._call_of(run, keyring, result_limit)
         async with self._free:
@@ -101,12 +102,14 @@ class ProcessHost:
                     call, run, self._grace_sec, partial(self._on_entered, run), self._enter_within_sec
                 )
             finally:
-                self._give_back(child)
-        return _conclude(run, ended)
+                self._put_back(child)
+        return _result_of(run, ended)
 
     def close(self) -> None:
-        """Kill every child, idle or busy, and see it dead. Any thread may call this; a run still awaited raises
-        ProcessDied."""
+        """Kill every child, idle or busy, and wait until it is dead. Runs that are awaited raise ProcessDied.
+
+        Any thread may call this.
+        """
         self._closed = True
         for child in list(self._children):
             child.end()
@@ -117,7 +120,7 @@ class ProcessHost:
         dispatch = run.dispatch
         context = context_of(dispatch.tenant, dispatch.job_id)
         return Call(
-            _place_of(run.handler.call),
+            _reference_to(run.handler.call),
             self._resolver,
             msgspec.structs.replace(dispatch, payload=None, progress=None),
             run.token,
@@ -129,14 +132,14 @@ class ProcessHost:
 
     def _take(self) -> "_Child":
         if self._closed:
-            raise RuntimeError("this worker's processes are closed")
+            raise RuntimeError("the process host of this worker is closed")
         if self._idle:
             return self._idle.pop()
         child = _Child(asyncio.get_running_loop(), self._forget)
         self._children.add(child)
         return child
 
-    def _give_back(self, child: "_Child") -> None:
+    def _put_back(self, child: "_Child") -> None:
         if child.is_free():
             self._idle.append(child)
         else:
@@ -148,21 +151,21 @@ class ProcessHost:
             self._idle.remove(child)
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where another process finds a function."""
+class FunctionRef(msgspec.Struct, frozen=True, array_like=True):
+    """The import path of a function, for another process."""
 
     module: str
     name: str
     argv: tuple[str, ...] | None = None
-    """The arguments of the program, if the function is part of it."""
+    """The arguments of the program, if the function is in its main module."""
     script: str | None = None
-    """The file of the program, if the module has no other name than `__main__`."""
+    """The file of the program, if its main module has no importable name."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
-    """To a child: run this."""
+    """To a child: run a handler."""
 
-    place: Place
+    function: FunctionRef
     resolver: str
     dispatch: Dispatch
     token: Token
@@ -173,17 +176,17 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
-    """To a child: the handler that runs should end."""
+    """To a child: ask the running handler to end."""
 
     reason: str
 
 
 class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
-    """From a child: the handler is imported, its payload is read, and it is called now."""
+    """From a child: the handler is imported, its payload is decoded, and it is called now."""
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True, tag="said"):
-    """From a child: a heartbeat, with progress or without."""
+class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="said"):
+    """From a child: a heartbeat, with or without progress."""
 
     progress: bytes | None
 
@@ -192,27 +195,28 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """From a child: the handler has ended."""
 
     observed: bool
-    """Whether it has looked at its cancellation."""
+    """Whether the handler has read its cancellation."""
     result: bytes | None = None
     failure: Failure | None = None
     snooze_ms: int | None = None
     wait_ms: int = 0
-    """How long the next attempt waits at least."""
-    gave_up: bool = False
-    """Whether it raised because it was cancelled."""
+    """Minimum delay of the next attempt."""
+    raised_cancelled: bool = False
+    """Whether the handler raised CancelledError or Cancelled."""
 
 
-def packed(message: Call | Cancel | Entered | Said | Ended) -> bytes:
+def packed(message: Call | Cancel | Entered | ProgressMessage | Ended) -> bytes:
+    """Return a message as bytes, with its size in front."""
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Entered | Said | Ended).decode
+_decode = msgspec.msgpack.Decoder(Entered | ProgressMessage | Ended).decode
 
 
 class _Child:
-    """One process, and our ends of the pipes to it. To be used on the loop, but for `kill` and `end`."""
+    """A child process, and the worker's ends of its socket and lifeline. Only `kill` and `end` may be called off the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_gone: Callable[["_Child"], None]) -> None:
         self._loop = loop
@@ -223,7 +227,7 @@ class _Child:
         self._outgoing = bytearray()
         self._context: Context | None = None
         self._on_entered: Callable[[], None] = _do_nothing
-        self._entering: asyncio.TimerHandle | None = None
+        self._enter_timer: asyncio.TimerHandle | None = None
         self._is_too_slow = False
         self._ended: asyncio.Future[Ended | None] = loop.create_future()
         self._gone: asyncio.Future[None] = loop.create_future()
@@ -233,17 +237,18 @@ class _Child:
     async def perform(
         self, call: Call, run: "Run", grace_sec: float, on_entered: Callable[[], None], enter_within_sec: float
     ) -> Ended:
+        """Run a handler in the process. Raises ProcessDied and CancelledError."""
         self._context = run.context
         self._on_entered = on_entered
         self._ended = self._loop.create_future()
-        self._entering = self._loop.call_later(enter_within_sec, self._give_up)
+        self._enter_timer = self._loop.call_later(enter_within_sec, self._kill_slow)
         self._send(call)
         try:
             await asyncio.wait([self._ended])
         except asyncio.CancelledError:
-            await self._wind_up(run.stop or "CANCELLED", grace_sec)
+            await self._cancel_then_kill(run.stop_reason or "CANCELLED", grace_sec)
         finally:
-            self._entering.cancel()
+            self._enter_timer.cancel()
         ended = self._ended.result()
         if ended is None and self._is_too_slow:
             raise ProcessDied(
@@ -251,38 +256,40 @@ class _Child:
                 "start, or to import the handler's module"
             )
         if ended is None:
-            raise ProcessDied(_death(self._process.returncode))
+            raise ProcessDied(_death_message(self._process.returncode))
         return ended
 
     def is_free(self) -> bool:
         return self._ended.done() and self._ended.result() is not None and not self._gone.done()
 
     def kill(self) -> None:
+        """Kill the process and its group."""
         with self._reaping:
             self._kill()
 
     def end(self) -> None:
+        """Kill the process and its group, and wait until the process is dead."""
         with self._reaping:
             self._kill()
             self._process.wait()
         if self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._part)
+            self._loop.call_soon_threadsafe(self._on_disconnect)
         else:
             self._disconnect()
 
     def release(self) -> None:
-        """For a fork of this process: it must not keep the child alive when we are gone."""
+        """Close the pipes in a fork of the worker, which must not keep the child alive when the worker is gone."""
         if self._channel.fileno() >= 0:
             os.close(self._channel.detach())
         self._lifeline.close()
 
-    async def _wind_up(self, reason: str, grace_sec: float) -> None:
+    async def _cancel_then_kill(self, reason: str, grace_sec: float) -> None:
         if not self._ended.done():
             self._send(Cancel(reason))
             await asyncio.wait([self._ended], timeout=grace_sec)
         if not self._ended.done():
             self.kill()
-            # Not before: a run that is reported as ended may be started again elsewhere.
+            # The run ends only now: once reported as ended, it may be started again elsewhere.
             await asyncio.wait([self._gone])
             raise asyncio.CancelledError
 
@@ -297,7 +304,7 @@ class _Child:
         except BlockingIOError:
             pass
         except OSError:
-            self._outgoing.clear()  # it is dead: reading says so
+            self._outgoing.clear()  # the process is dead; `_read` notices
         if self._outgoing:
             self._loop.add_writer(self._channel.fileno(), self._write)
         else:
@@ -311,31 +318,31 @@ class _Child:
         except OSError:
             data = b""
         if not data:
-            self._part()
+            self._on_disconnect()
             return
         self._incoming += data
-        for body in _taken(self._incoming):
-            self._hear(_decode(body))
+        for body in _pop_messages(self._incoming):
+            self._receive(_decode(body))
 
-    def _give_up(self) -> None:
+    def _kill_slow(self) -> None:
         self._is_too_slow = True
         self.kill()
 
-    def _hear(self, message: Entered | Said | Ended) -> None:
+    def _receive(self, message: Entered | ProgressMessage | Ended) -> None:
         if isinstance(message, Entered):
-            if self._entering is not None:
-                self._entering.cancel()
+            if self._enter_timer is not None:
+                self._enter_timer.cancel()
             self._on_entered()
         elif isinstance(message, Ended):
             if not self._ended.done():
                 self._ended.set_result(message)
         elif self._context is not None:
             if message.progress is not None:
-                self._context._said = message.progress
-            self._context._said_new = True
+                self._context._reported_progress = message.progress
+            self._context._has_new_heartbeat = True
 
-    def _part(self) -> None:
-        """The other end is closed. Whatever is left of the child is of no use."""
+    def _on_disconnect(self) -> None:
+        """Clean up after the child has closed its end: disconnect, kill its remains, and reap it."""
         self._disconnect()
         self.kill()
         self._reap()
@@ -350,7 +357,7 @@ class _Child:
             self._lifeline.close()
 
     def _kill(self) -> None:
-        # Its id and its group's are its own until it is reaped, and polling reaps. A dead child may have left a group.
+        # Until it is reaped, no other process has its ids; polling reaps. A dead child may have left processes in its group.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -375,12 +382,12 @@ def _do_nothing() -> None:
 _connected: WeakSet[_Child] = WeakSet()
 
 
-def _let_go() -> None:
+def _release_children() -> None:
     for child in list(_connected):
         child.release()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_children)
 
 _BOOT = """\
 import sys
@@ -391,27 +398,27 @@ main(int(sys.argv[1]), int(sys.argv[2]))
 
 
 def _spawn() -> tuple[socket.socket, FileIO, "subprocess.Popen[bytes]"]:
-    channel, theirs = socket.socketpair()
+    channel, child_channel = socket.socketpair()
     channel.setblocking(False)
-    watched, lifeline = os.pipe()
+    child_lifeline, lifeline = os.pipe()
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    ends = (theirs.fileno(), watched)
+    ends = (child_channel.fileno(), child_lifeline)
     command = [get_executable(), *flags, "-c", _BOOT, *map(str, ends), *map(str, sys.path)]
     try:
-        # A group of its own: it is killed with all it started, and the interrupt of a terminal is for us alone.
+        # Its own group: it is killed with all processes it started, and a terminal's interrupt reaches the worker alone.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends, process_group=0)
     except BaseException:
         channel.close()
         os.close(lifeline)
         raise
     finally:
-        theirs.close()
-        os.close(watched)
+        child_channel.close()
+        os.close(child_lifeline)
     return channel, FileIO(lifeline, "w"), process
 
 
-def _taken(buffer: bytearray) -> Iterator[bytes]:
-    """The complete messages at the head of the buffer, taken out of it."""
+def _pop_messages(buffer: bytearray) -> Iterator[bytes]:
+    """Remove the complete messages from the head of a buffer and yield them."""
     start = 0
     while len(buffer) >= start + HEAD_BYTES:
         body = start + HEAD_BYTES
@@ -423,50 +430,50 @@ def _taken(buffer: bytearray) -> Iterator[bytes]:
     del buffer[:start]
 
 
-def _place_of(function: Callable[..., Any]) -> Place:
+def _reference_to(function: Callable[..., Any]) -> FunctionRef:
     module, name = function.__module__, function.__qualname__
     if getattr(sys.modules.get(module), name, None) is not function:
         raise InvalidInput(
             f"{module}.{name} cannot run in a process of its own: another process would not find it there; expected a "
-            "function at the top of its module, not wrapped by a decorator above the one that registers it"
+            "function at the top level of its module, not wrapped by a decorator above the one that registers it"
         )
-    return Place(module, name) if module != "__main__" else _place_in_program(name)
+    return FunctionRef(module, name) if module != "__main__" else _reference_in_program(name)
 
 
-def _place_in_program(name: str) -> Place:
+def _reference_in_program(name: str) -> FunctionRef:
     main = sys.modules["__main__"]
     argv = tuple(sys.argv)
     if main.__spec__ is not None and main.__spec__.name != "__main__":
-        return Place(main.__spec__.name, name, argv)
+        return FunctionRef(main.__spec__.name, name, argv)
     script = getattr(main, "__file__", None) or ""
     if not os.path.isfile(script):
         raise InvalidInput(
-            f"{name} cannot run in a process of its own: the program it is part of is not a file; expected it in a module"
+            f"{name} cannot run in a process of its own: its program is not a file; move the function to a module"
         )
-    return Place("__main__", name, argv, script)
+    return FunctionRef("__main__", name, argv, script)
 
 
-def _death(code: int) -> str:
+def _death_message(code: int) -> str:
     if code >= 0:
-        return f"the process left with exit code {code} before its handler had ended"
+        return f"the process ended with exit code {code} before its handler had ended"
     names = {each.value: each.name for each in signal.Signals}
-    hint = ": by hand, or because memory ran out" if -code == signal.SIGKILL else ""
+    hint = ": by a person, or because memory ran out" if -code == signal.SIGKILL else ""
     return f"the process was killed by {names.get(-code, f'signal {-code}')}{hint}"
 
 
-def _conclude(run: "Run", ended: Ended) -> bytes | None:
+def _result_of(run: "Run", ended: Ended) -> bytes | None:
     assert run.handler is not None
     if ended.observed and run.context is not None:
         run.context._observed = True
     if ended.snooze_ms is not None:
         raise Snooze(ended.snooze_ms / 1000)
-    if ended.gave_up and run.stop is not None:
-        raise Cancelled(run.stop)
+    if ended.raised_cancelled and run.stop_reason is not None:
+        raise Cancelled(run.stop_reason)
     if ended.failure is not None:
         raise RemoteError(ended.failure, ended.wait_ms / 1000)
-    run.handler = replace(run.handler, encode=_as_it_is)
+    run.handler = replace(run.handler, encode=_unchanged)
     return ended.result
 
 
-def _as_it_is(result: bytes) -> bytes:
+def _unchanged(result: bytes) -> bytes:
     return result

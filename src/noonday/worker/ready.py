@@ -1,4 +1,4 @@
-"""Runs that may start as soon as there is a slot."""
+"""Runs that are due and wait for a slot."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,20 +8,23 @@ from noonday.model.firing import LANES
 from noonday.worker.run import Run
 
 _Queue = tuple[deque[Run], ...]
-"""The runs of a tenant: for each priority those that wait, by due time."""
+"""The runs of a tenant by priority, each lane in order of due time."""
 
 
 class Ready:
-    """The runs of each tenant by priority and then due time; tenants take turns, as many as their weights say. So a tenant with
-    one run to start does not wait for all that a tenant with very many has had handed out ahead."""
+    """A queue of runs that tenants share by weight. Within a tenant, runs are ordered by priority and then by due time.
 
-    __slots__ = ("_by_tenant", "_count", "_serial", "_turns", "_virtual")
+    So a tenant with one run does not wait for all runs of a tenant that had many dispatched before.
+    """
+
+    __slots__ = ("_by_tenant", "_count", "_serial", "_turns", "_virtual_time")
 
     def __init__(self) -> None:
         self._by_tenant: dict[str, _Queue] = {}
         self._turns: list[tuple[float, int, str]] = []
-        """When the next turn of each tenant is, in a time of their own: one of weight 2 has two turns where others have one."""
-        self._virtual = 0.0
+        """A heap of (virtual time of the next turn, serial number, tenant). A tenant of weight 2 has two turns in the time in
+        which a tenant of weight 1 has one."""
+        self._virtual_time = 0.0
         self._serial = 0
         self._count = 0
 
@@ -38,7 +41,7 @@ class Ready:
         queue = self._by_tenant.get(dispatch.tenant)
         if queue is None:
             queue = self._queue_of(dispatch.tenant)
-            self._next_turn(run, self._virtual)
+            self._next_turn(run, self._virtual_time)
         lane = queue[dispatch.lane]
         lane.append(run)
         if len(lane) > 1 and lane[-2].dispatch.due_ms > dispatch.due_ms:
@@ -54,17 +57,17 @@ class Ready:
             self.append(run)
 
     def take(self, count: int) -> list[Run]:
-        """The next so many, or as many as there are."""
+        """Remove and return the next runs, at most `count`."""
         return [self._take() for _ in range(min(count, self._count))]
 
     def put_back(self, runs: Sequence[Run]) -> None:
-        """They were taken and come before others of their priority and due time again."""
+        """Put back runs that were taken. They come first among those of the same priority and due time."""
         for run in reversed(runs):
             tenant = run.dispatch.tenant
             queue = self._by_tenant.get(tenant)
             if queue is None:
                 queue = self._queue_of(tenant)
-                heappush(self._turns, (self._virtual, -1, tenant))
+                heappush(self._turns, (self._virtual_time, -1, tenant))
             lane = queue[run.dispatch.lane]
             earlier = 0
             while earlier < len(lane) and lane[earlier].dispatch.due_ms < run.dispatch.due_ms:
@@ -78,12 +81,12 @@ class Ready:
         self._count = 0
 
     def _take(self) -> Run:
-        self._virtual, _, tenant = heappop(self._turns)
+        self._virtual_time, _, tenant = heappop(self._turns)
         queue = self._by_tenant[tenant]
         run = next(lane for lane in queue if lane).popleft()
         following = next((lane[0] for lane in queue if lane), None)
         if following is not None:
-            self._next_turn(following, self._virtual)
+            self._next_turn(following, self._virtual_time)
         else:
             del self._by_tenant[tenant]
         self._count -= 1
@@ -95,9 +98,9 @@ class Ready:
 
 
 def _sort_in(lane: deque[Run]) -> None:
-    """Move the last one to its place by due time. Nearly everything comes in order, so that place is near."""
+    """Move the last run of a lane to its position by due time. Runs come nearly in order, so that position is near."""
     run = lane.pop()
-    place = len(lane)
-    while place and lane[place - 1].dispatch.due_ms > run.dispatch.due_ms:
-        place -= 1
-    lane.insert(place, run)
+    position = len(lane)
+    while position and lane[position - 1].dispatch.due_ms > run.dispatch.due_ms:
+        position -= 1
+    lane.insert(position, run)

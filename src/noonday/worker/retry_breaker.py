@@ -1,4 +1,4 @@
-"""Keeps a worker from calling whoever is down, and from trying again what fails for everybody."""
+"""Delays calls to endpoints that are down, and retries of handlers that fail for all jobs."""
 
 from collections.abc import Sequence
 
@@ -9,45 +9,48 @@ from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import stable_fraction
 from noonday.model.message import Dispatch
-from noonday.ports.breakers import Breakers, Told
+from noonday.ports.breakers import Breakers, CallCounts
 from noonday.ports.clock import Clock
 from noonday.worker.run import Run
 
 log = structlog.get_logger("noonday.worker")
-TELL_SEC = 1.0
-"""How soon other workers know."""
+SYNC_SEC = 1.0
+"""Seconds between two exchanges of counts with the other workers."""
 PROBE_SEC = 2.0
-"""How long others wait for what a probe finds before they ask again."""
+"""Seconds that other runs wait for the outcome of a probe before they ask again."""
 SPREAD_SEC = 5.0
-"""Those who wait for the same breaker come back one after the other."""
+"""Runs that wait for the same breaker are spread over this many seconds."""
 _COUNTED = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT})
 
 
 class RetryBreaker:
-    """What this worker knows of breakers, of each tenant: of each endpoint, for all calls to it; of each handler, for its
-    retries, which wait while it is open."""
+    """This worker's view of the breakers that all workers share.
 
-    def __init__(self, breakers: Breakers, clock: Clock, least_runs: int = MIN_RUNS) -> None:
-        """`least_runs`: how many runs of a handler a minute it takes before its retries wait; 0 if they never do."""
+    Each tenant has a breaker for each endpoint, which delays all calls to it, and one for each handler, which delays its retries.
+    """
+
+    def __init__(self, breakers: Breakers, clock: Clock, min_runs_per_minute: int = MIN_RUNS) -> None:
+        """`min_runs_per_minute`: minimum runs of a handler before its breaker may open. 0 disables the breakers of handlers."""
         self._breakers = breakers
         self._clock = clock
-        self._least_runs = least_runs
+        self._min_runs_per_minute = min_runs_per_minute
         self._counts: dict[str, list[int]] = {}
-        """[calls, failures] since they were last told."""
+        """[calls, failures] since the last sync, by breaker."""
         self._open: dict[str, float] = {}
-        """Until when, by the monotonic clock; in the past: whoever comes has to ask."""
+        """Open breakers and until when, by the monotonic clock. If that is past, the next run asks whether to probe."""
         self._probing: dict[str, Dispatch] = {}
-        self._probed: dict[str, bool] = {}
-        """What came of probes: whether they failed."""
-        self._told_at = 0.0
+        """The dispatch that probes an endpoint, by breaker."""
+        self._probe_failures: dict[str, bool] = {}
+        """Whether the probe failed, by breaker, since the last sync."""
+        self._synced_at = 0.0
 
     @property
     def open(self) -> int:
-        """How many are open, as far as this worker knows."""
+        """Number of open breakers that this worker knows of."""
         return len(self._open)
 
     async def delay(self, runs: Sequence[Run]) -> dict[Run, float]:
-        """Those that must not start now, and how many seconds they wait."""
+        """Return the runs that must not start now, with the seconds that each waits."""
         if not self._open:
             return {}
         waits = {run: await self._wait_of(run) for run in runs if run.dispatch.endpoint or run.dispatch.attempt > 1}
@@ -61,20 +64,22 @@ class RetryBreaker:
         wait = until - self._clock.monotonic()
         if wait > 0:
             return wait
-        return await self._ask(name, run) if run.dispatch.endpoint else self._go_on(name)
+        return await self._ask_to_probe(name, run) if run.dispatch.endpoint else self._resume_retries(name)
 
-    def _go_on(self, name: str) -> float:
-        """What a handler does is up to each job: one that fails says little of the others. So after a pause all retries go on,
-        and are counted anew."""
+    def _resume_retries(self, name: str) -> float:
+        """Close the breaker of a handler: after the pause all its retries start, and are counted anew.
+
+        There is no probe, because a handler does something else for each job: one failure says little about the others.
+        """
         del self._open[name]
-        self._probed[name] = False
+        self._probe_failures[name] = False
         return 0.0
 
-    async def _ask(self, name: str, run: Run) -> float:
+    async def _ask_to_probe(self, name: str, run: Run) -> float:
         try:
             answer = await self._breakers.ask(name, self._clock.now_ms())
         except SignalsUnavailable:
-            return TELL_SEC
+            return SYNC_SEC
         if answer == CLOSED:
             del self._open[name]
             return 0.0
@@ -86,58 +91,62 @@ class RetryBreaker:
         return answer / 1000
 
     def note(self, run: Run) -> None:
-        """A run is over."""
+        """Count the outcome of a run that has ended."""
         name = name_of(run.dispatch)
-        if run.dispatch.endpoint is None and not self._least_runs:
+        if run.dispatch.endpoint is None and not self._min_runs_per_minute:
             return
         is_probe = self._probing.get(name) is run.dispatch
         if is_probe:
             del self._probing[name]
         if not run.started_ms or run.outcome not in _COUNTED:
-            return  # it says nothing about whoever was called
+            return  # the outcome says nothing about the endpoint or handler
         failed = run.outcome is not Outcome.SUCCEEDED and run.counts
         if is_probe:
-            self._probed[name] = failed
+            self._probe_failures[name] = failed
             return
         count = self._counts.setdefault(name, [0, 0])
         count[0] += 1
         count[1] += failed
 
-    async def tell(self) -> None:
-        """Now and then: what was seen here, to all others; and learn what they have seen."""
+    async def sync(self) -> None:
+        """Send the counts of this worker to the shared breakers, and learn their states. Does nothing if no sync is due."""
         now = self._clock.monotonic()
-        if not self._probed and (not self._counts or now - self._told_at < TELL_SEC):
+        if not self._probe_failures and (not self._counts or now - self._synced_at < SYNC_SEC):
             return
-        self._told_at = now
+        self._synced_at = now
         counts, self._counts = self._counts, {}
-        probed, self._probed = self._probed, {}
-        told = {name: self._told(name, counts.get(name, [0, 0]), probed.get(name)) for name in {*counts, *probed}}
+        probe_failures, self._probe_failures = self._probe_failures, {}
+        tallies = {
+            name: self._tally(name, counts.get(name, [0, 0]), probe_failures.get(name))
+            for name in {*counts, *probe_failures}
+        }
         try:
-            states = await self._breakers.tell(told, self._clock.now_ms())
+            states = await self._breakers.tell(tallies, self._clock.now_ms())
         except SignalsUnavailable:
-            # Perhaps it was counted. What is told twice of a minute does no harm.
-            self._counts, self._probed = {**counts, **self._counts}, {**probed, **self._probed}
+            # The counts may have arrived. Counting them twice within a minute does no harm.
+            self._counts, self._probe_failures = {**counts, **self._counts}, {**probe_failures, **self._probe_failures}
             return
         for name, state in states.items():
             self._learn(name, state)
 
-    def _told(self, name: str, count: list[int], probe_failed: bool | None) -> Told:
-        least = MIN_CALLS if name.startswith("e/") else self._least_runs
-        return Told(count[0], count[1], probe_failed, least)
+    def _tally(self, name: str, count: list[int], probe_failed: bool | None) -> CallCounts:
+        least = MIN_CALLS if name.startswith("e/") else self._min_runs_per_minute
+        return CallCounts(count[0], count[1], probe_failed, least)
 
     def _learn(self, name: str, state: int) -> None:
         if state == CLOSED:
             if self._open.pop(name, None) is not None:
-                log.info("breaker is closed", whom=name)
+                log.info("breaker closed", breaker=name)
         else:
             if name not in self._open:
-                log.warning("breaker is open: more than half failed in the last minute", whom=name)
+                log.warning("breaker opened", breaker=name, why="more than half failed in the last minute")
             self._open[name] = self._clock.monotonic() + max(0, state) / 1000
 
 
 def name_of(dispatch: Dispatch) -> str:
-    """The breaker of a dispatch. Each tenant has its own: its failures do not hold up the retries of others.
+    """Return the name of the breaker of a dispatch.
 
+    Each tenant has its own breakers: its failures do not delay the runs of other tenants.
     The length keeps tenant "a/b" in pool "c" and tenant "a" in pool "b/c" apart.
     """
     tenant = dispatch.tenant
@@ -147,11 +156,11 @@ def name_of(dispatch: Dispatch) -> str:
 
 
 def failure_of_delayed(dispatch: Dispatch, wait_sec: float) -> Failure:
-    """What is shown of a run that waits for a breaker."""
-    whom = dispatch.endpoint or f"handler {dispatch.handler} in pool {dispatch.pool}"
-    what = "calls to" if dispatch.endpoint else "runs of"
-    again = "calls" if dispatch.endpoint else "retries"
-    message = f"more than half of the {what} {whom} failed within a minute: {again} wait, this one for {wait_sec:.0f} s"
+    """Return the failure to show for a run that waits for a breaker."""
+    target = dispatch.endpoint or f"handler {dispatch.handler} in pool {dispatch.pool}"
+    counted = "calls to" if dispatch.endpoint else "runs of"
+    waiting = "calls" if dispatch.endpoint else "retries"
+    message = f"more than half of the {counted} {target} failed within a minute: {waiting} wait, this one for {wait_sec:.0f} s"
     return Failure("BreakerOpen", message)
 
 

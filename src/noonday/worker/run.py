@@ -1,4 +1,4 @@
-"""One attempt on its way through the worker."""
+"""The run of one dispatch, from its delivery to its report."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.ports.signals import FENCED
-from noonday.runtime.tracing import trace_to_tell
+from noonday.runtime.tracing import sampled_traceparent
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.identity import NOBODY, Identity
@@ -29,12 +29,10 @@ HEARTBEAT = "HEARTBEAT_TIMED_OUT"
 
 
 class Run:
-    """From being taken to being reported."""
+    """One dispatch in a worker: its claim, its deadlines, its outcome and its report."""
 
     __slots__ = (
         "announced_ms",
-        "asked",
-        "asked_at",
         "beat_at",
         "begun_at",
         "checked_ms",
@@ -46,18 +44,20 @@ class Run:
         "failure",
         "handler",
         "identity",
-        "is_known",
+        "is_acked",
         "outcome",
         "result",
         "snooze_ms",
         "span",
+        "start_reported",
         "started_ms",
-        "stop",
+        "stop_reason",
+        "stop_requested",
+        "stop_requested_at",
         "stuck",
         "task",
         "timeout_sec",
         "token",
-        "told_start",
     )
 
     def __init__(
@@ -65,42 +65,47 @@ class Run:
     ) -> None:
         self.dispatch = dispatch
         self.token = token
-        """None: it is not claimed yet."""
+        """The fencing token. None until the run is claimed."""
         self.handler = handler
         self.identity = identity
-        """Under which it is reported."""
+        """The identity of the worker under which the run is reported."""
         self.claimed_at = math.nan
-        """When its claim was asked for, by the monotonic clock. NaN, which is never recent, until it is claimed."""
+        """When the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
         self.checked_ms = 0
-        """When its pre-start check was asked for."""
+        """When the pre-start check was requested."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.timeout_sec = 0.0
         self.started_ms = 0
+        """When the handler was entered, by the wall clock; 0 before that."""
         self.ended_ms = 0
         self.begun_at = 0.0
+        """When the handler was entered, by the monotonic clock; 0 before that."""
         self.beat_at = 0.0
+        """When the handler sent its last heartbeat, by the monotonic clock."""
         self.announced_ms = 0
-        """When its start was reported ahead of it, if it was."""
-        self.told_start = False
-        self.is_known = False
-        """Its start is on the log."""
-        self.asked: str | None = None
-        """Why it was asked to end. Set by the control loop, which may be ahead of the loop that the run is on."""
-        self.asked_at = 0.0
-        self.stop: str | None = None
-        """Why it was told to end. Set on the loop that the run is on."""
+        """When the start was reported before the handler was entered; 0 if it was not."""
+        self.start_reported = False
+        self.is_acked = False
+        """Whether the log has acknowledged the start or the end."""
+        self.stop_requested: str | None = None
+        """Why the control loop asked the run to stop. The loop that runs it may not know yet: see `stop_reason`."""
+        self.stop_requested_at = 0.0
+        self.stop_reason: str | None = None
+        """Why the run was cancelled. Set on the loop that runs it."""
         self.stuck = False
+        """Whether the handler was seen to block its loop."""
         self.outcome = Outcome.SUCCEEDED
         self.failure: Failure | None = None
         self.result: bytes | None = None
         self.snooze_ms = 0
+        """How long the next dispatch waits at least."""
         self.counts = True
-        """Of a failure, whether it says something about whoever was called."""
+        """Whether a failure counts against the called endpoint or the handler."""
         self.span: Span | None = None
 
     def open_payload(self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES) -> tuple[Any, ...]:
-        """The arguments of the handler: its context, and its payload if it takes one."""
+        """Return the arguments of the handler: its context, and its payload if it takes one."""
         dispatch, handler = self.dispatch, self.handler
         assert handler is not None
         assert self.token is not None
@@ -124,39 +129,42 @@ class Run:
 
     @property
     def mode(self) -> Mode:
-        """Where it runs. A run without a handler is turned away on the way to the loop."""
+        """Where the handler runs. A run without a handler is rejected before it starts."""
         return self.handler.mode if self.handler is not None else Mode.ASYNC
 
     def enter(self, now_ms: int, now: float) -> None:
-        """Note that the handler is entered: its timeout and its heartbeat count from here. Safe in any thread."""
+        """Note that the handler is entered. Its timeout and its heartbeat timeout begin now. Safe in any thread."""
         self.started_ms = now_ms
         self.beat_at = now
-        self.begun_at = now  # last, because the control loop tells by it whether the run has begun
+        self.begun_at = now  # last, because the control loop reads it to see whether the run has begun
 
     @property
     def is_completed(self) -> bool:
-        """Whether the handler has recorded its end itself: no wish can change it any more."""
+        """Whether the handler has recorded its end itself. A revocation cannot change it any more."""
         return self.context is not None and self.context._completed
 
     def _unseal(self, keyring: Keyring, sealed: bytes) -> bytes:
         return keyring.open(sealed, context_of(self.dispatch.tenant, self.dispatch.job_id))
 
     def succeed(self, value: Any, result_limit: int) -> None:
-        """The handler returned. A plain function that saw its cancellation and returned has been cancelled."""
-        if self.stop in (TIMED_OUT, HEARTBEAT):
+        """Set the outcome of a handler that returned.
+
+        A plain function that returned after it had read its cancellation counts as cancelled.
+        """
+        if self.stop_reason in (TIMED_OUT, HEARTBEAT):
             self._time_out()
-        elif self.stop is not None and self.context is not None and self.context._observed:
+        elif self.stop_reason is not None and self.context is not None and self.context._observed:
             self._cancel()
         elif self.handler is not None and self.handler.encode is not None and value is not None:
-            self._keep(value, result_limit)
+            self._keep_result(value, result_limit)
 
     def fail(self, error: BaseException) -> None:
-        """The handler raised."""
+        """Set the outcome of a handler that raised."""
         if isinstance(error, Snooze):
             self.outcome, self.snooze_ms = Outcome.SNOOZED, max(0, round(error.seconds * 1000))
-        elif self.stop in (TIMED_OUT, HEARTBEAT):
+        elif self.stop_reason in (TIMED_OUT, HEARTBEAT):
             self._time_out()
-        elif isinstance(error, asyncio.CancelledError | Cancelled) and self.stop is not None:
+        elif isinstance(error, asyncio.CancelledError | Cancelled) and self.stop_reason is not None:
             self._cancel()
         else:
             self.outcome = Outcome.FAILED
@@ -166,7 +174,7 @@ class Run:
                 self.counts = error.counts
                 self.snooze_ms = round(error.seconds * 1000)
 
-    def _keep(self, value: Any, limit: int) -> None:
+    def _keep_result(self, value: Any, limit: int) -> None:
         assert self.handler is not None
         assert self.handler.encode is not None
         try:
@@ -187,31 +195,33 @@ class Run:
 
     def _time_out(self) -> None:
         self.outcome = Outcome.TIMED_OUT
-        if self.stop == HEARTBEAT:
+        if self.stop_reason == HEARTBEAT:
             limit = self.dispatch.heartbeat_timeout_sec
             self.failure = Failure("HeartbeatTimeout", f"no heartbeat for {limit:g} s")
         else:
             self.failure = Failure("Timeout", f"did not end within {self.timeout_sec:g} s")
 
     def _cancel(self) -> None:
-        self.outcome = Outcome.INTERRUPTED if self.stop == INTERRUPTED else Outcome.CANCELLED
+        self.outcome = Outcome.INTERRUPTED if self.stop_reason == INTERRUPTED else Outcome.CANCELLED
 
     @property
-    def says_something(self) -> bool:
-        """About whoever was called: it succeeded, or failed because of them."""
+    def reflects_endpoint_health(self) -> bool:
+        """Whether the outcome tells the health of the called endpoint: a success, or a failure that counts against it."""
         failed_there = self.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) and self.counts
         return self.started_ms > 0 and (self.outcome is Outcome.SUCCEEDED or failed_there)
 
     def stand_in(self, now_ms: int) -> "Run":
-        """What is reported for a run that ignores its end: another value, because the run itself may still be written to, in
-        whatever thread it is."""
+        """Return the run to report in place of this one, which ignores its cancellation.
+
+        It is another object, because the thread of the abandoned run may still write to this one.
+        """
         made = Run(self.dispatch, self.token, self.handler, self.identity)
         made.context, made.span, made.timeout_sec = self.context, self.span, self.timeout_sec
         made.started_ms, made.begun_at, made.announced_ms = self.started_ms, self.begun_at, self.announced_ms
-        made.told_start, made.is_known = self.told_start, self.is_known
-        made.asked = made.stop = self.asked or INTERRUPTED
+        made.start_reported, made.is_acked = self.start_reported, self.is_acked
+        made.stop_requested = made.stop_reason = self.stop_requested or INTERRUPTED
         made.ended_ms = now_ms
-        if made.stop in (TIMED_OUT, HEARTBEAT):
+        if made.stop_reason in (TIMED_OUT, HEARTBEAT):
             made._time_out()
             assert made.failure is not None
             message = f"{made.failure.message}; it ignores its cancellation and was abandoned: it may still be running"
@@ -221,23 +231,25 @@ class Run:
         return made
 
     def is_too_old(self, now_ms: int) -> bool:
+        """Whether the dispatch was fired too long ago to start."""
         return is_out_of_time(self.dispatch.fired_ms, now_ms)
 
-    def turn_away(self, reason: str) -> None:
-        """It was asked not to start."""
+    def reject(self, reason: str) -> None:
+        """Set the outcome of a run that must not start."""
         if reason in RETURN_REASONS:
             self.outcome = Outcome.REVOKED
         else:
             self.outcome = Outcome.INTERRUPTED if reason in (INTERRUPTED, FENCED) else Outcome.CANCELLED
 
-    def put_off(self, seconds: float, why: Failure) -> None:
-        """It waits before it starts, and costs no attempt."""
-        self.outcome, self.snooze_ms, self.failure = Outcome.SNOOZED, round(seconds * 1000), why
+    def defer(self, seconds: float, failure: Failure) -> None:
+        """Return the run to the timeline for some seconds. It uses up no attempt."""
+        self.outcome, self.snooze_ms, self.failure = Outcome.SNOOZED, round(seconds * 1000), failure
 
     def report(self, worker: WorkerId, keyring: Keyring) -> Report:
+        """Return the report of the end, with result, progress and attempt record sealed."""
         context = context_of(self.dispatch.tenant, self.dispatch.job_id)
-        said = self.context._said if self.context else None
-        account = self.context._account if self.context else None
+        progress = self.context._reported_progress if self.context else None
+        attempt_record = self.context._attempt_record if self.context else None
         return Report(
             self.dispatch.execution_id,
             self.dispatch.number,
@@ -247,33 +259,36 @@ class Run:
             self.ended_ms,
             self.failure,
             keyring.seal(self.result, context) if self.result is not None else None,
-            keyring.seal(said, context) if said is not None else None,
+            keyring.seal(progress, context) if progress is not None else None,
             self.snooze_ms,
             self.dispatch.pool,
             self.dispatch.job_id,
-            trace_to_tell(self.span),
+            sampled_traceparent(self.span),
             self.started_ms - self.dispatch.due_ms if self.started_ms else 0,
             self.dispatch.tenant,
             len(self.dispatch.payload or b""),
-            keyring.seal(account, context) if account is not None else None,
-            self.dispatch.attempt if account is not None else 0,
-            self.dispatch.endpoint if self.says_something else None,
+            keyring.seal(attempt_record, context) if attempt_record is not None else None,
+            self.dispatch.attempt if attempt_record is not None else 0,
+            self.dispatch.endpoint if self.reflects_endpoint_health else None,
         )
 
     @property
     def may_have_run(self) -> bool:
-        """Whether an earlier dispatch or claim of this attempt may have entered the handler, and its worker died before it could
-        report that: then the start is reported ahead, so that another death uses up the attempt."""
+        """Whether the handler may have been entered before in this attempt, by a worker that died before it reported.
+
+        If so, the start is reported before the handler is entered, so that another death uses up the attempt.
+        """
         return self.dispatch.number > self.dispatch.attempt or (self.token is not None and self.token.taken_over)
 
     def start_report(self) -> Report:
+        """Return the report of the start."""
         dispatch, at_ms = self.dispatch, self.started_ms or self.announced_ms
         worker = self.identity.id
         return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
 
 
 def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:
-    """An error as people and stores can bear it: bounded, and without what UTF-8 or a database refuses."""
+    """Return an exception as a failure that can be stored: of bounded length, and valid for UTF-8 and databases."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return Failure(
         type=type(error).__name__,
@@ -287,10 +302,11 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as worse:
-        return f"(its text cannot be made: {type(worse).__name__})"
+        return f"(str() of the exception raised {type(worse).__name__})"
 
 
 def clean(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text, with NUL and lone surrogates replaced."""
     return text[:limit].replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 

@@ -1,6 +1,6 @@
 """Threads for handlers that are plain functions.
 
-They are daemons: a function that never ends, whatever it is told, must not keep alive a process that was told to stop.
+They are daemon threads: a function that never ends must not keep a process alive that was told to stop.
 """
 
 import asyncio
@@ -11,16 +11,17 @@ from typing import Any
 
 
 class Threads:
-    """At most `limit` threads, started when needed and used again. To be used on one loop."""
+    """A pool of at most `limit` threads, which are started when needed and reused. For use on one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
         self._under_way = 0
-        self._waiting: SimpleQueue[Call | None] = SimpleQueue()
+        self._waiting: SimpleQueue[ThreadCall | None] = SimpleQueue()
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> "Call":
-        call = Call(function, arguments)
+    def call(self, function: Callable[..., Any], *arguments: Any) -> "ThreadCall":
+        """Call a function in a thread, once one is free."""
+        call = ThreadCall(function, arguments)
         call.future.add_done_callback(self._note_end)
         self._under_way += 1
         if self._count < min(self._under_way, self._limit):
@@ -30,18 +31,18 @@ class Threads:
         return call
 
     def replace_one(self) -> None:
-        """Allow one thread more: one of them may never come back."""
+        """Allow one more thread, in place of one that may never become free again."""
         self._limit += 1
 
     def take_back_one(self) -> None:
-        """One that was replaced has come back: there is one too many."""
+        """Allow one thread less, because a replaced thread is free again."""
         self._limit -= 1
         if self._count > self._limit:
             self._count -= 1
             self._waiting.put(None)
 
     def close(self) -> None:
-        """No thread takes another call. Those that are under way go on to their end."""
+        """End each thread after the call that it is in."""
         for _ in range(self._count):
             self._waiting.put(None)
 
@@ -53,8 +54,8 @@ class Threads:
             call.perform()
 
 
-class Call:
-    """A function on its way into a thread, or in it."""
+class ThreadCall:
+    """A function call that waits for a thread or runs in one."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function = function
@@ -64,10 +65,11 @@ class Call:
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
     def withdraw(self) -> bool:
-        """Whether it had not begun, and will not."""
+        """Prevent the call if it has not begun. Returns whether it was prevented."""
         return self._taken.acquire(blocking=False)
 
     def perform(self) -> None:
+        """Call the function, unless the call was withdrawn. Called in the thread."""
         if not self._taken.acquire(blocking=False):
             return
         value, error = None, None
@@ -78,7 +80,7 @@ class Call:
         try:
             self._loop.call_soon_threadsafe(self._settle, value, error)
         except RuntimeError:
-            return  # the loop was closed while the function ran: nobody waits for it any more
+            return  # the loop was closed while the function ran, so nothing awaits the result
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
         if self.future.done():
@@ -86,6 +88,8 @@ class Call:
         if error is None:
             self.future.set_result(value)
         elif isinstance(error, StopIteration):
-            self.future.set_exception(RuntimeError(f"the handler raised {error!r}"))  # which a future cannot carry
+            self.future.set_exception(
+                RuntimeError(f"the handler raised {error!r}")
+            )  # a future cannot carry StopIteration
         else:
             self.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Keeps calls of this worker, and of all others, within the limits of whom they call."""
+"""Keeps calls to an endpoint within its rate and concurrency limits, over all workers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,100 +9,105 @@ from noonday.model.ids import ExecutionId
 from noonday.model.message import Dispatch
 from noonday.model.throttle import GO
 from noonday.ports.clock import Clock
-from noonday.ports.throttles import Knock, Left, Throttles
+from noonday.ports.throttles import CallEnd, CallRequest, Throttles
 from noonday.worker.run import Run
 
-SLACK_SEC = 10.0
-"""A call whose end nobody hears of holds its place for so much longer than it may take."""
+LEASE_SLACK_SEC = 10.0
+"""Seconds beyond its timeout for which a call keeps its slot at the endpoint if its end is never reported."""
 
 
 @dataclass(slots=True)
-class _Inside:
+class _Admission:
+    """The permission of an execution to call its endpoint."""
+
     dispatch: Dispatch
-    """The last that came for this execution: the place is its own."""
-    whom: str
+    """The latest dispatch of the execution, which owns the permission."""
+    throttle: str
     until: float
-    """By the monotonic clock: then its place is no longer its own."""
+    """When the permission lapses, by the monotonic clock."""
 
 
-class Throttle:
-    """Asks for those runs that have limits, and for no others: who calls without limits costs nothing."""
+class EndpointThrottle:
+    """Asks the shared throttles whether runs may call their endpoints. Runs without limits cost nothing."""
 
     def __init__(self, throttles: Throttles, clock: Clock, timeout_of: Callable[[Run], float]) -> None:
         self._throttles = throttles
         self._clock = clock
         self._timeout_of = timeout_of
-        self._inside: dict[ExecutionId, _Inside] = {}
-        """Those that may go, and have not ended."""
-        self._left: list[Left] = []
-        """Places that have not been given back yet."""
+        self._admitted: dict[ExecutionId, _Admission] = {}
+        """Permissions of runs that have not ended, by execution."""
+        self._released: list[CallEnd] = []
+        """Ended calls whose slots are not freed yet."""
 
     async def delay(self, runs: Sequence[Run]) -> dict[Run, Failure]:
-        """Those that must not start now, and why; each is put off by as much. Raises SignalsUnavailable: nothing may start."""
-        asking = [run for run in runs if run.dispatch.limits and not self._is_inside(run)]
-        if not asking:
+        """Defer the runs that must not start now. Returns them with the failure to show for each.
+
+        Raises SignalsUnavailable: no run with limits may start.
+        """
+        limited = [run for run in runs if run.dispatch.limits and not self._is_admitted(run)]
+        if not limited:
             return {}
-        knocks = [self._knock(run) for run in asking]
-        waits = await self._throttles.ask(knocks, self._clock.now_ms())
+        requests = [self._request_for(run) for run in limited]
+        waits = await self._throttles.ask(requests, self._clock.now_ms())
         delayed = {}
-        for run, knock, wait_ms in zip(asking, knocks, waits, strict=True):
+        for run, request, wait_ms in zip(limited, requests, waits, strict=True):
             if wait_ms == GO:
-                until = self._clock.monotonic() + knock.lease_ms / 1000
-                self._inside[knock.execution] = _Inside(run.dispatch, knock.whom, until)
+                until = self._clock.monotonic() + request.lease_ms / 1000
+                self._admitted[request.execution] = _Admission(run.dispatch, request.whom, until)
             else:
                 delayed[run] = failure_of_throttled(run.dispatch, wait_ms)
-                run.put_off(abs(wait_ms) / 1000, delayed[run])
+                run.defer(abs(wait_ms) / 1000, delayed[run])
         return delayed
 
     def note(self, run: Run) -> None:
-        """A run is over, whether it was made or not."""
-        inside = self._inside.get(run.dispatch.execution_id)
-        if inside is None or inside.dispatch is not run.dispatch:
+        """Note that a run has ended, whether it made its call or not."""
+        admission = self._admitted.get(run.dispatch.execution_id)
+        if admission is None or admission.dispatch is not run.dispatch:
             return
-        del self._inside[run.dispatch.execution_id]
+        del self._admitted[run.dispatch.execution_id]
         if run.dispatch.limits and run.dispatch.limits.max_concurrency is not None:
             ran_ms = max(1, run.ended_ms - run.started_ms) if run.started_ms else 0
-            self._left.append(Left(inside.whom, run.dispatch.execution_id, ran_ms))
+            self._released.append(CallEnd(admission.throttle, run.dispatch.execution_id, ran_ms))
 
-    async def tell(self) -> None:
-        """Give back the places of those that have ended, so that others need not wait for their leases."""
-        self._forget()
-        if not self._left:
+    async def release(self) -> None:
+        """Free the slots of ended calls, so that other calls need not wait until those slots lapse."""
+        self._drop_expired()
+        if not self._released:
             return
-        left, self._left = self._left, []
+        released, self._released = self._released, []
         try:
-            await self._throttles.leave(left)
+            await self._throttles.leave(released)
         except SignalsUnavailable:
-            self._left = left + self._left
+            self._released = released + self._released
 
-    def _is_inside(self, run: Run) -> bool:
-        """Whether it has a place and has paid, perhaps under another delivery that could not start."""
-        inside = self._inside.get(run.dispatch.execution_id)
-        if inside is None or inside.until < self._clock.monotonic():
+    def _is_admitted(self, run: Run) -> bool:
+        """Whether the execution has permission already, perhaps from another delivery that could not start."""
+        admission = self._admitted.get(run.dispatch.execution_id)
+        if admission is None or admission.until < self._clock.monotonic():
             return False
-        inside.dispatch = run.dispatch
+        admission.dispatch = run.dispatch
         return True
 
-    def _forget(self) -> None:
-        """Those that were parked after they were let in, and that somebody else has run."""
+    def _drop_expired(self) -> None:
+        """Forget lapsed permissions, of runs that were parked after they got permission and that ran in another worker."""
         now = self._clock.monotonic()
-        while self._inside and (first := next(iter(self._inside.items())))[1].until < now:
-            del self._inside[first[0]]
+        while self._admitted and (first := next(iter(self._admitted.items())))[1].until < now:
+            del self._admitted[first[0]]
 
-    def _knock(self, run: Run) -> Knock:
+    def _request_for(self, run: Run) -> CallRequest:
         dispatch = run.dispatch
         assert dispatch.limits is not None
-        lease_ms = round((self._timeout_of(run) + SLACK_SEC) * 1000)
-        return Knock(f"{dispatch.tenant}/{dispatch.endpoint}", dispatch.execution_id, dispatch.limits, lease_ms)
+        lease_ms = round((self._timeout_of(run) + LEASE_SLACK_SEC) * 1000)
+        return CallRequest(f"{dispatch.tenant}/{dispatch.endpoint}", dispatch.execution_id, dispatch.limits, lease_ms)
 
 
 def failure_of_throttled(dispatch: Dispatch, wait_ms: int) -> Failure:
-    """What is shown of a run that waits for the limits of whom it calls; `wait_ms` as throttles have it."""
+    """Return the failure to show for a run that waits for its endpoint's limits. `wait_ms`: the answer of `Throttles.ask`."""
     limits = dispatch.limits
     assert limits is not None
     if wait_ms > 0:
-        what, kind = f"{limits.rate_per_sec:g} a second", "EndpointRate"
+        limit, kind = f"{limits.rate_per_sec:g} a second", "EndpointRate"
     else:
-        what, kind = f"{limits.max_concurrency} at once", "EndpointBusy"
+        limit, kind = f"{limits.max_concurrency} at once", "EndpointBusy"
     wait = f"{abs(wait_ms) / 1000:.1f}".removesuffix(".0")
-    return Failure(kind, f"calls to {dispatch.endpoint} are limited to {what}: this one waits for {wait} s")
+    return Failure(kind, f"calls to {dispatch.endpoint} are limited to {limit}: this one waits for {wait} s")

@@ -112,7 +112,7 @@ async def test_news_that_etcd_no_longer_knows_are_news(own_etcd: Etcd) -> None:
         latest = int((await gateway.call("kv/range", {"key": b"a"}, dict))["header"]["revision"])
         await gateway.call("kv/compaction", {"revision": str(latest)}, dict)
         async with asyncio.timeout(60):
-            await gateway.news(b"a", b"b", 1)
+            await gateway.wait_for_change(b"a", b"b", 1)
 
 
 async def test_a_refusal_is_told_with_its_reason() -> None:
@@ -124,10 +124,10 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
 
 async def test_a_server_that_is_no_etcd_is_named() -> None:
     async with always_answering(404, "<html>not found</html>") as url, opened(url) as gateway:
-        with pytest.raises(LeasesUnavailable, match=rf"{url} does not speak as etcd does: 404 b'<html>"):
+        with pytest.raises(LeasesUnavailable, match=rf"{url} is not an etcd: it answered 404 b'<html>"):
             await gateway.call("kv/range", {"key": b"a"}, dict)
         with pytest.raises(LeasesUnavailable, match=url):
-            await gateway.news(b"a", b"b", 1)
+            await gateway.wait_for_change(b"a", b"b", 1)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_a_refusal_is_understood_in_every_form(answer: tuple[int, str]) ->
 async def test_a_watch_that_etcd_ends_is_no_news(line: str) -> None:
     async with always_answering(200, line) as url, opened(url) as gateway:
         with pytest.raises(LeasesUnavailable, match="no leader"):
-            await gateway.news(b"a", b"b", 1)
+            await gateway.wait_for_change(b"a", b"b", 1)
 
 
 async def test_where_nobody_listens_all_endpoints_are_tried() -> None:
@@ -171,8 +171,8 @@ async def test_where_nobody_listens_all_endpoints_are_tried() -> None:
     ("endpoints", "options", "complaint"),
     [
         ([], EtcdOptions(), "at least one endpoint"),
-        (["127.0.0.1:2379"], EtcdOptions(), "'127.0.0.1:2379' does not begin with http:// or https://"),
-        (["http://127.0.0.1:2379"], EtcdOptions(ca_file=Path("ca.pem")), "does not begin with https://"),
+        (["127.0.0.1:2379"], EtcdOptions(), "'127.0.0.1:2379' must begin with http:// or https://"),
+        (["http://127.0.0.1:2379"], EtcdOptions(ca_file=Path("ca.pem")), "must begin with https://"),
         (["https://127.0.0.1:2379"], EtcdOptions(ca_file=Path("/no/ca.pem")), r"\(/no/ca.pem\): .*No such file"),
     ],
 )

@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from confluent_kafka.admin import AdminClient
 
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.offsets import TopicPlace
+from noonday.drivers.kafka.offsets import PartitionKey
 from noonday.drivers.kafka.options import KafkaOptions
 
 WITHIN_SEC = 60.0
@@ -25,7 +25,7 @@ def ask(futures: dict[Any, Any]) -> dict[Any, Any]:
     return {key: future.result(timeout=WITHIN_SEC) for key, future in futures.items()}
 
 
-def ends(options: KafkaOptions, *topics: str) -> dict[TopicPlace, int]:
+def ends(options: KafkaOptions, *topics: str) -> dict[PartitionKey, int]:
     """Of all partitions of some topics: the offset of what comes next."""
     with Consumer(options.reader()) as consumer:
         found = consumer.list_topics(timeout=WITHIN_SEC).topics
@@ -46,7 +46,7 @@ def _led(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
             time.sleep(0.05)
 
 
-def committed(options: KafkaOptions, pool: str) -> dict[TopicPlace, int]:
+def committed(options: KafkaOptions, pool: str) -> dict[PartitionKey, int]:
     """Of the partitions in which something is committed."""
     names = Names(options.prefix)
     with Consumer(options.member(names.group_of(pool))) as consumer:

@@ -63,11 +63,11 @@ async def test_a_long_backlog_is_read_in_order_and_not_all_at_once(bus: KafkaBus
     for at in range(0, len(said), 5_000):
         await bus.report(0, said[at : at + 5_000])
     await read(bus, 0, limit=1)
-    await eventually(lambda: bus._log.readers[0]._pages.count >= 20_000, WITHIN_SEC)
+    await eventually(lambda: bus._log.readers[0]._read_ahead.count >= 20_000, WITHIN_SEC)
     found: list[LogEntry] = []
     offset = 0
     while len(found) < len(said):
-        assert bus._log.readers[0]._pages.count < 35_000
+        assert bus._log.readers[0]._read_ahead.count < 35_000
         batch = await read(bus, offset, limit=3_000)
         found += batch.entries
         offset = batch.next_offset
@@ -109,7 +109,7 @@ async def test_a_log_that_was_made_anew_is_of_another_era(bus: KafkaBus, options
 
     await eventually(another, WITHIN_SEC)
     # Whoever was told of the former generation must not read on as if nothing had happened.
-    with pytest.raises(StaleEpoch, match="made anew"):
+    with pytest.raises(StaleEpoch, match="was recreated"):
         await read(bus, end)
     assert await bus.generation(0) != before
     said = entries(2)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonday.drivers.kafka.reader import SCALE, Pages
+from noonday.drivers.kafka.reader import SCALE, ReadAhead
 from noonday.model.ids import InstanceId
 from noonday.model.message import LogEntry, Tick
 
@@ -10,10 +10,10 @@ def ticks(first: int, count: int) -> list[LogEntry]:
     return [Tick(InstanceId("i-1"), number, 0) for number in range(first, first + count)]
 
 
-def pages(*sizes: int, start: int = 0) -> Pages:
+def pages(*sizes: int, start: int = 0) -> ReadAhead:
     """With messages of these sizes; entries are numbered from 0 on."""
-    made = Pages()
-    made.start_at(start)
+    made = ReadAhead()
+    made.reset(start)
     first = 0
     for offset, size in enumerate(sizes, start=start):
         made.add(offset, ticks(first, size), 100 * size)
@@ -23,57 +23,57 @@ def pages(*sizes: int, start: int = 0) -> Pages:
 
 def test_each_entry_has_an_offset_of_its_own() -> None:
     here = pages(3, 2, start=7)
-    assert here.cut(7 * SCALE, 1).next_offset == 7 * SCALE + 1
-    assert here.cut(7 * SCALE + 1, 1).next_offset == 7 * SCALE + 2
-    assert here.cut(7 * SCALE + 2, 1).next_offset == 8 * SCALE
-    whole = here.cut(7 * SCALE, 100)
+    assert here.batch_from(7 * SCALE, 1).next_offset == 7 * SCALE + 1
+    assert here.batch_from(7 * SCALE + 1, 1).next_offset == 7 * SCALE + 2
+    assert here.batch_from(7 * SCALE + 2, 1).next_offset == 8 * SCALE
+    whole = here.batch_from(7 * SCALE, 100)
     assert (whole.offset, whole.next_offset, len(whole.entries)) == (7 * SCALE, 9 * SCALE, 5)
 
 
 def test_a_batch_may_begin_and_end_in_the_middle_of_messages() -> None:
     here = pages(3, 3, 3)
-    batch = here.cut(1, 6)
+    batch = here.batch_from(1, 6)
     assert batch.entries == tuple(ticks(1, 6))
     assert (batch.offset, batch.next_offset) == (1, 2 * SCALE + 1)
-    assert here.cut(batch.next_offset, 10).entries == tuple(ticks(7, 2))
+    assert here.batch_from(batch.next_offset, 10).entries == tuple(ticks(7, 2))
 
 
 def test_an_offset_beyond_the_end_of_a_message_means_the_next_one() -> None:
     here = pages(3, 3)
-    assert here.cut(5, 10).entries == tuple(ticks(3, 3))
-    assert here.cut(5, 10).offset == SCALE
+    assert here.batch_from(5, 10).entries == tuple(ticks(3, 3))
+    assert here.batch_from(5, 10).offset == SCALE
 
 
 def test_messages_without_entries_are_passed() -> None:
     here = pages(0, 2, 0, 0, 1)
-    batch = here.cut(0, 10)
+    batch = here.batch_from(0, 10)
     assert (batch.offset, batch.next_offset, len(batch.entries)) == (SCALE, 5 * SCALE, 3)
 
 
 def test_what_is_before_the_offset_that_was_asked_for_is_dropped() -> None:
     here = pages(3, 3, 3)
-    assert here.aim(1)
+    assert here.seek(1)
     assert (here.count, here.bytes) == (6, 600)
-    assert not here.aim(0)
+    assert not here.seek(0)
     assert (here.count, here.bytes, here.next) == (0, 0, 0)
 
 
 def test_what_is_not_there_is_read_from_where_there_is_something() -> None:
-    here = Pages()
-    assert not here.aim(5)
-    here.move(9)
-    wanted = here.where(5 * SCALE + 3)
+    here = ReadAhead()
+    assert not here.seek(5)
+    here.skip_to(9)
+    wanted = here.resolve(5 * SCALE + 3)
     assert wanted == 9 * SCALE
-    assert here.aim(9)
-    assert here.where(9 * SCALE + 1) == 9 * SCALE + 1
+    assert here.seek(9)
+    assert here.resolve(9 * SCALE + 1) == 9 * SCALE + 1
     # Should the log ever get as far as what was asked for in vain, it is there.
-    assert here.where(5 * SCALE + 3) == 5 * SCALE + 3
+    assert here.resolve(5 * SCALE + 3) == 5 * SCALE + 3
 
 
 def test_what_comes_again_is_not_read_again() -> None:
     here = pages(2, 2)
     here.add(0, ticks(0, 2), 200)
-    assert here.cut(0, 10).entries == tuple(ticks(0, 4))
+    assert here.batch_from(0, 10).entries == tuple(ticks(0, 4))
     assert here.next == 2
 
 
@@ -86,8 +86,8 @@ def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
     while True:
         # Somebody else goes on where the former reader was, with nothing but the offset.
         here = pages(*sizes)
-        here.aim(offset // SCALE)
-        batch = here.cut(offset, data.draw(st.integers(1, 5)))
+        here.seek(offset // SCALE)
+        batch = here.batch_from(offset, data.draw(st.integers(1, 5)))
         if not batch.entries:
             break
         assert batch.next_offset >= batch.offset + len(batch.entries)
@@ -100,7 +100,7 @@ def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
 def test_whoever_counts_entries_on_from_an_offset_skips_none(sizes: list[int], count: int) -> None:
     here = pages(*sizes)
     count = min(count, sum(sizes))
-    left = here.cut(count, 100).entries
+    left = here.batch_from(count, 100).entries
     everything = tuple(ticks(0, sum(sizes)))
     assert len(left) >= len(everything) - count
     assert left == everything[len(everything) - len(left) :]

@@ -89,7 +89,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
     where = {
         d.execution_id: (each.partition(), each.offset())
         for each in messages(options, normal(options))
-        for d in bus._codec.open_pack(each)
+        for d in bus._codec.unpack_dispatches(each)
     }
     partition, offset = where[taken[40].execution_id]
     kept = taken[40]
@@ -242,7 +242,7 @@ async def test_a_shelf_that_is_full_takes_no_more_until_there_is_room(bus: Kafka
     await bus.publish(sent)
     (member,) = bus._workers[ANN].members
     await eventually(lambda: member._paused, WITHIN_SEC)
-    assert member._shelf.waiting < 1_500
+    assert member._buffer.waiting < 1_500
     taken = await take(bus, ANN, 4_000, room=100)
     assert len(taken) == 4_000
     assert ids(taken) == ids(sent)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from tests.support.servers_up import postgres_url
 
 
@@ -20,8 +20,8 @@ async def own_schema() -> AsyncIterator[PostgresOptions]:
 
 
 @asynccontextmanager
-async def opened(options: PostgresOptions) -> AsyncIterator[Database]:
-    database = await Database.open(options)
+async def opened(options: PostgresOptions) -> AsyncIterator[PostgresDatabase]:
+    database = await PostgresDatabase.open(options)
     try:
         yield database
     finally:

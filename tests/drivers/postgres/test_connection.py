@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions, translated
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions, translated
 from noonday.model.errors import BadData, NoondayError, StoreFailed, StoreUnavailable, is_bad_data
 from tests.support.servers_up import postgres_url
 
@@ -13,13 +13,13 @@ RAISE = "DO $$ BEGIN RAISE EXCEPTION 'told to' USING ERRCODE = '{}'; END $$"
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[Database]:
-    opened = await Database.open(PostgresOptions(postgres_url(), sessions=1))
+async def database() -> AsyncIterator[PostgresDatabase]:
+    opened = await PostgresDatabase.open(PostgresOptions(postgres_url(), sessions=1))
     yield opened
     await opened.close()
 
 
-async def error_of(database: Database, statement: str, *parameters: object) -> NoondayError:
+async def error_of(database: PostgresDatabase, statement: str, *parameters: object) -> NoondayError:
     with pytest.raises(NoondayError) as caught:
         await database.value(statement, *parameters)
     return caught.value
@@ -58,7 +58,9 @@ async def error_of(database: Database, statement: str, *parameters: object) -> N
         ("57P01", StoreUnavailable),
     ],
 )
-async def test_only_errors_about_data_are_final(database: Database, state: str, kind: type[NoondayError]) -> None:
+async def test_only_errors_about_data_are_final(
+    database: PostgresDatabase, state: str, kind: type[NoondayError]
+) -> None:
     error = await error_of(database, RAISE.format(state))
     assert type(error) is kind
     assert is_bad_data(error) == (state[:2] in ("22", "23"))
@@ -74,11 +76,13 @@ async def test_only_errors_about_data_are_final(database: Database, state: str, 
         ("SELECT $1::uuid", "not an id"),
     ],
 )
-async def test_a_value_that_cannot_be_sent_is_bad_data(database: Database, statement: str, value: object) -> None:
+async def test_a_value_that_cannot_be_sent_is_bad_data(
+    database: PostgresDatabase, statement: str, value: object
+) -> None:
     assert type(await error_of(database, statement, value)) is BadData
 
 
-async def test_what_our_own_functions_answer_is_for_their_callers(database: Database) -> None:
+async def test_what_our_own_functions_answer_is_for_their_callers(database: PostgresDatabase) -> None:
     with pytest.raises(asyncpg.PostgresError, match="told to"):
         await database.value(RAISE.format("ND002"))
 

@@ -12,9 +12,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions, connect
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions, connect
 from noonday.drivers.postgres.migrations import migrate
-from noonday.drivers.postgres.store import Store, open_store
+from noonday.drivers.postgres.store import PostgresStore, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.intake import edits
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
@@ -63,14 +63,14 @@ async def options() -> AsyncIterator[PostgresOptions]:
 
 
 @pytest.fixture
-async def store(options: PostgresOptions) -> AsyncIterator[Store]:
+async def store(options: PostgresOptions) -> AsyncIterator[PostgresStore]:
     store = await open_store(options, LEAD_MS, own_clock=False)
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def crank(store: Store) -> Crank:
+async def crank(store: PostgresStore) -> Crank:
     crank = Crank(store)
     await crank.own()
     return crank
@@ -98,7 +98,7 @@ async def own_database() -> AsyncIterator[PostgresOptions]:
 class AlertAggregator:
     """Everybody works at the same few jobs of a capped pool."""
 
-    def __init__(self, store: Store, crank: Crank, jobs: list[Job]) -> None:
+    def __init__(self, store: PostgresStore, crank: Crank, jobs: list[Job]) -> None:
         self.store = store
         self.crank = crank
         self.jobs = jobs
@@ -214,7 +214,7 @@ async def test_busy_jobs_are_fired_settled_edited_and_backfilled_without_a_deadl
             await store.close()
 
 
-async def deadlocks(database: Database) -> int:
+async def deadlocks(database: PostgresDatabase) -> int:
     await database.value("SELECT pg_stat_force_next_flush()")
     await database.value("SELECT pg_stat_clear_snapshot()")
     count: int = await database.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
@@ -263,7 +263,7 @@ async def test_one_shots_are_fired_while_an_application_keeps_its_transaction_op
 
 
 async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
-    crank: Crank, store: Store, options: PostgresOptions
+    crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     await store.archive.put_pool("capped", PoolSettings(max_running=10), audit())
     in_pool = spec(target=type(spec().target)("capped", "load"))
@@ -280,7 +280,7 @@ async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
 
 
 async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
-    crank: Crank, store: Store, options: PostgresOptions
+    crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     plain, planned = job(), job(every())
     await crank.add(plain, planned)
@@ -325,7 +325,9 @@ async def somebody_waits(options: PostgresOptions, task: "asyncio.Task[Any]") ->
         return task.done() or bool(await database.value(waiting, options.name))
 
 
-async def test_a_partition_that_somebody_writes_to_is_not_dropped(store: Store, options: PostgresOptions) -> None:
+async def test_a_partition_that_somebody_writes_to_is_not_dropped(
+    store: PostgresStore, options: PostgresOptions
+) -> None:
     old_ms = NOW_MS - 10 * DAY
     await store.database.value("SELECT make_partitions($1, 1)", old_ms)
     writer, dropper = await connect(options), await connect(options)
@@ -347,13 +349,13 @@ async def test_a_partition_that_somebody_writes_to_is_not_dropped(store: Store, 
         await dropper.close()
 
 
-async def test_an_empty_partition_is_dropped(store: Store) -> None:
+async def test_an_empty_partition_is_dropped(store: PostgresStore) -> None:
     await store.database.value("SELECT make_partitions($1, 1)", NOW_MS - 10 * DAY)
     assert await store.database.value("SELECT drop_partitions($1)", NOW_MS) == 1
     assert await store.database.value("SELECT drop_partitions($1)", NOW_MS) == 0
 
 
-async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: Store, options: PostgresOptions) -> None:
+async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresStore, options: PostgresOptions) -> None:
     one = job(every(max_runs=1), now_ms=NOW_MS - DAY)
     await store.jobs.add([NewJob(one, None)], upsert=_leave, audit=None, seal=None)
     session = await connect(options)
@@ -373,7 +375,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: Store, op
     assert len(await Crank(store).all_of(one)) == 1
 
 
-async def test_a_job_that_is_over_and_that_nobody_has_is_pruned(store: Store) -> None:
+async def test_a_job_that_is_over_and_that_nobody_has_is_pruned(store: PostgresStore) -> None:
     one = job(now_ms=NOW_MS - DAY)
     await store.jobs.add([NewJob(one, None)], upsert=_leave, audit=None, seal=None)
     await store.executions.prune(keep(HOUR), NOW_MS, 100)

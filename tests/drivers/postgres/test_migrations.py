@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions, connect
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions, connect
 from noonday.drivers.postgres.migrations import all_migrations, checksum_of, migrate, missing_indexes, pending
 from noonday.model.errors import StoreFailed, StoreUnavailable
 from noonday.model.ids import PARTITIONS
@@ -29,44 +29,44 @@ async def options() -> AsyncIterator[PostgresOptions]:
 
 
 @pytest.fixture
-async def database(options: PostgresOptions) -> AsyncIterator[Database]:
+async def database(options: PostgresOptions) -> AsyncIterator[PostgresDatabase]:
     async with opened(options) as database:
         yield database
 
 
-async def names_of(database: Database) -> list[str]:
+async def names_of(database: PostgresDatabase) -> list[str]:
     return [row[0] for row in await database.fetch("SELECT name FROM migrations ORDER BY name")]
 
 
-async def objects_of(database: Database) -> list[tuple[str, str]]:
+async def objects_of(database: PostgresDatabase) -> list[tuple[str, str]]:
     return [tuple(row) for row in await database.fetch(_OBJECTS)]
 
 
-async def come_from_the_future(database: Database) -> None:
+async def come_from_the_future(database: PostgresDatabase) -> None:
     await database.value("INSERT INTO migrations VALUES ('9999_later.sql', 'x', now())")
 
 
-async def test_a_new_schema_gets_every_migration_in_order(database: Database) -> None:
+async def test_a_new_schema_gets_every_migration_in_order(database: PostgresDatabase) -> None:
     applied = await migrate(database)
     assert applied
     assert applied == sorted(applied)
     assert await names_of(database) == applied
 
 
-async def test_a_migrated_schema_is_left_alone(database: Database) -> None:
+async def test_a_migrated_schema_is_left_alone(database: PostgresDatabase) -> None:
     await migrate(database)
     before = await objects_of(database)
     assert await migrate(database) == []
     assert await objects_of(database) == before
 
 
-async def test_what_is_pending_is_what_would_be_applied(database: Database) -> None:
+async def test_what_is_pending_is_what_would_be_applied(database: PostgresDatabase) -> None:
     before = await pending(database)
     assert await migrate(database) == before
     assert await pending(database) == []
 
 
-async def test_a_new_schema_has_every_partition_without_an_owner(database: Database) -> None:
+async def test_a_new_schema_has_every_partition_without_an_owner(database: PostgresDatabase) -> None:
     await migrate(database)
     rows = await database.fetch("SELECT partition, epoch, owner FROM partitions ORDER BY partition")
     assert [tuple(row) for row in rows] == [(partition, 0, "") for partition in range(PARTITIONS)]
@@ -80,7 +80,7 @@ async def test_many_who_migrate_at_once_apply_everything_once(options: PostgresO
         assert await names_of(databases[0]) == max(applied, key=len)
 
 
-async def test_a_schema_of_a_newer_version_is_refused(database: Database) -> None:
+async def test_a_schema_of_a_newer_version_is_refused(database: PostgresDatabase) -> None:
     await migrate(database)
     await come_from_the_future(database)
     with pytest.raises(StoreUnavailable, match=r"newer Noonday.*9999_later\.sql.*upgrade Noonday"):
@@ -89,7 +89,7 @@ async def test_a_schema_of_a_newer_version_is_refused(database: Database) -> Non
         await pending(database)
 
 
-async def test_a_migration_that_was_changed_after_it_had_been_applied_is_refused(database: Database) -> None:
+async def test_a_migration_that_was_changed_after_it_had_been_applied_is_refused(database: PostgresDatabase) -> None:
     first, *_ = await migrate(database)
     await database.value("UPDATE migrations SET checksum = 'another' WHERE name = $1", first)
     with pytest.raises(StoreUnavailable, match=f"{first} was changed"):
@@ -98,7 +98,7 @@ async def test_a_migration_that_was_changed_after_it_had_been_applied_is_refused
         await pending(database)
 
 
-async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: Database) -> None:
+async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: PostgresDatabase) -> None:
     await database.value(f'CREATE SCHEMA "{database.options.schema}"')
     await database.value("CREATE TABLE executions (something_else text)")
     before = await objects_of(database)
@@ -107,7 +107,7 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: Data
     assert await objects_of(database) == before
 
 
-async def test_a_database_that_was_not_migrated_says_so(database: Database) -> None:
+async def test_a_database_that_was_not_migrated_says_so(database: PostgresDatabase) -> None:
     with pytest.raises(StoreUnavailable, match="noonday migrate"):
         await database.value("SELECT count(*) FROM jobs")
 
@@ -119,7 +119,7 @@ FORMER = "0014_lines.sql"
 """The last migration of the release before."""
 
 
-async def make_former(database: Database, last: str = FORMER) -> None:
+async def make_former(database: PostgresDatabase, last: str = FORMER) -> None:
     """As an earlier release left it."""
     async with database.transaction() as session:
         await session.execute(f'CREATE SCHEMA "{database.options.schema}"')
@@ -133,7 +133,7 @@ async def make_former(database: Database, last: str = FORMER) -> None:
         await session.execute(f"SELECT make_partitions({NOW_MS}, 3)")
 
 
-async def described(database: Database) -> list[str]:
+async def described(database: PostgresDatabase) -> list[str]:
     """Every column, index and function, but for the names that PostgreSQL or we give to indexes of partitions."""
     rows = await database.fetch("""
         SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
@@ -150,7 +150,7 @@ async def described(database: Database) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("last", ["0003_callers.sql", FORMER])
-async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: Database, last: str) -> None:
+async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: PostgresDatabase, last: str) -> None:
     await make_former(database, last)
     expected = [name for name in all_migrations() if name > last]
     assert await pending(database) == expected
@@ -174,7 +174,7 @@ async def test_many_who_upgrade_at_once_apply_everything_once(options: PostgresO
         assert sorted(map(len, applied))[:-1] == [0] * (MANY - 1)
 
 
-async def indexes_of_turns(database: Database) -> list[tuple[str, bool]]:
+async def indexes_of_turns(database: PostgresDatabase) -> list[tuple[str, bool]]:
     rows = await database.fetch("""
         SELECT c.relname::text, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE c.relnamespace = current_schema::regnamespace AND c.relname ~ 'turns' ORDER BY 1""")
@@ -183,7 +183,7 @@ async def indexes_of_turns(database: Database) -> list[tuple[str, bool]]:
 
 @pytest.mark.slow
 async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_next_one(
-    database: Database, options: PostgresOptions
+    database: PostgresDatabase, options: PostgresOptions
 ) -> None:
     await make_former(database)
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
@@ -214,7 +214,9 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
 
 
 @pytest.mark.slow
-async def test_others_go_on_while_an_upgrade_waits_for_a_lock(database: Database, options: PostgresOptions) -> None:
+async def test_others_go_on_while_an_upgrade_waits_for_a_lock(
+    database: PostgresDatabase, options: PostgresOptions
+) -> None:
     await make_former(database, "0013_endpoints.sql")
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
     reading = reader.transaction()
@@ -238,7 +240,7 @@ async def test_others_go_on_while_an_upgrade_waits_for_a_lock(database: Database
     assert FORMER in await upgrading
 
 
-async def wrote(database: Database) -> bool:
+async def wrote(database: PostgresDatabase) -> bool:
     try:
         await database.value("UPDATE timeline SET lane = lane WHERE false")
     except StoreUnavailable:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from noonday.drivers.postgres.store import Store
+from noonday.drivers.postgres.store import PostgresStore
 from noonday.drivers.postgres.transactional import CallersConnection, CallersJobs, CallersRegistry, PostgresCompletions
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import Outcome, State
@@ -60,13 +60,13 @@ async def _abandon(caller: Caller, writing: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def store() -> AsyncIterator[PostgresStore]:
     async with postgres_store(lead_ms=0) as store:
         yield store
 
 
 @pytest.fixture
-async def crank(store: Store) -> Crank:
+async def crank(store: PostgresStore) -> Crank:
     crank = Crank(store)
     await crank.own()
     return crank
@@ -79,7 +79,7 @@ async def caller(request: pytest.FixtureRequest) -> AsyncIterator[Caller]:
 
 
 @pytest.fixture
-def schema(store: Store) -> str:
+def schema(store: PostgresStore) -> str:
     return store.database.options.schema
 
 
@@ -97,7 +97,7 @@ def _never(before: object, wanted: object) -> Any:
 
 
 async def test_a_job_is_there_once_the_transaction_is_committed(
-    caller: Caller, crank: Crank, store: Store, schema: str
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     wanted = job(spec(name="näme \\u0000 'x'", timeout_sec=1.5))
     async with caller.transaction():
@@ -113,7 +113,7 @@ async def test_a_job_is_there_once_the_transaction_is_committed(
 
 @pytest.mark.parametrize("key", [Concurrency("k", 3), Concurrency("k", 1, ordered=True)], ids=["key", "line"])
 async def test_a_job_is_stored_as_a_desk_stores_it(
-    caller: Caller, crank: Crank, store: Store, schema: str, key: Concurrency
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str, key: Concurrency
 ) -> None:
     plain, theirs = (job(spec(concurrency=key, start_deadline_sec=9)) for _ in range(2))
     await crank.add(plain)
@@ -140,7 +140,7 @@ async def test_the_session_of_the_caller_stays_as_it_was(caller: Caller, crank: 
 
 
 async def test_a_unique_key_that_is_taken_is_refused_and_the_transaction_goes_on(
-    caller: Caller, crank: Crank, store: Store, schema: str
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     there, free = job(spec(unique_key="k")), job(spec(unique_key="free"))
     async with caller.transaction():
@@ -237,7 +237,7 @@ async def test_what_the_worker_says_afterwards_changes_nothing(
 
 @each_kind
 async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it_and_once(
-    caller: Caller, crank: Crank, store: Store, schema: str, kind: JobSpec
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str, kind: JobSpec
 ) -> None:
     dispatch = await fired(crank, kind)
     said = report(dispatch, tenant=TENANT, payload_bytes=7)
@@ -251,7 +251,7 @@ async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it
 
 
 async def test_what_was_completed_and_never_reported_goes_with_its_execution(
-    caller: Caller, crank: Crank, store: Store, schema: str
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     dispatch = await fired(crank)
     async with caller.transaction():
@@ -261,7 +261,7 @@ async def test_what_was_completed_and_never_reported_goes_with_its_execution(
     assert await store.database.value("SELECT count(*) FROM unreported") == 0
 
 
-async def usage_today(store: Store) -> list[Used]:
+async def usage_today(store: PostgresStore) -> list[Used]:
     return [used for _, used in await store.archive.usage(TENANT, NOW_MS // DAY, NOW_MS // DAY)]
 
 
@@ -338,7 +338,7 @@ async def test_a_key_is_free_again(caller: Caller, crank: Crank, schema: str) ->
 
 
 async def test_whoever_settles_it_meanwhile_waits_for_the_commit(
-    caller: Caller, crank: Crank, store: Store, schema: str
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     dispatch = await fired(crank)
     async with caller.transaction():

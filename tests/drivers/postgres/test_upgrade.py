@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import checksum_of, migrate, missing_indexes, pending
 from tests.drivers.postgres.own_schema import opened, own_schema
 
@@ -43,7 +43,7 @@ async def python(former: Path, *arguments: str) -> Process:
     )
 
 
-async def migrate_as_before(former: Path, database: Database) -> None:
+async def migrate_as_before(former: Path, database: PostgresDatabase) -> None:
     """As the release before does, but for its lock: it would wait in a transaction, beside tests that build indexes."""
     files = sorted((former / "noonday/drivers/postgres/migrations").glob("*.sql"))
     assert files[-1].name == "0014_lines.sql"

@@ -199,7 +199,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
     [
         ("http://h:1", {}, "schemes"),
         ("redis://h:not-a-port", {}, "Port could not be cast"),
-        ("rediss://h", {"ca_file": "/no/such/file"}, "there is no file /no/such/file"),
+        ("rediss://h", {"ca_file": "/no/such/file"}, "no such file for the certificates of Redis, /no/such/file"),
         ("redis://h", {"ca_file": "/etc/hostname"}, "rediss://"),
     ],
 )

@@ -10,10 +10,10 @@ import pytest
 
 from noonday.drivers.sqlite.connection import (
     MEMORY,
-    Database,
     FileOptions,
     InlineDatabase,
-    Request,
+    PendingWork,
+    SqliteDatabase,
     ThreadedDatabase,
     commit_group,
     connect,
@@ -53,9 +53,9 @@ async def threaded(tmp_path: Path) -> AsyncIterator[ThreadedDatabase]:
 
 
 @pytest.fixture(params=["inline", "threaded"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
     if request.param == "inline":
-        opened: Database = InlineDatabase(MEMORY, QUICK, prepare)
+        opened: SqliteDatabase = InlineDatabase(MEMORY, QUICK, prepare)
     else:
         opened = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
     yield opened
@@ -94,12 +94,12 @@ class Blocked:
 # Either kind
 
 
-async def test_what_is_written_is_answered_and_can_be_read(database: Database) -> None:
+async def test_what_is_written_is_answered_and_can_be_read(database: SqliteDatabase) -> None:
     assert await database.write(note("a")) == "a"
     assert await database.read(notes) == ["a"]
 
 
-async def test_a_request_that_raises_undoes_itself(database: Database) -> None:
+async def test_a_request_that_raises_undoes_itself(database: SqliteDatabase) -> None:
     def work(conn: sqlite3.Connection) -> None:
         note("half")(conn)
         raise Conflict("no")
@@ -111,7 +111,7 @@ async def test_a_request_that_raises_undoes_itself(database: Database) -> None:
     assert await database.read(notes) == ["after"]
 
 
-async def test_no_error_of_sqlite_crosses_the_edge(database: Database) -> None:
+async def test_no_error_of_sqlite_crosses_the_edge(database: SqliteDatabase) -> None:
     await database.write(note("a"))
     with pytest.raises(BadData, match="UNIQUE"):
         await database.write(note("a"))
@@ -247,8 +247,8 @@ async def test_a_commit_that_fails_fails_the_whole_group() -> None:
     conn.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
     conn.execute("CREATE TABLE children (parent REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)")
     loop = asyncio.get_running_loop()
-    good = Request(lambda c: c.execute("INSERT INTO parents VALUES (1)").rowcount, loop.create_future())
-    orphan = Request(lambda c: c.execute("INSERT INTO children VALUES (7)").rowcount, loop.create_future())
+    good = PendingWork(lambda c: c.execute("INSERT INTO parents VALUES (1)").rowcount, loop.create_future())
+    orphan = PendingWork(lambda c: c.execute("INSERT INTO children VALUES (7)").rowcount, loop.create_future())
     commit_group(conn, [good, orphan], "a file")
     for request in (good, orphan):
         request.resolve()

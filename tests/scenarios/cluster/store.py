@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
@@ -31,7 +31,7 @@ class StoreView:
         self._session: asyncpg.Connection | None = None
 
     async def prepare(self) -> None:
-        database = await Database.open(self._options)
+        database = await PostgresDatabase.open(self._options)
         await migrate(database)
         await database.close()
 

@@ -79,7 +79,7 @@ async def test_all_of_etcd_goes_away_and_comes_back_empty(cluster: Cluster, etcd
     jobs = await cluster.create_many(300, within_sec=4)
     await cluster.started(jobs[50])
 
-    doubts = [scheduler.will_say("the lease is in doubt") for scheduler in cluster.alive("scheduler")]
+    doubts = [scheduler.will_say("lease in doubt") for scheduler in cluster.alive("scheduler")]
     await asyncio.to_thread(etcd.wipe)
     await asyncio.gather(*doubts)
     jobs += await cluster.create_many(50)

@@ -146,7 +146,7 @@ async def test_a_process_whose_clock_is_far_off_does_not_start(cluster: Cluster,
     late = cluster.work(**odd) if kind == "worker" else cluster.serve(kind, **odd)
 
     assert await late.exit_code() == 2, late.said
-    assert "the clock of this machine is +300.0 s off" in late.said
+    assert "the clock of this machine differs from the database's by +300.0 s" in late.said
 
 
 async def test_a_process_whose_clock_is_a_little_off_works_in_time_and_says_so(cluster: Cluster) -> None:

@@ -135,7 +135,7 @@ async def test_what_a_handler_does_after_its_commit_changes_nothing(cluster: Clu
 
 async def test_a_plain_function_is_told_that_it_cannot_complete(running: Running) -> None:
     job = await app.enqueue("plain")
-    assert "only a coroutine handler on a cluster" in await app.result(job, timeout=60)
+    assert "only in a coroutine handler on a cluster" in await app.result(job, timeout=60)
 
 
 async def test_what_was_handed_out_is_replayed(cluster: Cluster, running: Running) -> None:

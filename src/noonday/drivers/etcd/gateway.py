@@ -1,4 +1,4 @@
-"""etcd over its own JSON gateway: several endpoints, TLS, a password, and no wait without an end."""
+"""Client of etcd's JSON gateway, with several endpoints, TLS, a password, and a timeout for every call."""
 
 import asyncio
 import ssl
@@ -16,29 +16,29 @@ from noonday.model.errors import BadSettings, LeasesUnavailable
 T = TypeVar("T")
 
 NOT_FOUND, FAILED_PRECONDITION = 5, 9
-_PERHAPS_ELSEWHERE = {1, 2, 4, 8, 13, 14}
-"""gRPC's codes after which another endpoint may do better: this one has no leader, is overloaded, or is ending."""
-_TOKEN_IS_OLD = ("invalid auth token", "revision of auth store is old", "user name is empty")
-_NO_PASSWORDS_HERE = "authentication is not enabled"
-_LONGEST_PATIENCE_SEC = 0.3
+_TRY_ELSEWHERE = {1, 2, 4, 8, 13, 14}
+"""gRPC codes after which another endpoint may succeed: this one has no leader, is overloaded, or is shutting down."""
+_EXPIRED_TOKEN = ("invalid auth token", "revision of auth store is old", "user name is empty")
+_AUTH_DISABLED = "authentication is not enabled"
+_LONGEST_HEDGE_SEC = 0.3
 
 
 @dataclass(frozen=True)
 class EtcdOptions:
-    """How to get into an etcd that does not let everybody in, and how long to wait for it. Files are in PEM."""
+    """Credentials and timeout for etcd. Files are in PEM."""
 
     ca_file: Path | None = None
-    """Of the authority that signed the servers' certificates; without it, those that this system trusts."""
+    """CA certificates to verify the servers with. Without it, those that this system trusts."""
     cert_file: Path | None = None
     key_file: Path | None = None
     user: str = ""
     password: str = field(default="", repr=False)
     timeout_sec: float = 1.0
-    """How long one call may take, all endpoints together."""
+    """Timeout of one call over all endpoints, in seconds."""
 
 
 class Refused(LeasesUnavailable):
-    """etcd understood, and says no. `reason` is gRPC's code."""
+    """etcd refused a request. `reason` is the gRPC code."""
 
     def __init__(self, reason: int, detail: str) -> None:
         super().__init__(f"etcd refuses: {detail}")
@@ -46,46 +46,49 @@ class Refused(LeasesUnavailable):
 
 
 class Gateway:
-    """Asks the endpoint that answered last. Where it takes its time, the next is asked as well, and the first answer counts:
-    one dead endpoint of three costs a fraction of a second. So a call may arrive twice, and that has to be harmless."""
+    """Client of several endpoints that asks first the one that answered last.
+
+    If an endpoint is slow, the next one is asked as well, and the first answer counts: one dead endpoint of three costs a
+    fraction of a second. So a call may arrive twice, which must be harmless.
+    """
 
     def __init__(self, endpoints: Sequence[str], options: EtcdOptions) -> None:
         self._endpoints = _checked(endpoints, options)
         self._options = options
         self._tls = _tls(options) if any(each.startswith("https:") for each in self._endpoints) else None
-        self._patience_sec = min(_LONGEST_PATIENCE_SEC, options.timeout_sec / len(self._endpoints))
+        self._hedge_sec = min(_LONGEST_HEDGE_SEC, options.timeout_sec / len(self._endpoints))
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
 
     async def call(self, path: str, body: Mapping[str, Any], answer: type[T]) -> T:
-        """Raises Refused if etcd says no, LeasesUnavailable if it says nothing in time."""
+        """Send a request and return the decoded answer. Raises Refused, or LeasesUnavailable if no answer comes in time."""
         try:
             async with asyncio.timeout(self._options.timeout_sec):
-                said = await self._first_answer(path, msgspec.json.encode(body))
+                result = await self._first_answer(path, msgspec.json.encode(body))
         except TimeoutError:
-            said = LeasesUnavailable(f"no answer within {self._options.timeout_sec:g} s from {self._names()}")
-        if isinstance(said, LeasesUnavailable):
-            raise said
-        return _decoded(said, answer)
+            result = LeasesUnavailable(f"no answer within {self._options.timeout_sec:g} s from {self._names()}")
+        if isinstance(result, LeasesUnavailable):
+            raise result
+        return _decoded(result, answer)
 
-    async def news(self, first_key: bytes, end_key: bytes, revision: int) -> None:
-        """Return when something happens to these keys from that revision on, or etcd no longer knows what did.
+    async def wait_for_change(self, first_key: bytes, end_key: bytes, revision: int) -> None:
+        """Return when one of these keys changes from that revision on, or when etcd has compacted the revision.
 
-        Waits for ever if nothing happens. Raises LeasesUnavailable if the watch cannot begin, or ends.
+        Waits for ever if nothing changes. Raises LeasesUnavailable if the watch cannot start, or ends.
         """
-        wish = {"create_request": {"key": first_key, "range_end": end_key, "start_revision": str(revision)}}
+        request = {"create_request": {"key": first_key, "range_end": end_key, "start_revision": str(revision)}}
         endpoint = self._endpoints[0]
         try:
             async with (
                 asyncio.timeout(self._options.timeout_sec) as opening,
-                self._request(endpoint, "watch", msgspec.json.encode(wish)) as response,
+                self._request(endpoint, "watch", msgspec.json.encode(request)) as response,
             ):
                 async for line in response.content:
                     opening.reschedule(None)
-                    if _is_news(_understood(endpoint, response.status, line)):
+                    if _has_changes(_checked_answer(endpoint, response.status, line)):
                         return
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise LeasesUnavailable(f"the watch on {endpoint} broke: {_said(error)}") from error
+            raise LeasesUnavailable(f"the watch on {endpoint} broke: {_describe(error)}") from error
         raise LeasesUnavailable(f"{endpoint} ended the watch")
 
     async def close(self) -> None:
@@ -95,29 +98,29 @@ class Gateway:
 
     async def _first_answer(self, path: str, body: bytes) -> bytes | LeasesUnavailable:
         failures: list[str] = []
-        unasked = list(self._endpoints)
-        asked: set[asyncio.Task[bytes | LeasesUnavailable]] = set()
+        remaining = list(self._endpoints)
+        pending: set[asyncio.Task[bytes | LeasesUnavailable]] = set()
         async with asyncio.TaskGroup() as group:
-            while unasked or asked:
-                if unasked:
-                    asked.add(group.create_task(self._ask(unasked.pop(0), path, body)))
-                patience = self._patience_sec if unasked else None
-                done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                for said in (task.result() for task in done):
-                    if isinstance(said, bytes | Refused):
-                        _cancel(asked)
-                        return said
-                    failures.append(said.detail)
+            while remaining or pending:
+                if remaining:
+                    pending.add(group.create_task(self._ask(remaining.pop(0), path, body)))
+                timeout = self._hedge_sec if remaining else None
+                done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                for result in (task.result() for task in done):
+                    if isinstance(result, bytes | Refused):
+                        _cancel(pending)
+                        return result
+                    failures.append(result.detail)
         return LeasesUnavailable("; ".join(failures))
 
     async def _ask(self, endpoint: str, path: str, body: bytes) -> bytes | LeasesUnavailable:
-        """Failures are answers here: one endpoint's must not end the wait for another's."""
+        """Ask one endpoint. Returns its error instead of raising it, which would end the wait for other endpoints."""
         try:
-            said = await self._with_token(endpoint, path, body)
+            answer = await self._with_token(endpoint, path, body)
         except LeasesUnavailable as failure:
             return failure
         self._endpoints.sort(key=lambda each: each != endpoint)
-        return said
+        return answer
 
     async def _with_token(self, endpoint: str, path: str, body: bytes) -> bytes:
         if not self._options.user:
@@ -126,18 +129,18 @@ class Gateway:
             try:
                 return await self._post(endpoint, path, body)
             except Refused as refusal:
-                if not refusal.detail.endswith(_TOKEN_IS_OLD):
+                if not refusal.detail.endswith(_EXPIRED_TOKEN):
                     raise
         self._token = await self._new_token(endpoint)
         return await self._post(endpoint, path, body)
 
     async def _new_token(self, endpoint: str) -> str:
         self._token = ""
-        who = msgspec.json.encode({"name": self._options.user, "password": self._options.password})
+        credentials = msgspec.json.encode({"name": self._options.user, "password": self._options.password})
         try:
-            return _decoded(await self._post(endpoint, "auth/authenticate", who), _Authenticated).token
+            return _decoded(await self._post(endpoint, "auth/authenticate", credentials), _Authenticated).token
         except Refused as refusal:
-            if refusal.detail.endswith(_NO_PASSWORDS_HERE):
+            if refusal.detail.endswith(_AUTH_DISABLED):
                 return ""
             raise
 
@@ -145,24 +148,24 @@ class Gateway:
         try:
             return await self._post_once(endpoint, path, body)
         except aiohttp.ClientConnectorError as error:
-            raise LeasesUnavailable(f"{endpoint}: {_said(error)}") from error
+            raise LeasesUnavailable(f"{endpoint}: {_describe(error)}") from error
         except (aiohttp.ClientError, OSError):
-            # Most likely a connection that the server closed while we did not use it.
+            # Most likely the server closed a connection that was idle.
             return await self._post_again(endpoint, path, body)
 
     async def _post_again(self, endpoint: str, path: str, body: bytes) -> bytes:
         try:
             return await self._post_once(endpoint, path, body)
         except (aiohttp.ClientError, OSError) as error:
-            raise LeasesUnavailable(f"{endpoint}: {_said(error)}") from error
+            raise LeasesUnavailable(f"{endpoint}: {_describe(error)}") from error
 
     async def _post_once(self, endpoint: str, path: str, body: bytes) -> bytes:
         async with self._request(endpoint, path, body) as response:
-            return _understood(endpoint, response.status, await response.read())
+            return _checked_answer(endpoint, response.status, await response.read())
 
     def _request(self, endpoint: str, path: str, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
-            # Our own timeouts span several requests, so aiohttp's, which are for one, are off.
+            # Our own timeouts span several requests, so aiohttp's timeouts, which are for one, are off.
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -180,8 +183,8 @@ class _Authenticated(msgspec.Struct):
     token: str
 
 
-class _Complaint(msgspec.Struct):
-    """An error, alone or in a stream, of the gateways of etcd 3.4 to 3.6."""
+class _Error(msgspec.Struct):
+    """An error of the gateway of etcd 3.4 to 3.6, alone or in a stream."""
 
     message: str = ""
     code: int = 0
@@ -199,34 +202,34 @@ class _WatchAnswer(msgspec.Struct):
     result: _Watched
 
 
-def _is_news(line: bytes) -> bool:
+def _has_changes(line: bytes) -> bool:
     watched = _decoded(line, _WatchAnswer).result
     if watched.canceled and not watched.compact_revision:
         raise LeasesUnavailable(f"etcd ended the watch: {watched.cancel_reason}")
     return watched.canceled or bool(watched.events)
 
 
-def _understood(endpoint: str, status: int, said: bytes) -> bytes:
-    """What was said, unless it is a complaint."""
+def _checked_answer(endpoint: str, status: int, answer: bytes) -> bytes:
+    """Return the answer. Raises Refused or LeasesUnavailable if it is an error."""
     try:
-        complaint = msgspec.json.decode(said, type=_Complaint)
+        error = msgspec.json.decode(answer, type=_Error)
     except msgspec.DecodeError:
-        raise LeasesUnavailable(f"{endpoint} does not speak as etcd does: {status} {said[:80]!r}") from None
-    if status == 200 and complaint.error is None:
-        return said
-    inner = complaint.error if isinstance(complaint.error, dict) else {}
-    reason = inner.get("grpc_code") or inner.get("code") or complaint.code
-    detail = inner.get("message") or complaint.message
-    if reason in _PERHAPS_ELSEWHERE or not reason:
+        raise LeasesUnavailable(f"{endpoint} is not an etcd: it answered {status} {answer[:80]!r}") from None
+    if status == 200 and error.error is None:
+        return answer
+    inner = error.error if isinstance(error.error, dict) else {}
+    reason = inner.get("grpc_code") or inner.get("code") or error.code
+    detail = inner.get("message") or error.message
+    if reason in _TRY_ELSEWHERE or not reason:
         raise LeasesUnavailable(f"{endpoint}: {detail or status}")
     raise Refused(reason, detail)
 
 
-def _decoded(said: bytes, answer: type[T]) -> T:
+def _decoded(body: bytes, answer: type[T]) -> T:
     try:
-        return msgspec.json.decode(said, type=answer, strict=False)
+        return msgspec.json.decode(body, type=answer, strict=False)
     except msgspec.DecodeError as error:
-        raise LeasesUnavailable(f"etcd said {said[:200]!r}: {error}") from error
+        raise LeasesUnavailable(f"unreadable answer from etcd, {body[:200]!r}: {error}") from error
 
 
 def _cancel(tasks: set[asyncio.Task[bytes | LeasesUnavailable]]) -> None:
@@ -238,9 +241,9 @@ def _checked(endpoints: Sequence[str], options: EtcdOptions) -> list[str]:
     schemes = ("https://",) if options.ca_file or options.cert_file else ("http://", "https://")
     for endpoint in endpoints:
         if not endpoint.startswith(schemes):
-            raise BadSettings(f"the etcd endpoint {endpoint!r} does not begin with {' or '.join(schemes)}")
+            raise BadSettings(f"etcd endpoint {endpoint!r} must begin with {' or '.join(schemes)}")
     if not endpoints:
-        raise BadSettings("etcd needs at least one endpoint, such as http://127.0.0.1:2379")
+        raise BadSettings("etcd needs at least one endpoint in etcd.urls, such as http://127.0.0.1:2379")
     return [endpoint.rstrip("/") for endpoint in endpoints]
 
 
@@ -251,9 +254,9 @@ def _tls(options: EtcdOptions) -> ssl.SSLContext:
             context.load_cert_chain(options.cert_file, options.key_file)
     except OSError as error:
         files = ", ".join(str(file) for file in (options.ca_file, options.cert_file, options.key_file) if file)
-        raise BadSettings(f"cannot use the certificates for etcd ({files}): {error}") from error
+        raise BadSettings(f"invalid certificates for etcd ({files}): {error}") from error
     return context
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Leases in etcd: a key per member, under a lease of its own."""
+"""Leases in etcd: one key for each member, under its own lease."""
 
 import asyncio
 import secrets
@@ -14,22 +14,22 @@ from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
 
-_LOOK_AGAIN_SEC = 2.0
-"""A watch may be deaf without knowing it: its server is frozen, or cut off from the others."""
-_PAUSE_SEC = 0.2
+_REREAD_SEC = 2.0
+"""Seconds until the members are read again without a change: the watched server may be frozen or cut off from the others."""
+_RETRY_SEC = 0.2
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Membership:
     instance: InstanceId
     key: bytes
     lease: int
 
 
 class EtcdLeases(Leases):
-    """One object is one instance in one group, such as the schedulers. `close` it when it is no longer used.
+    """Leases in etcd. One object is one instance in one group, such as the schedulers. `close` it when it is no longer used.
 
-    etcd itself grants no lease shorter than one and a half election timeouts (2 s, if its own are not changed).
+    etcd grants no lease shorter than one and a half election timeouts (2 s with its default settings).
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class EtcdLeases(Leases):
         self._folder = f"{prefix}/{group}/members/".encode()
         self._ttl_sec = ttl_sec
         self._clock = clock or SystemClock()
-        self._held: _Held | None = None
-        self._asked_for = 0
-        """A lease that etcd may have granted us, whether it could say so or not."""
+        self._membership: _Membership | None = None
+        self._requested_lease = 0
+        """The lease that etcd may have granted, whether or not its answer arrived. 0: none."""
         self._weight: float | None = None
-        """What our key says, if we know that it was written."""
-        self._read: Mapping[bytes, tuple[int, bytes]] | None = None
-        """What `members` saw last: each key, its lease and its value."""
+        """The weight in our key, if it is known to be written."""
+        self._last_read: Mapping[bytes, tuple[int, bytes]] | None = None
+        """The lease and value of each key, as `members` last read them."""
 
     @property
     def ttl_sec(self) -> float:
@@ -60,79 +60,79 @@ class EtcdLeases(Leases):
 
     async def join(self, instance: InstanceId, weight: float) -> None:
         await self.leave()
-        held = _Held(instance, self._folder + instance.encode(), secrets.randbits(62) + 1)
-        self._asked_for = held.lease
-        await self._grant(held.lease)
-        if not await self._put_first(held, weight):
+        membership = _Membership(instance, self._folder + instance.encode(), secrets.randbits(62) + 1)
+        self._requested_lease = membership.lease
+        await self._grant(membership.lease)
+        if not await self._put_first(membership, weight):
             await self.leave()
             raise AlreadyRunning(
-                f"{instance} is already a member of {self._group}: stop it, wait {self._ttl_sec} s, or take another name"
+                f"{instance} is already a member of {self._group}: stop it, wait {self._ttl_sec} s, or use another name"
             )
-        self._held, self._weight = held, weight
+        self._membership, self._weight = membership, weight
 
     async def renew(self, weight: float | None = None) -> bool:
-        held = self._held
-        if held is None:
+        membership = self._membership
+        if membership is None:
             return False
-        kept = await self._keep_alive(held.lease)
+        kept = await self._keep_alive(membership.lease)
         if kept and weight is not None and weight != self._weight:
-            kept = await self._put_again(held, weight)
+            kept = await self._put_again(membership, weight)
         if not kept:
-            self._forget(held)
+            self._forget(membership)
         return kept
 
     async def members(self) -> Mapping[InstanceId, float]:
-        held = self._held
-        range_ = await self._look()
-        self._read = range_.written()
-        if held is not None and range_.lease_of(held.key) != held.lease:
-            # Somebody took our key away: without it the lease is worth nothing.
-            self._forget(held)
+        membership = self._membership
+        range_ = await self._read_range()
+        self._last_read = range_.written()
+        if membership is not None and range_.lease_of(membership.key) != membership.lease:
+            # Someone deleted our key: without it the lease is worth nothing.
+            self._forget(membership)
         names = ((kv.key.removeprefix(self._folder), _weight(kv.value)) for kv in range_.kvs)
         return {InstanceId(name.decode()): weight for name, weight in names if weight is not None}
 
     async def changed(self, timeout_sec: float) -> bool:
         try:
             async with asyncio.timeout(timeout_sec):
-                return await self._change()
+                return await self._wait_for_change()
         except TimeoutError:
             return False
 
     async def leave(self) -> None:
-        self._held = None
-        if self._asked_for:
-            await self._revoke(self._asked_for)
-            self._asked_for = 0
+        self._membership = None
+        if self._requested_lease:
+            await self._revoke(self._requested_lease)
+            self._requested_lease = 0
 
     async def close(self) -> None:
         await self._gateway.close()
 
-    async def _change(self) -> bool:
+    async def _wait_for_change(self) -> bool:
         while True:
             try:
-                range_ = await self._look()
-                if range_.written() != self._read:
+                range_ = await self._read_range()
+                if range_.written() != self._last_read:
                     return True
-                async with asyncio.timeout(_LOOK_AGAIN_SEC):
-                    await self._gateway.news(self._folder, _end_of(self._folder), range_.header.revision + 1)
+                async with asyncio.timeout(_REREAD_SEC):
+                    await self._gateway.wait_for_change(self._folder, _end_of(self._folder), range_.header.revision + 1)
             except TimeoutError:
                 continue
             except LeasesUnavailable:
-                await self._clock.sleep(_PAUSE_SEC)
+                await self._clock.sleep(_RETRY_SEC)
 
-    async def _look(self) -> "_Range":
-        where = {"key": self._folder, "range_end": _end_of(self._folder)}
-        return await self._gateway.call("kv/range", where, _Range)
+    async def _read_range(self) -> "_Range":
+        keys = {"key": self._folder, "range_end": _end_of(self._folder)}
+        return await self._gateway.call("kv/range", keys, _Range)
 
     async def _grant(self, lease: int) -> None:
         try:
             await self._gateway.call("lease/grant", {"ID": str(lease), "TTL": str(self._ttl_sec)}, _Header)
         except Refused as refusal:
-            if refusal.reason != FAILED_PRECONDITION:  # which says that it exists: we asked twice
+            if refusal.reason != FAILED_PRECONDITION:  # the lease exists, because the request arrived twice
                 raise
 
     async def _keep_alive(self, lease: int) -> bool:
-        return (await self._gateway.call("lease/keepalive", {"ID": str(lease)}, _Kept)).result.TTL > 0
+        return (await self._gateway.call("lease/keepalive", {"ID": str(lease)}, _KeepAlive)).result.TTL > 0
 
     async def _revoke(self, lease: int) -> None:
         try:
@@ -141,23 +141,23 @@ class EtcdLeases(Leases):
             if refusal.reason != NOT_FOUND:
                 raise
 
-    async def _put_first(self, held: _Held, weight: float) -> bool:
-        """Whether the name was free, or is ours since we asked before."""
-        free = {"key": held.key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
-        wish = {
+    async def _put_first(self, membership: _Membership, weight: float) -> bool:
+        """Write our key. Returns False if another lease has the name. If the request arrived twice, the name is ours."""
+        free = {"key": membership.key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+        request = {
             "compare": [free],
-            "success": [_put(held, weight)],
-            "failure": [{"request_range": {"key": held.key}}],
+            "success": [_put(membership, weight)],
+            "failure": [{"request_range": {"key": membership.key}}],
         }
-        answer = await self._gateway.call("kv/txn", wish, _Transaction)
-        return answer.succeeded or answer.found().lease_of(held.key) == held.lease
+        answer = await self._gateway.call("kv/txn", request, _Transaction)
+        return answer.succeeded or answer.found().lease_of(membership.key) == membership.lease
 
-    async def _put_again(self, held: _Held, weight: float) -> bool:
-        ours = {"key": held.key, "target": "LEASE", "result": "EQUAL", "lease": str(held.lease)}
-        wish = {"compare": [ours], "success": [_put(held, weight)]}
+    async def _put_again(self, membership: _Membership, weight: float) -> bool:
+        ours = {"key": membership.key, "target": "LEASE", "result": "EQUAL", "lease": str(membership.lease)}
+        request = {"compare": [ours], "success": [_put(membership, weight)]}
         self._weight = None
         try:
-            kept = (await self._gateway.call("kv/txn", wish, _Transaction)).succeeded
+            kept = (await self._gateway.call("kv/txn", request, _Transaction)).succeeded
         except Refused as refusal:
             if refusal.reason != NOT_FOUND:
                 raise
@@ -165,9 +165,9 @@ class EtcdLeases(Leases):
         self._weight = weight
         return kept
 
-    def _forget(self, held: _Held) -> None:
-        if self._held is held:
-            self._held = None
+    def _forget(self, membership: _Membership) -> None:
+        if self._membership is membership:
+            self._membership = None
 
 
 class _Member(msgspec.Struct):
@@ -207,21 +207,21 @@ class _Transaction(msgspec.Struct):
         return self.responses[0].response_range
 
 
-class _Life(msgspec.Struct):
+class _LeaseTtl(msgspec.Struct):
     TTL: int = 0
 
 
-class _Kept(msgspec.Struct):
-    result: _Life
+class _KeepAlive(msgspec.Struct):
+    result: _LeaseTtl
 
 
-def _put(held: _Held, weight: float) -> Mapping[str, object]:
+def _put(membership: _Membership, weight: float) -> Mapping[str, object]:
     value = msgspec.json.encode(_Member(weight))
-    return {"request_put": {"key": held.key, "value": value, "lease": str(held.lease)}}
+    return {"request_put": {"key": membership.key, "value": value, "lease": str(membership.lease)}}
 
 
 def _weight(value: bytes) -> float | None:
-    """None of what no member wrote: one such key must not stop them all."""
+    """Return the weight in a key, or None if no member wrote it: such a key must not stop all members."""
     try:
         return msgspec.json.decode(value, type=_Member).weight
     except msgspec.DecodeError:
@@ -229,5 +229,5 @@ def _weight(value: bytes) -> float | None:
 
 
 def _end_of(folder: bytes) -> bytes:
-    """The first key behind all that begin so."""
+    """Return the first key after all keys in a folder."""
     return folder[:-1] + bytes([folder[-1] + 1])

@@ -1,45 +1,46 @@
-"""The bus on Kafka: pools of workers share topics, and what workers say goes to a log.
+"""The bus on Kafka: workers of a pool share its topics, and their reports go to a log.
 
-**What goes where.** A pool has a topic for each lane. A message there is a pack: several dispatches of one pool and lane, as
-many as are worth sharing (`message.py`). The log is one topic, `PREFIX.events`; a message there is what one call reported. What
-nobody can settle goes to `PREFIX.dead-letters`, for people to look at. Topics are made when they are first needed.
+**Topics.** A pool has a topic for each lane. A message there packs several dispatches of one pool and lane (`codec.py`). The
+log is one topic, `PREFIX.events`; a message there packs the entries of one `report` call. Entries that no recorder can settle
+go to `PREFIX.dead-letters`, for people to look at. Topics are created when they are first needed.
 
-**Who decides who gets what.** The broker: workers of a pool are a group, and each partition has one worker at a time
-(`member.py`). A worker that stays without room leaves the group, so that nobody waits for it, and comes back when it has some.
-Which partition of the log a worker writes to it is told when it joins, for good. Who reads a partition of the log is not
-decided here: every reader keeps its own place, and the store sees to it that only one of them counts.
+**Assignment.** The broker decides which worker gets which partition: the workers of a pool are a consumer group, and each
+partition has one worker at a time (`member.py`). A worker that stays without room leaves the group, so that no dispatch waits
+for it, and joins again when it has room. A worker learns its log partition when it joins, and never changes it. The broker does
+not decide who reads a log partition: every reader keeps its own offset, and the store ensures that only one of them counts.
 
-**What may be trusted.** Nothing that is in a topic, unless one of our keys signed it, for that topic and that partition
-(`crypto/signature.py`). What is not signed is counted, and neither a worker nor a recorder ever sees it. Whoever can write to
-a topic can repeat an honest message there; a dispatch that was told of already, or that is old, is dropped by the worker, and
-what is reported twice changes nothing. The word that goes with each committed offset is not signed: whoever may commit for a
-group can make its pool look empty or full, and no more.
+**Trust.** A message counts only if one of our keys signed it for its topic and partition (`crypto/signature.py`). Other
+messages are counted, and neither workers nor recorders see them. An attacker who can write to a topic can repeat an honest
+message there. The worker drops a dispatch that is acked or old, and a repeated report changes nothing. The metadata of a
+committed offset is not signed: an attacker who can commit for a group can make its pool look empty or full, and no more.
 
-**When something is done with.** An offset is committed when every dispatch of every message before it was said to be done
-with, and not one message further (`offsets.py`). A dispatch that a worker parks, or forgets, holds back its partition: the
-next worker gets it again. So is whatever was handed out when a partition changes hands; for what a worker keeps, it goes on
-where it was. Redelivery is normal: claims are what drops it.
+**Commits.** An offset is committed when every dispatch of every earlier message is acked, and not one message further
+(`offsets.py`). A dispatch that a worker parks or forgets holds back its partition: the next worker gets it again. When a
+partition moves to another worker, its unacked dispatches are redelivered too; a worker that keeps a partition continues where
+it was. Redelivery is normal: claims drop duplicates.
 
-**How deep a pool is.** A worker commits, with each offset, how far it has read, how large a message is on average, and how
-many handlers it runs. Schedulers look at that and at the ends of the topics five times a second (`credit.py`), and allow what
-the workers took in the last second or four times the room they have. Nobody's word for ten seconds: no workers, no credit. No
-answer from the broker for five: no credit at all.
+**Credit.** With each offset, a worker commits its read position, the mean number of dispatches in a message, and its
+concurrency. Schedulers read this and the ends of the topics five times a second (`credit.py`). They allow a depth of four
+times the workers' concurrency, or of about what the workers took in the last second if that is more. If no worker of a pool
+commits for ten seconds, the pool has no workers and no credit. If the broker does not answer for five seconds, there is no
+credit at all.
 
-**What each failure does.**
+**Failures.**
 
-- *A broker does not answer.* `publish` and `report` raise BusUnavailable when their time is over; what they sent may arrive
-  nevertheless, and is sent again by whoever called. `take` and `read` answer with nothing. Credit runs out in five seconds.
-  All of them go on by themselves when it is back.
-- *A broker dies.* What was acknowledged is on its replicas; with one broker, in its files.
-- *A worker dies.* Its partitions go to others after `lost_after_sec`, from what was committed.
-- *A worker is frozen.* The same; when it wakes, it is told that it lost everything, forgets what it had, and begins again.
-  What it says to be done with then is ignored.
-- *A topic is deleted and made again.* The log is of another generation: reading it raises StaleEpoch until the generation is
-  read again. The dispatches in a deleted pool topic are lost, and orphan recovery finds them.
-- *The log is shorter than a reader's place.* It goes on at the earliest that there is, and says so.
-- *A key is taken out of the keyring.* What it signed is refused. Take it out once the topics have forgotten it: after a week.
+- *A broker does not answer.* `publish` and `report` raise BusUnavailable at their timeout; the messages may arrive
+  nevertheless, and the caller sends them again. `take` and `read` return nothing. Credit runs out within five seconds. All of
+  them recover without help when the broker is back.
+- *A broker dies.* Acknowledged messages are on its replicas; with one broker, in its files.
+- *A worker dies.* Its partitions move to other workers after `lost_after_sec`, from the committed offsets.
+- *A worker is frozen.* The same. When it resumes, it learns that it lost its partitions, drops its buffer and begins again.
+  Its acks of earlier dispatches are ignored.
+- *A topic is deleted and recreated.* The log has a new generation: reading it raises StaleEpoch until the generation is read
+  again. The dispatches in a deleted pool topic are lost, and orphan recovery finds them.
+- *The log begins after a reader's offset.* The reader continues at the earliest entry, and logs the gap.
+- *A key is removed from the keyring.* Messages that it signed are refused. Remove it after the topics have dropped its
+  messages: after a week.
 
-**Threads.** librdkafka waits in real time. Each consumer has a thread of ours that is the only one to touch it, and so has the
-producer; they hand over what they have in batches (`thread.py`). `close` ends them all. One can outlive it: of a worker whose
-last commit is not answered, because the broker does not answer anything. It ends when the broker does, or with the process.
+**Threads.** librdkafka waits in real time. Each consumer has its own thread, and no other thread touches it; so has the
+producer. They hand over results in batches (`thread.py`). `close` ends all threads, with one exception: the thread of a worker
+whose last commit the broker does not answer. That thread ends when the broker answers, or with the process.
 """

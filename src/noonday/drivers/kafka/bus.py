@@ -12,14 +12,14 @@ import structlog
 
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
-from noonday.drivers.kafka.codec import Codec, KafkaMessage, Packed
+from noonday.drivers.kafka.codec import Codec, KafkaMessage, PackedMessage
 from noonday.drivers.kafka.credit import Meter
 from noonday.drivers.kafka.log import Log
 from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.sender import Sender
-from noonday.drivers.kafka.thread import ClientThread, first_of
+from noonday.drivers.kafka.thread import ClientThread, wait_for_items
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable, PayloadTooLarge
 from noonday.model.ids import WorkerId
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Dispatch | LogEntry)
 
 
 class KafkaBus(Bus):
-    """For one event loop. What it starts ends with `close`."""
+    """Bus on Kafka for one event loop. `close` ends all its threads."""
 
     def __init__(self, options: KafkaOptions, keyring: Keyring, clock: Clock) -> None:
         self._options = options
@@ -43,23 +43,23 @@ class KafkaBus(Bus):
         self._meter = Meter(options, self._names, self._topics, clock)
         self._log = Log(options, self._names, self._codec, self._topics, clock)
         self._sender: Sender | None = None
-        self._workers: dict[WorkerId, _Worker] = {}
-        self._turns: dict[tuple[str, int], Iterator[int]] = {}
+        self._workers: dict[WorkerId, _JoinedWorker] = {}
+        self._rotations: dict[tuple[str, int], Iterator[int]] = {}
 
     @property
     def refused(self) -> int:
-        """How many messages were dropped because none of our keys had signed them, or nobody could read them."""
+        """Number of messages that were dropped because none of our keys signed them, or because they were unreadable."""
         return self._codec.refused
 
-    def on_refused(self, tell: Callable[[str], None]) -> None:
-        """Have each of them told, with its topic, in whatever thread finds it."""
-        self._codec.on_refused = tell
+    def on_refused(self, callback: Callable[[str], None]) -> None:
+        """Set a function to call with the topic of each refused message. It is called in the thread that reads the message."""
+        self._codec.on_refused = callback
 
     async def start(self) -> None:
-        """Begin to measure the pools. Without it, the first question about credit does.
+        """Start to measure the pools. Without this call, the first call of `credit` starts it.
 
-        Raises BadSettings if a topic accepts less than our largest message. A broker that is away cannot be asked: then a
-        dispatch or report that is too large fails alone when its time comes.
+        Raises BadSettings if a topic accepts less than our largest message. An unavailable broker cannot be checked: then a
+        dispatch or report that is too large fails alone when it is sent.
         """
         with contextlib.suppress(BusUnavailable):
             await self._topics.refuse_small_messages()
@@ -67,7 +67,7 @@ class KafkaBus(Bus):
         await self._working_sender()
 
     async def close(self) -> None:
-        """Leave all groups and end all threads. What is not acknowledged by now may or may not arrive."""
+        """Leave all groups and end all threads. Messages that are not acknowledged yet may or may not arrive."""
         members = [member for worker in self._workers.values() for member in worker.members]
         self._workers.clear()
         senders = [self._sender] if self._sender is not None else []
@@ -79,30 +79,30 @@ class KafkaBus(Bus):
         lanes = _by_lane(dispatches)
         for pool in {pool for pool, _ in lanes}:
             await self._topics.ensure_pool(pool)
-        packs = [pack for (pool, lane), some in lanes.items() for pack in self._packs(pool, lane, some)]
+        packed = [message for (pool, lane), some in lanes.items() for message in self._pack(pool, lane, some)]
         for (pool, _), some in lanes.items():
             self._meter.publishing(pool, len(some))
         try:
-            return await self._deliver(packs, lambda dispatch: self._packs(dispatch.pool, dispatch.lane, [dispatch]))
+            return await self._deliver(packed, lambda dispatch: self._pack(dispatch.pool, dispatch.lane, [dispatch]))
         finally:
             for (pool, _), some in lanes.items():
                 self._meter.published(pool, len(some))
 
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
-        here = self._workers.get(worker)
-        if here is None:
+        joined = self._workers.get(worker)
+        if joined is None:
             await self._clock.sleep(wait_sec)
             return []
-        here.expect(room, 1)
+        joined.add_takers(room, 1)
         try:
-            return await first_of(lambda: here.take(room), here.arrived, self._clock, wait_sec)
+            return await wait_for_items(lambda: joined.take(room), joined.arrived, self._clock, wait_sec)
         finally:
-            here.expect(room, -1)
+            joined.add_takers(room, -1)
 
     async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
-        here = self._workers.get(worker)
-        if here is not None:
-            here.done(dispatches)
+        joined = self._workers.get(worker)
+        if joined is not None:
+            joined.ack(dispatches)
 
     async def credit(self) -> Mapping[str, int]:
         self._meter.start_once()
@@ -113,9 +113,9 @@ class KafkaBus(Bus):
         for pool in pools:
             await self._topics.ensure_pool(pool)
         partition = await self._log.choose_partition()
-        here = self._workers[worker] = _Worker()
+        joined = self._workers[worker] = _JoinedWorker()
         for pool, concurrency in pools.items():
-            here.open(
+            joined.open(
                 pool,
                 Member(
                     self._options,
@@ -125,7 +125,7 @@ class KafkaBus(Bus):
                     worker=worker,
                     pool=pool,
                     concurrency=concurrency,
-                    on_arrival=here.arrived.set,
+                    on_arrival=joined.arrived.set,
                 ),
             )
         self._meter.discover_soon()
@@ -133,15 +133,15 @@ class KafkaBus(Bus):
         return partition
 
     async def leave(self, worker: WorkerId) -> None:
-        here = self._workers.pop(worker, None)
-        if here is not None:
-            await self._stop(*here.members)
+        joined = self._workers.pop(worker, None)
+        if joined is not None:
+            await self._stop(*joined.members)
 
     async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
         await self._topics.ensure_log()
         log = self._names.log
-        packs = self._codec.entries(log, partition, entries)
-        return await self._deliver(packs, lambda entry: self._codec.entries(log, partition, [entry]))
+        packed = self._codec.pack_entries(log, partition, entries)
+        return await self._deliver(packed, lambda entry: self._codec.pack_entries(log, partition, [entry]))
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
         return await self._log.read(partition, offset, limit, wait_sec)
@@ -151,8 +151,8 @@ class KafkaBus(Bus):
 
     async def bury(self, entry: LogEntry, why: str) -> None:
         await self._topics.ensure_dead_letters()
-        said = {"why": why, "atMs": self._clock.now_ms(), "entry": entry}
-        await self._send([self._codec.plain(self._names.dead_letters, msgspec.json.encode(said))])
+        letter = {"why": why, "atMs": self._clock.now_ms(), "entry": entry}
+        await self._send([self._codec.sign_value(self._names.dead_letters, msgspec.json.encode(letter))])
 
     async def partitions(self) -> int:
         return await self._topics.log_partitions()
@@ -160,37 +160,37 @@ class KafkaBus(Bus):
     async def generation(self, partition: int) -> str:
         return await self._log.generation(partition)
 
-    def _packs(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[Packed[Dispatch]]:
+    def _pack(self, pool: str, lane: int, dispatches: Sequence[Dispatch]) -> list[PackedMessage[Dispatch]]:
         topic = self._names.topics_of(pool)[lane]
-        share = self._topics.partitions_of(topic)
-        turns = self._turns.get((topic, share))
-        if turns is None:
-            # Not all schedulers begin with the same one.
-            turns = islice(cycle(range(share)), random.randrange(share), None)
-            self._turns[topic, share] = turns
-        return self._codec.packs(topic, dispatches, turns, share)
+        partitions = self._topics.partitions_of(topic)
+        rotation = self._rotations.get((topic, partitions))
+        if rotation is None:
+            # A random start, so that schedulers do not all begin with the same partition.
+            rotation = islice(cycle(range(partitions)), random.randrange(partitions), None)
+            self._rotations[topic, partitions] = rotation
+        return self._codec.pack_dispatches(topic, dispatches, rotation, partitions)
 
     async def _deliver(
-        self, packs: Sequence[Packed[T]], pack_alone: Callable[[T], Sequence[Packed[T]]]
+        self, packed: Sequence[PackedMessage[T]], pack_alone: Callable[[T], Sequence[PackedMessage[T]]]
     ) -> Sequence[Oversized[T]]:
-        """Send messages. Those that are refused for their size are sent again entry by entry, so that an entry that is too
-        large by itself is the only one that stays behind."""
+        """Send messages. If the broker refuses one for its size, send every entry again in a message of its own, so that only
+        entries that are too large by themselves are left. Returns those."""
         limit = self._options.pack_bytes
-        fitting = [pack for pack in packs if len(pack.message.value) <= limit]
-        oversized = [_oversized(pack, limit) for pack in packs if len(pack.message.value) > limit]
+        fitting = [each for each in packed if len(each.message.value) <= limit]
+        oversized = [_oversized(each, limit) for each in packed if len(each.message.value) > limit]
         try:
-            await self._send([pack.message for pack in fitting])
+            await self._send([each.message for each in fitting])
         except PayloadTooLarge:
-            # The brokers accept less than we were told. Doubles of what arrived are dropped by whoever reads them.
+            # The brokers accept less than kafka.message_bytes says. Readers drop the duplicates of what arrived.
             if len(fitting) == 1 and len(fitting[0].values) == 1:
                 return [*oversized, _oversized(fitting[0], limit)]
-            for pack in fitting:
-                for value in pack.values:
+            for each in fitting:
+                for value in each.values:
                     oversized += await self._deliver(pack_alone(value), pack_alone)
         return oversized
 
     async def _send(self, messages: Sequence[KafkaMessage]) -> None:
-        """Raises PayloadTooLarge if the broker refuses one for its size; the others may have arrived."""
+        """Send messages. Raises PayloadTooLarge if the broker refuses one for its size; the others may have arrived."""
         if not messages:
             return
         sender = await self._working_sender()
@@ -201,7 +201,7 @@ class KafkaBus(Bus):
             raise
 
     async def _working_sender(self) -> Sender:
-        """There is one that works. It needs half a second before it can send: better to have it early."""
+        """Return a sender that works. A new one needs half a second before it can send, so callers start it early."""
         old = self._sender
         if old is not None and not old.broken:
             return old
@@ -215,13 +215,13 @@ class KafkaBus(Bus):
         stopping = [thread.stop(self._options.end_within_sec) for thread in threads]
         for outcome in await asyncio.gather(*stopping, return_exceptions=True):
             if isinstance(outcome, BusUnavailable):
-                log.error("a client stays behind", error=outcome.detail)
+                log.error("kafka client did not stop", error=outcome.detail)
             elif outcome is not None:
                 raise outcome
 
 
-class _Worker:
-    """One worker that is here: a member of the group of each of its pools."""
+class _JoinedWorker:
+    """A worker of this bus: one group member for each of its pools."""
 
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
@@ -243,24 +243,24 @@ class _Worker:
                 taken += member.take(count)
         return taken
 
-    def expect(self, room: Mapping[str, int], takers: int) -> None:
-        """So many more are waiting now for something to arrive."""
+    def add_takers(self, room: Mapping[str, int], takers: int) -> None:
+        """Add to the number of calls that wait for dispatches of each pool with room."""
         for pool, count in room.items():
             if count > 0 and pool in self._members:
                 self._members[pool].takers += takers
 
-    def done(self, dispatches: Sequence[Dispatch]) -> None:
+    def ack(self, dispatches: Sequence[Dispatch]) -> None:
         by_pool: dict[str, list[Dispatch]] = {}
         for dispatch in dispatches:
             by_pool.setdefault(dispatch.pool, []).append(dispatch)
         for pool, some in by_pool.items():
             member = self._members.get(pool)
             if member is not None:
-                member.done(some)
+                member.ack(some)
 
 
-def _oversized(pack: Packed[T], limit: int) -> Oversized[T]:
-    return Oversized(pack.values[0], len(pack.message.value), limit)
+def _oversized(packed: PackedMessage[T], limit: int) -> Oversized[T]:
+    return Oversized(packed.values[0], len(packed.message.value), limit)
 
 
 def _by_lane(dispatches: Sequence[Dispatch]) -> dict[tuple[str, int], list[Dispatch]]:

@@ -1,4 +1,4 @@
-"""What a Kafka message of ours looks like: several dispatches or entries in one, signed for where it is."""
+"""Encodes Kafka messages: several dispatches or log entries in one, signed for a topic and partition."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ Headers = list[tuple[str, str | bytes | None]]
 
 COUNT, SIGNATURE, TRACE = "dispatches", "signature", "traceparent"
 LARGEST_PACK = 64
-"""More in one message would not be cheaper, and a message is what workers share work by."""
+"""Most dispatches in one message. More would not be cheaper, and workers share work by whole messages."""
 
-_NAMED = 100
-"""So many messages that are refused are named in the log one by one; after that, only now and then one."""
+_LOGGED_REFUSALS = 100
+"""Number of refused messages that are logged one by one; after that, only every thousandth is logged."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode_pack = msgspec.msgpack.Decoder(list[Dispatch]).decode
+_decode_dispatches = msgspec.msgpack.Decoder(list[Dispatch]).decode
 _decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 
@@ -34,7 +34,7 @@ class KafkaMessage(NamedTuple):
     headers: Headers
 
 
-class Packed(NamedTuple, Generic[T]):
+class PackedMessage(NamedTuple, Generic[T]):
     """A message and the values in it."""
 
     values: Sequence[T]
@@ -42,65 +42,67 @@ class Packed(NamedTuple, Generic[T]):
 
 
 class Codec:
-    """Writes messages and opens messages. Counts the messages that it did not believe."""
+    """Packs and signs messages, verifies and unpacks them. Counts the messages that it refused."""
 
     def __init__(self, signer: Signer, pack_bytes: int) -> None:
-        """`pack_bytes`: the largest value of a message. Only a single entry that is larger by itself exceeds it."""
+        """`pack_bytes`: the largest value of a message, in bytes. Only a single entry that is larger by itself exceeds it."""
         self._signer = signer
         self._pack_bytes = pack_bytes
         self._lock = threading.Lock()
         self.refused = 0
         self.on_refused: Callable[[str], None] = lambda topic: None
-        """Called in any thread, with the topic."""
+        """Called with the topic of each refused message, in any thread."""
 
-    def packs(
-        self, topic: str, dispatches: Sequence[Dispatch], partitions: Iterator[int], share: int
-    ) -> list[Packed[Dispatch]]:
-        """In packs that are small enough to be shared by `share` partitions, which take turns."""
-        size = max(1, min(LARGEST_PACK, len(dispatches) // (2 * share)))
-        packs: list[Packed[Dispatch]] = []
+    def pack_dispatches(
+        self, topic: str, dispatches: Sequence[Dispatch], rotation: Iterator[int], partitions: int
+    ) -> list[PackedMessage[Dispatch]]:
+        """Pack dispatches into messages small enough that all partitions get some. `rotation` yields the partition of each."""
+        size = max(1, min(LARGEST_PACK, len(dispatches) // (2 * partitions)))
+        packed: list[PackedMessage[Dispatch]] = []
         for at in range(0, len(dispatches), size):
-            for pack, value in _encoded(dispatches[at : at + size], self._pack_bytes):
-                headers: Headers = [(COUNT, b"%d" % len(pack))]
-                if len(pack) == 1 and pack[0].trace:
-                    headers.append((TRACE, pack[0].trace.encode()))
-                packs.append(Packed(pack, self._sign(topic, next(partitions), value, pack[0].execution_id, headers)))
-        return packs
+            for part, value in _encode_parts(dispatches[at : at + size], self._pack_bytes):
+                headers: Headers = [(COUNT, b"%d" % len(part))]
+                if len(part) == 1 and part[0].trace:
+                    headers.append((TRACE, part[0].trace.encode()))
+                packed.append(
+                    PackedMessage(part, self._sign(topic, next(rotation), value, part[0].execution_id, headers))
+                )
+        return packed
 
-    def entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[Packed[LogEntry]]:
+    def pack_entries(self, topic: str, partition: int, entries: Sequence[LogEntry]) -> list[PackedMessage[LogEntry]]:
         return [
-            Packed(part, self._sign(topic, partition, value, None, []))
-            for part, value in _encoded(entries, self._pack_bytes)
+            PackedMessage(part, self._sign(topic, partition, value, None, []))
+            for part, value in _encode_parts(entries, self._pack_bytes)
         ]
 
-    def plain(self, topic: str, value: bytes) -> KafkaMessage:
+    def sign_value(self, topic: str, value: bytes) -> KafkaMessage:
         return self._sign(topic, 0, value, None, [])
 
-    def open_pack(self, message: Message) -> list[Dispatch]:
-        """What is in it: nothing, if it is not from us or cannot be read."""
-        value = self._open(message)
+    def unpack_dispatches(self, message: Message) -> list[Dispatch]:
+        """Return the dispatches in a message. Returns none if the message is not signed by us or is unreadable."""
+        value = self._verified_value(message)
         try:
-            return _decode_pack(value) if value is not None else []
+            return _decode_dispatches(value) if value is not None else []
         except msgspec.DecodeError as error:
             return self._refuse(message, str(error))
 
-    def open_entries(self, message: Message) -> list[LogEntry]:
-        value = self._open(message)
+    def unpack_entries(self, message: Message) -> list[LogEntry]:
+        value = self._verified_value(message)
         try:
             return _decode_entries(value) if value is not None else []
         except msgspec.DecodeError as error:
             return self._refuse(message, str(error))
 
     def _sign(self, topic: str, partition: int, value: bytes, key: str | None, headers: Headers) -> KafkaMessage:
-        headers.append((SIGNATURE, self._signer.sign(_place(topic, partition), value)))
+        headers.append((SIGNATURE, self._signer.sign(_signing_context(topic, partition), value)))
         return KafkaMessage(topic, partition, value, key, headers)
 
-    def _open(self, message: Message) -> bytes | None:
+    def _verified_value(self, message: Message) -> bytes | None:
         value = message.value()
-        place = _place(message.topic() or "", message.partition() or 0)
+        context = _signing_context(message.topic() or "", message.partition() or 0)
         signature = _signature_of(message)
-        if value is None or signature is None or not self._signer.verify(place, value, signature):
-            self._refuse(message, "it is not signed by any of our keys")
+        if value is None or signature is None or not self._signer.verify(context, value, signature):
+            self._refuse(message, "not signed by any of our keys")
             return None
         return value
 
@@ -110,14 +112,14 @@ class Codec:
             count = self.refused
         topic = message.topic() or ""
         self.on_refused(topic)
-        # Whoever can write to a topic must not be able to fill our disks.
-        if count <= _NAMED or count % 1_000 == 0:
-            place = {"topic": topic, "partition": message.partition(), "offset": message.offset()}
-            log.error("message refused", why=why, refused=count, **place)
+        # An attacker who can write to a topic must not be able to fill our disks.
+        if count <= _LOGGED_REFUSALS or count % 1_000 == 0:
+            position = {"topic": topic, "partition": message.partition(), "offset": message.offset()}
+            log.error("message refused", why=why, refused=count, **position)
         return []
 
 
-def _place(topic: str, partition: int) -> str:
+def _signing_context(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
@@ -127,12 +129,12 @@ def _signature_of(message: Message) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def _encoded(values: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], bytes]]:
-    """In as many parts as it takes to keep each within the limit, as far as single values are."""
+def _encode_parts(values: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], bytes]]:
+    """Encode values in as few halvings as keep each part within `limit` bytes. A single larger value is a part of its own."""
     encoded = _encode(values)
     if len(encoded) <= limit or len(values) == 1:
         yield values, encoded
         return
     middle = len(values) // 2
-    yield from _encoded(values[:middle], limit)
-    yield from _encoded(values[middle:], limit)
+    yield from _encode_parts(values[:middle], limit)
+    yield from _encode_parts(values[middle:], limit)

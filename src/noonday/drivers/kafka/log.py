@@ -1,4 +1,4 @@
-"""The log of events: one topic, whose partitions are read one by one."""
+"""The log of events: one topic, of which each partition is read by itself."""
 
 import random
 from concurrent.futures import Future
@@ -7,18 +7,18 @@ from noonday.drivers.kafka.codec import Codec
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.reader import SCALE, LogReader
-from noonday.drivers.kafka.thread import first_of, pace
+from noonday.drivers.kafka.thread import real_clock, wait_for_items
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable, StaleEpoch
 from noonday.ports.bus import LogBatch
 from noonday.ports.clock import Clock
 
-_LATELY_MS = 60_000
-_LOOK_SEC = 1.0
+_RECENT_MS = 60_000
+_REFRESH_SEC = 1.0
 
 
 class Log:
-    """Who reads it, and whether it is still the log it was."""
+    """Reads the log with one reader for each partition, and notices when the topic was recreated."""
 
     def __init__(self, options: KafkaOptions, names: Names, codec: Codec, topics: Topics, clock: Clock) -> None:
         self._options = options
@@ -28,35 +28,35 @@ class Log:
         self._clock = clock
         self._readers: dict[int, LogReader] = {}
         self._generations: dict[int, str] = {}
-        """What we said the generation of a partition is."""
-        self._asked: Future[str] | None = None
-        self._asked_at = 0.0
+        """The generation that `generation` last returned for each partition."""
+        self._request: Future[str] | None = None
+        self._requested_at = 0.0
         self._generation: str | None = None
-        """What the generation was when we last looked."""
+        """The generation that the broker last answered."""
 
     @property
     def readers(self) -> list[LogReader]:
         return list(self._readers.values())
 
     async def choose_partition(self) -> int:
-        """The one that was written to least in the last minute, as far as the broker can tell."""
+        """Return a partition with the fewest messages in the last minute, or any one if the broker does not answer."""
         await self._topics.ensure_log()
         try:
-            written = await self._topics.recently_written(self._topic, self._clock.now_ms() - _LATELY_MS)
+            written = await self._topics.count_written_since(self._topic, self._clock.now_ms() - _RECENT_MS)
         except BusUnavailable:
             return random.randrange(self._topics.partitions_of(self._topic))
         return random.choice([partition for partition, count in enumerate(written) if count == min(written)])
 
     async def generation(self, partition: int) -> str:
         found = self._generations[partition] = self._generation = await self._topics.log_id()
-        # What was asked before may be answered with what was before.
-        self._asked = None
+        # An earlier request may be answered with an earlier generation.
+        self._request = None
         return found
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
-        self._check_era(partition)
+        self._check_generation(partition)
         reader = await self._reader_of(partition)
-        batches = await first_of(lambda: reader.find(offset, limit), reader.arrived, self._clock, wait_sec)
+        batches = await wait_for_items(lambda: reader.find(offset, limit), reader.arrived, self._clock, wait_sec)
         return batches[0] if batches else LogBatch(offset, offset, ())
 
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
@@ -76,21 +76,24 @@ class Log:
         reader.start()
         return reader
 
-    def _check_era(self, partition: int) -> None:
-        """Offsets of another log say nothing. Whoever asks for the generation again, knows."""
-        self._look_again()
-        said = self._generations.get(partition)
-        if said is not None and self._generation is not None and said != self._generation:
-            raise StaleEpoch("kafka: the log was made anew, and its offsets begin again", generation=self._generation)
+    def _check_generation(self, partition: int) -> None:
+        """Raise StaleEpoch if the log was recreated: offsets of the former log mean nothing. `generation` clears this."""
+        self._refresh_generation()
+        expected = self._generations.get(partition)
+        if expected is not None and self._generation is not None and expected != self._generation:
+            raise StaleEpoch(
+                "kafka: the log topic was recreated and its offsets start over: read the generation again",
+                generation=self._generation,
+            )
 
-    def _look_again(self) -> None:
-        now = pace.monotonic()
-        if now - self._asked_at < _LOOK_SEC or (self._asked is not None and not self._asked.done()):
+    def _refresh_generation(self) -> None:
+        now = real_clock.monotonic()
+        if now - self._requested_at < _REFRESH_SEC or (self._request is not None and not self._request.done()):
             return
-        if self._asked is not None:
-            if self._asked.exception() is None:
-                self._generation = self._asked.result()
+        if self._request is not None:
+            if self._request.exception() is None:
+                self._generation = self._request.result()
             else:
-                self._topics.mistrust()
-        self._asked_at = now
-        self._asked = self._topics.find_log_id()
+                self._topics.replace_client()
+        self._requested_at = now
+        self._request = self._topics.find_log_id()

@@ -1,4 +1,4 @@
-"""A worker's share of a pool: which partitions it has, what came from them, and how far they are committed."""
+"""One worker's membership in a pool's consumer group: its partitions, what it fetched from them, and its commits."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from noonday.drivers.kafka.codec import LARGEST_PACK, Codec
 from noonday.drivers.kafka.names import Names
-from noonday.drivers.kafka.offsets import Shelf, TopicPlace, Track
+from noonday.drivers.kafka.offsets import DispatchBuffer, OffsetTracker, PartitionKey
 from noonday.drivers.kafka.options import KafkaOptions
-from noonday.drivers.kafka.thread import ClientThread, pace
+from noonday.drivers.kafka.thread import ClientThread, real_clock
 from noonday.model.ids import WorkerId
 from noonday.model.message import Dispatch
 from noonday.ports.clock import Clock
@@ -19,30 +19,31 @@ from noonday.ports.clock import Clock
 log = structlog.get_logger("noonday.kafka")
 COMMIT_SEC = 0.25
 BEAT_SEC = 1.0
-"""Also when nothing changed: so that others know that a worker is here."""
-_POLL_SEC, _HOLD_SEC = 0.05, 0.25
-_LEAST_SHELF = 1_000
-"""How many dispatches may lie here in any case: the more, the better those of higher lanes can overtake."""
+"""Seconds between commits when nothing changed, so that schedulers know that the worker is alive."""
+_POLL_SEC, _FULL_WAIT_SEC = 0.05, 0.25
+_LEAST_BUFFER = 1_000
+"""Number of dispatches that may wait in the buffer in any case. The more, the better higher lanes can overtake."""
 _MOST_BYTES = 16_777_216
 
 
-class Word(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker says of itself wherever it commits an offset: this is how schedulers learn how much a pool can take."""
+class CommitMetadata(msgspec.Struct, frozen=True, array_like=True):
+    """Metadata that a worker commits with each offset. Schedulers compute the credit of a pool from it."""
 
     position: int
-    """It has taken what is before this offset; what it has not done with may be older."""
+    """The worker has taken everything before this offset. Dispatches that it has not acked may be older."""
     at_ms: int
-    mean_pack: float
-    """How many dispatches a message of this partition has, on average."""
+    mean_dispatches: float
+    """Mean number of dispatches in a message of this partition."""
     concurrency: int
-    """0: the partition is nobody's at present."""
+    """0 if the worker has left the partition."""
     worker: str
 
 
 class Member(ClientThread):
-    """Of the group that shares the topics of one pool.
+    """Member of the consumer group that shares the topics of one pool.
 
-    Its thread fetches, commits and answers the group; the loop takes and says what is done with. The shelf is between them.
+    Its thread fetches, commits and answers the group coordinator; the loop takes and acks dispatches. The buffer is between
+    them.
     """
 
     def __init__(
@@ -67,83 +68,82 @@ class Member(ClientThread):
         self._group = names.group_of(pool)
         self._on_arrival = on_arrival
         self._lock = threading.Lock()
-        self._shelf = Shelf()
+        self._buffer = DispatchBuffer()
         self._room = concurrency
-        self._wanted_at = pace.monotonic()
+        self._taken_at = real_clock.monotonic()
         self._drained = threading.Event()
         self._subscribed = False
         self._paused = False
-        self._mean_pack = float(LARGEST_PACK)
+        self._mean_dispatches = float(LARGEST_PACK)
         self._committed_at = 0.0
-        self._under_way = 0
-        """Commits that are not answered."""
+        self._commits_in_flight = 0
         self._beat_at = 0.0
         self.takers = 0
-        """How many wait for something to arrive. Changed on the loop only."""
+        """Number of calls that wait for dispatches. Changed on the loop only."""
 
     # On the loop
 
     def take(self, room: int) -> list[Dispatch]:
         with self._lock:
-            taken = self._shelf.take(room)
+            taken = self._buffer.take(room)
             self._room = room
-            self._wanted_at = pace.monotonic()
-            if 2 * self._shelf.waiting < self._most() and 2 * self._shelf.bytes < _MOST_BYTES:
+            self._taken_at = real_clock.monotonic()
+            if 2 * self._buffer.waiting < self._capacity() and 2 * self._buffer.bytes < _MOST_BYTES:
                 self._drained.set()
         return taken
 
-    def done(self, dispatches: Sequence[Dispatch]) -> None:
+    def ack(self, dispatches: Sequence[Dispatch]) -> None:
         with self._lock:
-            self._shelf.done(dispatches)
+            self._buffer.ack(dispatches)
 
     # In the thread
 
     def _open(self) -> None:
         self._consumer = Consumer(self._options.member(self._group) | {"on_commit": self._on_commit})
 
-    def _turn(self) -> None:
-        now = pace.monotonic()
-        self._come_or_go(now)
+    def _run_once(self) -> None:
+        now = real_clock.monotonic()
+        self._join_or_leave(now)
         if self._is_full():
-            self._hold_off()
+            self._wait_for_room()
         else:
             self._fetch()
-        self._commit_some(now)
+        self._commit_changes(now)
 
     def _close(self) -> None:
         self._consumer.close()
 
-    def _come_or_go(self, now: float) -> None:
-        """A worker without room gives its partitions to others, and comes back when it has some."""
-        wants = self.takers > 0 or now - self._wanted_at < self._options.full_after_sec
-        if wants and not self._subscribed:
+    def _join_or_leave(self, now: float) -> None:
+        """Leave the group while the worker has no room, so that others get its partitions. Join it again afterwards."""
+        has_room = self.takers > 0 or now - self._taken_at < self._options.full_after_sec
+        if has_room and not self._subscribed:
             self._consumer.subscribe(
                 list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
             self._subscribed = True
-        elif self._subscribed and not wants:
-            log.info("a full worker gives up its partitions", worker=self._worker, group=self._group)
+        elif self._subscribed and not has_room:
+            log.info("full worker leaves group", worker=self._worker, group=self._group)
             self._consumer.unsubscribe()
             self._subscribed = False
 
     def _is_full(self) -> bool:
         with self._lock:
-            full = self._shelf.waiting >= self._most() or self._shelf.bytes >= _MOST_BYTES
+            full = self._buffer.waiting >= self._capacity() or self._buffer.bytes >= _MOST_BYTES
             if full:
                 self._drained.clear()
             return full
 
-    def _most(self) -> int:
-        return max(_LEAST_SHELF, 2 * self._room)
+    def _capacity(self) -> int:
+        return max(_LEAST_BUFFER, 2 * self._room)
 
-    def _hold_off(self) -> None:
-        """For a moment simply do not look; after that the group must hear from us, and we must not get more."""
-        if self._drained.wait(_HOLD_SEC):
+    def _wait_for_room(self) -> None:
+        """Wait a moment without polling. After that, poll with all partitions paused, so that the member stays in the group."""
+        if self._drained.wait(_FULL_WAIT_SEC):
             return
         if not self._paused:
             self._consumer.pause(self._consumer.assignment())
             self._paused = True
-        self._admit([self._consumer.poll(0)])
+        self._add_messages([self._consumer.poll(0)])
 
     def _fetch(self) -> None:
         if self._paused:
@@ -152,134 +152,138 @@ class Member(ClientThread):
         first = self._consumer.poll(_POLL_SEC)
         if first is not None:
             with self._lock:
-                room = self._most() - self._shelf.waiting
-            # What is here already, without waiting for more.
-            self._admit([first, *self._consumer.consume(max(1, round(room / self._mean_pack)), 0)])
+                room = self._capacity() - self._buffer.waiting
+            # Take what the client has fetched already, without waiting for more.
+            self._add_messages([first, *self._consumer.consume(max(1, round(room / self._mean_dispatches)), 0)])
 
-    def _admit(self, messages: Iterable[Message | None]) -> None:
-        opened: list[tuple[TopicPlace, int, list[Dispatch], int]] = []
+    def _add_messages(self, messages: Iterable[Message | None]) -> None:
+        unpacked: list[tuple[PartitionKey, int, list[Dispatch], int]] = []
         for message in messages:
             if message is None:
                 continue
             error = message.error()
             if error is not None:
-                self._complain("cannot fetch", error)
+                self._warn("kafka fetch failed", error)
                 continue
-            dispatches = self._codec.open_pack(message)
-            opened.append((_place(message), message.offset() or 0, dispatches, len(message)))
-            self._mean_pack += (max(1, len(dispatches)) - self._mean_pack) / 8
+            dispatches = self._codec.unpack_dispatches(message)
+            unpacked.append((_partition_of(message), message.offset() or 0, dispatches, len(message)))
+            self._mean_dispatches += (max(1, len(dispatches)) - self._mean_dispatches) / 8
         with self._lock:
-            for place, offset, dispatches, size in opened:
-                self._shelf.add(place, offset, dispatches, size)
-        if opened:
-            self._tell(self._on_arrival)
+            for key, offset, dispatches, size in unpacked:
+                self._buffer.add(key, offset, dispatches, size)
+        if unpacked:
+            self._call_on_loop(self._on_arrival)
 
-    def _commit_some(self, now: float) -> None:
-        # One at a time: while one is under way, a client does not let go of its broker, be that dead.
-        patience = self._options.end_within_sec if self._under_way else COMMIT_SEC
-        if now - self._committed_at < patience:
+    def _commit_changes(self, now: float) -> None:
+        # One commit at a time: while one is in flight, a client does not give up its broker, even a dead one.
+        interval = self._options.end_within_sec if self._commits_in_flight else COMMIT_SEC
+        if now - self._committed_at < interval:
             return
         self._committed_at = now
         with self._lock:
-            saying = self._unsaid(self._shelf.tracks, self._concurrency)
-            if not saying and now - self._beat_at >= BEAT_SEC:
-                saying = self._said_again()
-        if saying:
+            commits = self._changed_commits(self._buffer.trackers, self._concurrency)
+            if not commits and now - self._beat_at >= BEAT_SEC:
+                commits = self._repeated_commit()
+        if commits:
             self._beat_at = now
-            self._commit(saying)
+            self._commit(commits)
 
-    def _unsaid(self, places: Iterable[TopicPlace], concurrency: int) -> list[TopicPartition]:
-        """What changed since it was last committed."""
-        found = ((place, self._shelf.tracks.get(place)) for place in places)
-        spoken = (self._say(place, track, concurrency) for place, track in found if track is not None)
-        return [saying for saying in spoken if saying is not None]
+    def _changed_commits(self, keys: Iterable[PartitionKey], concurrency: int) -> list[TopicPartition]:
+        """Return commits of the partitions that changed since their last commit."""
+        found = ((key, self._buffer.trackers.get(key)) for key in keys)
+        commits = (self._next_commit(key, tracker, concurrency) for key, tracker in found if tracker is not None)
+        return [commit for commit in commits if commit is not None]
 
-    def _said_again(self) -> list[TopicPartition]:
-        """For one partition: that is enough to be known."""
-        for place, track in self._shelf.tracks.items():
-            track.said = None
-            saying = self._say(place, track, self._concurrency)
-            if saying is not None:
-                return [saying]
+    def _repeated_commit(self) -> list[TopicPartition]:
+        """Return a commit of one partition. One is enough to show that the worker is alive."""
+        for key, tracker in self._buffer.trackers.items():
+            tracker.last_commit = None
+            commit = self._next_commit(key, tracker, self._concurrency)
+            if commit is not None:
+                return [commit]
         return []
 
-    def _say(self, place: TopicPlace, track: Track, concurrency: int) -> TopicPartition | None:
-        offset, position = track.done_to(), track.position
-        if offset is None or position is None or track.said == (offset, position, concurrency):
+    def _next_commit(self, key: PartitionKey, tracker: OffsetTracker, concurrency: int) -> TopicPartition | None:
+        offset, position = tracker.acked_to(), tracker.position
+        if offset is None or position is None or tracker.last_commit == (offset, position, concurrency):
             return None
-        track.said = (offset, position, concurrency)
-        word = Word(position, self._clock.now_ms(), round(track.mean_pack, 2), concurrency, self._worker)
-        return TopicPartition(*place, offset, metadata=msgspec.json.encode(word).decode())
+        tracker.last_commit = (offset, position, concurrency)
+        metadata = CommitMetadata(
+            position, self._clock.now_ms(), round(tracker.mean_dispatches, 2), concurrency, self._worker
+        )
+        return TopicPartition(*key, offset, metadata=msgspec.json.encode(metadata).decode())
 
-    def _commit(self, saying: Sequence[TopicPartition]) -> None:
-        self._under_way += 1
+    def _commit(self, commits: Sequence[TopicPartition]) -> None:
+        self._commits_in_flight += 1
         try:
-            self._consumer.commit(offsets=list(saying), asynchronous=True)
+            self._consumer.commit(offsets=list(commits), asynchronous=True)
         except KafkaException as error:
-            self._on_commit(error.args[0], saying)
+            self._on_commit(error.args[0], commits)
 
-    def _on_commit(self, error: KafkaError | None, said: Sequence[TopicPartition]) -> None:
-        """What was not committed is said again. While partitions change hands, that is normal."""
-        self._under_way = max(0, self._under_way - 1)
-        unheard = said if error is not None else [each for each in said if each.error is not None]
+    def _on_commit(self, error: KafkaError | None, commits: Sequence[TopicPartition]) -> None:
+        """Arrange that failed commits are repeated. Failures are normal while partitions move between workers."""
+        self._commits_in_flight = max(0, self._commits_in_flight - 1)
+        failed = commits if error is not None else [each for each in commits if each.error is not None]
         with self._lock:
-            for each in unheard:
-                track = self._shelf.tracks.get((each.topic, each.partition))
-                if track is not None:
-                    track.said = None
+            for each in failed:
+                tracker = self._buffer.trackers.get((each.topic, each.partition))
+                if tracker is not None:
+                    tracker.last_commit = None
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Of what we had before, we go on where we are, unless somebody else had it in between."""
+        """Start the assigned partitions. Those that we had before continue where we are, unless another worker had them since."""
         starts = self._find_starts(consumer, partitions)
         with self._lock:
-            self._shelf.lose(
-                place for place, track in list(self._shelf.tracks.items()) if not _goes_on(track, starts.get(place))
+            self._buffer.drop_partitions(
+                key
+                for key, tracker in list(self._buffer.trackers.items())
+                if not _can_continue(tracker, starts.get(key))
             )
             for each in partitions:
-                place = (each.topic, each.partition)
-                if place not in self._shelf.tracks:
-                    self._shelf.gain(place, self._topics.index(each.topic), starts.get(place))
-                start = self._shelf.tracks[place].next
+                key = (each.topic, each.partition)
+                if key not in self._buffer.trackers:
+                    self._buffer.add_partition(key, self._topics.index(each.topic), starts.get(key))
+                start = self._buffer.trackers[key].next
                 if start is not None:
                     each.offset = start
-            self._shelf.closed = False
+            self._buffer.rebalancing = False
         consumer.assign(partitions)
         self._paused = False
-        self._tell(self._on_arrival)
+        self._call_on_loop(self._on_arrival)
 
-    def _find_starts(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPlace, int]:
-        """Where others left off. What is not in it, the client has to find out by itself."""
+    def _find_starts(self, consumer: Consumer, partitions: list[TopicPartition]) -> dict[PartitionKey, int]:
+        """Return the committed offsets. For partitions that are not in the answer, the client finds the start itself."""
         if not partitions:
             return {}
         try:
             found = consumer.committed(partitions, timeout=self._options.answer_within_sec)
         except KafkaException as error:
-            self._complain("cannot tell where to begin", error.args[0])
+            self._warn("committed offsets unknown", error.args[0])
             return {}
-        # Where nobody has committed anything: from the beginning. Should that be later by now, the client finds out.
+        # A partition without a commit starts at 0. If its first messages are deleted, the client finds the real start.
         return {(each.topic, each.partition): max(0, each.offset) for each in found if each.error is None}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Still ours until we return: say how far we came. Most of them, we get back in a moment."""
-        leaves = self._stopping.is_set() or not self._subscribed
-        places = [(each.topic, each.partition) for each in partitions]
+        """Commit before the partitions are given up: they are ours until this returns. Most of them come back at once."""
+        leaving = self._stopping.is_set() or not self._subscribed
+        keys = [(each.topic, each.partition) for each in partitions]
         with self._lock:
-            saying = self._unsaid(places, 0 if leaves else self._concurrency)
-            self._shelf.closed = True
-        if saying:
-            self._commit(saying)
-        if leaves:
+            commits = self._changed_commits(keys, 0 if leaving else self._concurrency)
+            self._buffer.rebalancing = True
+        if commits:
+            self._commit(commits)
+        if leaving:
             self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Others may have them already."""
+        """Drop partitions that other workers may have already."""
         with self._lock:
-            self._shelf.lose((each.topic, each.partition) for each in partitions)
+            self._buffer.drop_partitions((each.topic, each.partition) for each in partitions)
 
 
-def _goes_on(track: Track, start: int | None) -> bool:
-    return start is not None and track.said is not None and track.said[0] == start
+def _can_continue(tracker: OffsetTracker, start: int | None) -> bool:
+    return start is not None and tracker.last_commit is not None and tracker.last_commit[0] == start
 
 
-def _place(message: Message) -> TopicPlace:
+def _partition_of(message: Message) -> PartitionKey:
     return message.topic() or "", message.partition() or 0

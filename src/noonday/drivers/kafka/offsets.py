@@ -1,6 +1,6 @@
-"""Which messages of a pool's topics are here, handed out and done with: how far each partition may be committed.
+"""Tracks which messages of a pool's topics are fetched, taken and acked: up to where each partition may be committed.
 
-Nothing here waits or asks anybody; whoever uses it sees to it that only one thread does so at a time.
+Nothing here waits or does I/O. It is not thread-safe: the caller serialises access.
 """
 
 from collections import deque
@@ -10,187 +10,190 @@ from heapq import heapify, heappop, heappush
 from noonday.model.firing import LANES
 from noonday.model.message import Dispatch
 
-TopicPlace = tuple[str, int]
-"""A topic and one of its partitions."""
-_MEMORY = 8
-"""Over about how many messages the average size of a pack is taken."""
+PartitionKey = tuple[str, int]
+"""(topic, partition)."""
+_MEAN_OVER = 8
+"""About how many messages the mean number of dispatches is taken over."""
 
 
-class Track:
-    """A partition, from when it was given to us until it is lost."""
+class OffsetTracker:
+    """Offsets of one partition, from its assignment until it is lost."""
 
-    __slots__ = ("_packs", "_waiting", "lane", "lost", "mean_pack", "next", "position", "said")
+    __slots__ = ("_messages", "_waiting", "lane", "last_commit", "lost", "mean_dispatches", "next", "position")
 
     def __init__(self, lane: int, start: int | None) -> None:
         self.lane = lane
         self.next = start
-        """The offset after the last message that came. None: we do not know yet where we are."""
+        """The offset after the last fetched message. None if the start is not known yet."""
         self.position = start
-        """The offset of the first message that is not handed out whole."""
-        self.mean_pack = 0.0
+        """The offset of the first message with dispatches that are not taken."""
+        self.mean_dispatches = 0.0
         self.lost = False
-        self.said: tuple[int, int, int] | None = None
-        """What was last committed: offset, position, concurrency of whoever has it."""
-        self._packs: deque[Pack] = deque()
-        self._waiting: deque[Pack] = deque()
-        """Those that are not handed out whole, in order."""
+        self.last_commit: tuple[int, int, int] | None = None
+        """The last commit: offset, position, concurrency of the worker."""
+        self._messages: deque[FetchedMessage] = deque()
+        self._waiting: deque[FetchedMessage] = deque()
+        """Messages with dispatches that are not taken, in order."""
 
-    def add(self, offset: int, dispatches: list[Dispatch], size: int) -> "Pack":
-        """A message came. One without dispatches is done with from the beginning."""
-        pack = Pack(self, offset, dispatches, size)
-        self._packs.append(pack)
+    def add(self, offset: int, dispatches: list[Dispatch], size: int) -> "FetchedMessage":
+        """Add a fetched message. One without dispatches is acked from the start."""
+        message = FetchedMessage(self, offset, dispatches, size)
+        self._messages.append(message)
         self.next = offset + 1
         if not self._waiting:
             self.position = offset if dispatches else self.next
         if dispatches:
-            self._waiting.append(pack)
-            self.mean_pack += (len(dispatches) - self.mean_pack) / (_MEMORY if self.mean_pack else 1)
-        return pack
+            self._waiting.append(message)
+            self.mean_dispatches += (len(dispatches) - self.mean_dispatches) / (
+                _MEAN_OVER if self.mean_dispatches else 1
+            )
+        return message
 
     @property
-    def first(self) -> "Pack | None":
-        """The first message that is not handed out whole."""
+    def first(self) -> "FetchedMessage | None":
+        """The first message with dispatches that are not taken."""
         return self._waiting[0] if self._waiting else None
 
     @property
-    def waiting(self) -> Iterable["Pack"]:
+    def waiting(self) -> Iterable["FetchedMessage"]:
         return self._waiting
 
-    def first_is_handed_out(self) -> None:
-        """The whole of the first that waited."""
+    def first_is_taken(self) -> None:
+        """Note that all dispatches of the first waiting message are taken."""
         self._waiting.popleft()
         self.position = self._waiting[0].offset if self._waiting else self.next
 
-    def done_to(self) -> int | None:
-        """Everything before this offset is done with."""
-        packs = self._packs
-        while packs and not packs[0].left:
-            packs.popleft()
-        return packs[0].offset if packs else self.next
+    def acked_to(self) -> int | None:
+        """Return the offset before which every dispatch is acked."""
+        messages = self._messages
+        while messages and not messages[0].unacked:
+            messages.popleft()
+        return messages[0].offset if messages else self.next
 
 
-class Pack:
-    """A message, and how much of it is handed out and done with."""
+class FetchedMessage:
+    """A message, and how many of its dispatches are taken and acked."""
 
-    __slots__ = ("dispatches", "left", "offset", "size", "taken", "track")
+    __slots__ = ("dispatches", "offset", "size", "taken", "tracker", "unacked")
 
-    def __init__(self, track: Track, offset: int, dispatches: list[Dispatch], size: int) -> None:
-        self.track = track
+    def __init__(self, tracker: OffsetTracker, offset: int, dispatches: list[Dispatch], size: int) -> None:
+        self.tracker = tracker
         self.offset = offset
         self.dispatches = dispatches
         self.size = size
         self.taken = 0
-        self.left = len(dispatches)
-        """How many are not done with."""
+        self.unacked = len(dispatches)
 
 
-class Shelf:
-    """Everything of one pool that is here: what waits to be handed out, by lane, and what is handed out, by name."""
+class DispatchBuffer:
+    """Fetched dispatches of one pool: those that wait to be taken, by lane, and those that are taken and not acked."""
 
     def __init__(self) -> None:
-        self._tracks: dict[TopicPlace, Track] = {}
-        self._heads: tuple[list[tuple[int, int, Track]], ...] = tuple([] for _ in LANES)
-        """By lane a heap of the partitions that have something to hand out: the due time of the first of it, and a serial number.
+        self._trackers: dict[PartitionKey, OffsetTracker] = {}
+        self._heads: tuple[list[tuple[int, int, OffsetTracker]], ...] = tuple([] for _ in LANES)
+        """By lane, a heap of the partitions with waiting dispatches: (due time of the first message, serial number, tracker).
         So partitions are merged by due time, and each of them stays in its own order."""
         self._serial = 0
-        self._out: dict[tuple[str, int], Pack | list[Pack]] = {}
-        """A list, for a dispatch that came more than once."""
+        self._taken: dict[tuple[str, int], FetchedMessage | list[FetchedMessage]] = {}
+        """The message of each dispatch that is taken and not acked, by (execution, number). A list for duplicates."""
         self.waiting = 0
-        """How many dispatches wait to be handed out."""
+        """Number of dispatches that wait to be taken."""
         self.bytes = 0
-        """What the messages have in which they came."""
-        self.closed = False
-        """Partitions change hands: until it is known which are still ours, nothing is handed out."""
+        """Size in bytes of the messages with dispatches that wait to be taken."""
+        self.rebalancing = False
+        """Whether partitions are being reassigned. Until it is known which ones we keep, nothing can be taken."""
 
     @property
-    def tracks(self) -> Mapping[TopicPlace, Track]:
-        return self._tracks
+    def trackers(self) -> Mapping[PartitionKey, OffsetTracker]:
+        return self._trackers
 
-    def gain(self, place: TopicPlace, lane: int, start: int | None) -> None:
-        self.lose([place])
-        self._tracks[place] = Track(lane, start)
+    def add_partition(self, key: PartitionKey, lane: int, start: int | None) -> None:
+        self.drop_partitions([key])
+        self._trackers[key] = OffsetTracker(lane, start)
 
-    def lose(self, places: Iterable[TopicPlace]) -> None:
-        """Forget what is here of some partitions: others get it, from the offset that was committed."""
-        lost = [track for place in places if (track := self._tracks.pop(place, None)) is not None]
+    def drop_partitions(self, keys: Iterable[PartitionKey]) -> None:
+        """Drop all messages of some partitions. Another worker gets them, from the committed offset on."""
+        lost = [tracker for key in keys if (tracker := self._trackers.pop(key, None)) is not None]
         if not lost:
             return
-        for track in lost:
-            track.lost = True
+        for tracker in lost:
+            tracker.lost = True
         for heads in self._heads:
             heads[:] = [head for head in heads if not head[-1].lost]
             heapify(heads)
-        waiting = [pack for track in self._tracks.values() for pack in track.waiting]
-        self.waiting = sum(len(pack.dispatches) - pack.taken for pack in waiting)
-        self.bytes = sum(pack.size for pack in waiting)
-        self._out = {name: left for name, packs in self._out.items() if (left := _still_ours(packs)) is not None}
+        waiting = [message for tracker in self._trackers.values() for message in tracker.waiting]
+        self.waiting = sum(len(message.dispatches) - message.taken for message in waiting)
+        self.bytes = sum(message.size for message in waiting)
+        self._taken = {
+            name: kept for name, messages in self._taken.items() if (kept := _not_lost(messages)) is not None
+        }
 
-    def add(self, place: TopicPlace, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
-        """A message came. One of a partition that is not ours any more is ignored."""
-        track = self._tracks.get(place)
-        if track is None:
+    def add(self, key: PartitionKey, offset: int, dispatches: list[Dispatch], size: int = 0) -> None:
+        """Add a fetched message. A message of a partition that was dropped is ignored."""
+        tracker = self._trackers.get(key)
+        if tracker is None:
             return
-        if track.next is not None and offset < track.next:
-            # The topic was made anew, or the client had to start over: nothing that we knew holds.
-            self.gain(place, track.lane, offset)
-            track = self._tracks[place]
-        has_head = track.first is not None
-        track.add(offset, dispatches, size)
+        if tracker.next is not None and offset < tracker.next:
+            # The topic was recreated, or the client started over: none of the tracked offsets is valid.
+            self.add_partition(key, tracker.lane, offset)
+            tracker = self._trackers[key]
+        has_head = tracker.first is not None
+        tracker.add(offset, dispatches, size)
         if dispatches:
             if not has_head:
-                self._show_head(track)
+                self._push_head(tracker)
             self.waiting += len(dispatches)
             self.bytes += size
 
     def take(self, room: int) -> list[Dispatch]:
-        """Up to so many, those of higher lanes first, then those whose message begins with the earliest due time."""
+        """Take up to `room` dispatches: higher lanes first, then messages whose first dispatch is due earliest."""
         taken: list[Dispatch] = []
-        for heads in self._heads if not self.closed else ():
+        for heads in self._heads if not self.rebalancing else ():
             while heads and len(taken) < room:
-                track = heads[0][-1]
-                pack = track.first
-                assert pack is not None
-                some = pack.dispatches[pack.taken : pack.taken + room - len(taken)]
-                self._hand_out(pack, some)
+                tracker = heads[0][-1]
+                message = tracker.first
+                assert message is not None
+                some = message.dispatches[message.taken : message.taken + room - len(taken)]
+                self._note_taken(message, some)
                 taken += some
-                if pack.taken == len(pack.dispatches):
+                if message.taken == len(message.dispatches):
                     heappop(heads)
-                    track.first_is_handed_out()
-                    self._show_head(track)
-                    self.bytes -= pack.size
+                    tracker.first_is_taken()
+                    self._push_head(tracker)
+                    self.bytes -= message.size
         self.waiting -= len(taken)
         return taken
 
-    def _show_head(self, track: Track) -> None:
-        """Have a partition take its turn, if something of it waits."""
-        if track.first is not None:
+    def _push_head(self, tracker: OffsetTracker) -> None:
+        """Add a partition to the heap of its lane, if it has dispatches that wait."""
+        if tracker.first is not None:
             self._serial += 1
-            heappush(self._heads[track.lane], (track.first.dispatches[0].due_ms, self._serial, track))
+            heappush(self._heads[tracker.lane], (tracker.first.dispatches[0].due_ms, self._serial, tracker))
 
-    def done(self, dispatches: Sequence[Dispatch]) -> None:
-        """They need not come again, nor any other copy of them that was handed out."""
-        pop = self._out.pop
+    def ack(self, dispatches: Sequence[Dispatch]) -> None:
+        """Mark dispatches, and all their duplicates that were taken, as not to be delivered again."""
+        pop = self._taken.pop
         for dispatch in dispatches:
-            packs = pop((dispatch.execution_id, dispatch.number), None)
-            if packs.__class__ is Pack:
-                packs.left -= 1
-            elif packs is not None:
-                for pack in packs:  # type: ignore[union-attr]
-                    pack.left -= 1
+            messages = pop((dispatch.execution_id, dispatch.number), None)
+            if messages.__class__ is FetchedMessage:
+                messages.unacked -= 1
+            elif messages is not None:
+                for message in messages:  # type: ignore[union-attr]
+                    message.unacked -= 1
 
-    def _hand_out(self, pack: Pack, dispatches: Sequence[Dispatch]) -> None:
-        pack.taken += len(dispatches)
-        out = self._out
+    def _note_taken(self, message: FetchedMessage, dispatches: Sequence[Dispatch]) -> None:
+        message.taken += len(dispatches)
+        by_name = self._taken
         for dispatch in dispatches:
             name = (dispatch.execution_id, dispatch.number)
-            if name in out:
-                before = out[name]
-                out[name] = [*before, pack] if isinstance(before, list) else [before, pack]
+            if name in by_name:
+                before = by_name[name]
+                by_name[name] = [*before, message] if isinstance(before, list) else [before, message]
             else:
-                out[name] = pack
+                by_name[name] = message
 
 
-def _still_ours(packs: Pack | list[Pack]) -> Pack | list[Pack] | None:
-    if isinstance(packs, Pack):
-        return None if packs.track.lost else packs
-    return [pack for pack in packs if not pack.track.lost] or None
+def _not_lost(messages: FetchedMessage | list[FetchedMessage]) -> FetchedMessage | list[FetchedMessage] | None:
+    if isinstance(messages, FetchedMessage):
+        return None if messages.tracker.lost else messages
+    return [message for message in messages if not message.tracker.lost] or None

@@ -1,4 +1,4 @@
-"""How a broker is reached, and how much is asked of it."""
+"""Connection options, and the settings of each kind of Kafka client."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,39 +11,39 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """The same for every process of an installation, but for names and passwords."""
+    """Options of the Kafka bus. All processes of an installation have the same, except for user names and passwords."""
 
     servers: str
-    """`host:port,host:port`; one that answers is enough to find the others."""
+    """Brokers, as `host:port,host:port`. One that answers is enough to find the others."""
     prefix: str = "noonday"
-    """Of every topic and group. Two installations on one broker differ in it."""
+    """Prefix of every topic and group. Two installations on one broker need different prefixes."""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     mechanism: Mechanism = "SCRAM-SHA-512"
-    """How the password is shown, if there is a user name."""
+    """SASL mechanism, if there is a user name."""
     tls: bool = False
     ca_file: str | None = None
-    """Who signed the brokers' certificates; without it, whom the system trusts. Implies TLS."""
+    """CA certificates to verify the brokers with. Without it, those that the system trusts. Implies TLS."""
     pool_partitions: int = 8
-    """Of each lane of a pool that is new: no more workers of a pool than this share its work."""
+    """Partitions of each lane of a new pool. At most this many workers share the work of a lane."""
     log_partitions: int = 16
-    """Of a log that is new: no more recorders than this share it."""
+    """Partitions of a new log. At most this many recorders share it."""
     message_bytes: int = MESSAGE_BYTES
-    """Largest message that the brokers accept. Topics that are new are made with it."""
+    """Largest message that the brokers accept, in bytes. New topics are created with this limit."""
     replication: int | None = None
-    """Of topics that are new. None: as many as there are brokers, three at most."""
+    """Replicas of new topics. None: as many as there are brokers, at most three."""
     send_within_sec: float = 30.0
-    """After so long without an acknowledgement a message is given up; it may arrive nevertheless."""
+    """Seconds until an unacknowledged message is given up. It may arrive nevertheless."""
     answer_within_sec: float = 5.0
-    """How long any question to the broker may take."""
+    """Timeout of a request to the broker, in seconds."""
     lost_after_sec: float = 6.0
-    """A worker that the broker has not heard of for so long loses its partitions to others."""
+    """Seconds until a worker that the broker does not hear from loses its partitions to other workers."""
     full_after_sec: float = 5.0
-    """A worker that had no room for so long gives its partitions to others."""
+    """Seconds until a worker without room gives its partitions to other workers."""
 
     def __post_init__(self) -> None:
         if self.username is not None and self.password is None:
-            raise BadSettings("kafka: there is a user name, but no password")
+            raise BadSettings("kafka: a user name is set, but no password: set kafka.password (NOONDAY_KAFKA_PASSWORD)")
 
     @property
     def protocol(self) -> str:
@@ -52,37 +52,37 @@ class KafkaOptions:
 
     @property
     def pack_bytes(self) -> int:
-        """Largest value of a message."""
+        """Largest value of a message, in bytes."""
         return Sizes(message_bytes=self.message_bytes).pack_bytes
 
     @property
     def end_within_sec(self) -> float:
-        """How long a client may take to let go of a broker that does not answer."""
+        """Seconds that a client may take to close while its broker does not answer."""
         return 2 * self.answer_within_sec + 2.0
 
     def client(self) -> dict[str, Any]:
-        """What every client of this broker is told."""
-        told: dict[str, Any] = {
+        """Return the settings that all clients share."""
+        settings: dict[str, Any] = {
             "bootstrap.servers": self.servers,
             "security.protocol": self.protocol,
             "socket.timeout.ms": _ms(2 * self.answer_within_sec),
             "socket.connection.setup.timeout.ms": max(1_000, _ms(self.answer_within_sec)),
-            # A broker that comes back is found within a second.
+            # Reconnect within a second after a broker comes back.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "topic.metadata.refresh.interval.ms": 30_000,
-            # The client would write to standard error, in its own way; what matters reaches us as errors.
+            # The client would log to standard error in its own format. Relevant problems reach us as errors.
             "log_level": 0,
         }
         if self.username is not None:
-            told |= {
+            settings |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.username": self.username,
                 "sasl.password": self.password,
             }
         if self.ca_file is not None:
-            told["ssl.ca.location"] = self.ca_file
-        return told
+            settings["ssl.ca.location"] = self.ca_file
+        return settings
 
     def producer(self) -> dict[str, Any]:
         return self.client() | {
@@ -96,11 +96,11 @@ class KafkaOptions:
         }
 
     def member(self, group: str) -> dict[str, Any]:
-        """Of a worker that shares the topics of a pool with others.
+        """Return the settings of a worker's consumer, which shares the topics of a pool with others.
 
-        The classic group protocol, for how quickly partitions change hands: a quarter of a second, and after a death as
-        soon as we say. With the newer one the broker decides: after 5 s and 45 s by default. By ranges, because those share
-        out each topic evenly; the sticky way looks at the sum, and gives all of the busy lane to one worker.
+        It uses the classic group protocol, because that moves partitions quickly: within a quarter of a second, and after a
+        death within `lost_after_sec`. With the newer protocol the broker decides: 5 s and 45 s by default. It assigns by range,
+        which spreads each topic evenly. The sticky assignor balances the sum, and gives all of a busy lane to one worker.
         """
         return self._consumer() | {
             "group.id": group,
@@ -110,14 +110,14 @@ class KafkaOptions:
             "heartbeat.interval.ms": 250,
             "max.poll.interval.ms": 300_000,
             "auto.offset.reset": "earliest",
-            # Whatever lies here when partitions are lost was fetched in vain.
+            # Bounds the messages that were fetched in vain when partitions are lost.
             "queued.max.messages.kbytes": 16_384,
             "fetch.max.bytes": 8_388_608,
             "fetch.wait.max.ms": 100,
         }
 
     def reader(self) -> dict[str, Any]:
-        """Of somebody who reads partitions on their own, and keeps their own place."""
+        """Return the settings of a consumer without a group, which chooses its partitions and keeps its own offsets."""
         return self._consumer() | {
             "group.id": f"{self.prefix}.nobody",
             "auto.offset.reset": "error",
@@ -131,7 +131,7 @@ class KafkaOptions:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "fetch.error.backoff.ms": 100,
-            # How long a partition whose messages we have not yet taken is left alone.
+            # Pause before a partition is fetched again while its queue here is full.
             "fetch.queue.backoff.ms": 10,
         }
 

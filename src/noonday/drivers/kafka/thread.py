@@ -1,4 +1,4 @@
-"""Threads of ours: each drives one client, which waits for the broker in real time, and ends when it is told to."""
+"""Threads that each drive one Kafka client, which waits for the broker in real time."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ from noonday.runtime.clock import SystemClock
 
 T = TypeVar("T")
 log = structlog.get_logger("noonday.kafka")
-AGAIN_SEC = 0.5
-"""After an error of the client."""
-_QUIET_SEC = 30.0
-pace = SystemClock()
-"""What a client does about the broker's silence follows real time, whatever clock the rest of the program has."""
+RETRY_SEC = 0.5
+"""Pause after an unexpected error, in seconds."""
+_WARN_EVERY_SEC = 30.0
+real_clock = SystemClock()
+"""Timeouts of clients follow real time, whatever clock the rest of the program has."""
 
 
-async def first_of(find: Callable[[], list[T]], arrived: asyncio.Event, clock: Clock, wait_sec: float) -> list[T]:
-    """What is found, at once or when something arrived; nothing, if the time is over."""
+async def wait_for_items(find: Callable[[], list[T]], arrived: asyncio.Event, clock: Clock, wait_sec: float) -> list[T]:
+    """Return the items that `find` returns, as soon as there are any. Returns none after `wait_sec`."""
     deadline = clock.monotonic() + wait_sec
     while True:
         arrived.clear()
@@ -36,17 +36,17 @@ async def first_of(find: Callable[[], list[T]], arrived: asyncio.Event, clock: C
 
 
 class ClientThread(ABC):
-    """Turns one client's crank, in a thread of its own, from `start` to `stop`. No other thread touches that client."""
+    """Drives one client in its own thread, from `start` to `stop`. No other thread touches that client."""
 
     def __init__(self, name: str) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
         self._ended = asyncio.Event()
-        self._complained: dict[int, float] = {}
+        self._warned_at: dict[int, float] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """What it has to tell, it tells the loop that is running now."""
+        """Start the thread. It calls back on the loop that is running now."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -55,7 +55,7 @@ class ClientThread(ABC):
             self.start()
 
     async def stop(self, within_sec: float) -> None:
-        """Raises BusUnavailable if the thread does not end: it hangs in the client."""
+        """End the thread. Raises BusUnavailable if it does not end in time, because the client hangs."""
         self._stopping.set()
         if self._thread.ident is None:
             return
@@ -72,43 +72,43 @@ class ClientThread(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the client."""
+        """Create the client."""
 
     @abstractmethod
-    def _turn(self) -> None:
-        """One round, of a fraction of a second at most."""
+    def _run_once(self) -> None:
+        """Do one round of work, for a fraction of a second at most."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
 
-    def _tell(self, what: Callable[..., object], *args: Any) -> None:
-        """Call it on the loop, if that is still there."""
+    def _call_on_loop(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call a function on the loop, unless the loop is closed."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(what, *args)
+            self._loop.call_soon_threadsafe(callback, *args)
 
-    def _complain(self, what: str, error: KafkaError) -> None:
-        """Of each kind of error no more than every half a minute."""
-        now = pace.monotonic()
-        if now - self._complained.get(error.code(), -_QUIET_SEC) >= _QUIET_SEC:
-            self._complained[error.code()] = now
-            log.warning(what, thread=self._thread.name, error=error.str())
+    def _warn(self, event: str, error: KafkaError) -> None:
+        """Log an error of the client, each error code at most every half minute."""
+        now = real_clock.monotonic()
+        if now - self._warned_at.get(error.code(), -_WARN_EVERY_SEC) >= _WARN_EVERY_SEC:
+            self._warned_at[error.code()] = now
+            log.warning(event, thread=self._thread.name, error=error.str())
 
     def _run(self) -> None:
         try:
             self._open()
             while not self._stopping.is_set():
-                self._safe_turn()
+                self._run_once_safely()
             self._close()
         except Exception:
-            log.exception("a client of kafka ended", thread=self._thread.name)
+            log.exception("kafka client thread failed", thread=self._thread.name)
         finally:
-            self._tell(self._ended.set)
+            self._call_on_loop(self._ended.set)
 
-    def _safe_turn(self) -> None:
+    def _run_once_safely(self) -> None:
         try:
-            self._turn()
+            self._run_once()
         except Exception:
-            log.exception("a client of kafka stumbled", thread=self._thread.name)
-            self._stopping.wait(AGAIN_SEC)
+            log.exception("kafka client round failed", thread=self._thread.name)
+            self._stopping.wait(RETRY_SEC)

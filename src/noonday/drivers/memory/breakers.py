@@ -1,24 +1,25 @@
-"""Breakers inside one process."""
+"""Breakers in the memory of one process."""
 
 from collections.abc import Mapping
 
 from noonday.model.breaker import Breaker
-from noonday.ports.breakers import Breakers, Told
+from noonday.ports.breakers import Breakers, CallCounts
 
-_MOST = 100_000
+_MAX_BREAKERS = 100_000
+"""Most breakers that are kept. The one used longest ago is dropped first."""
 
 
 class MemoryBreakers(Breakers):
     def __init__(self) -> None:
         self._breakers: dict[str, Breaker] = {}
 
-    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
-        return {name: self._tell(name, each, now_ms) for name, each in told.items()}
+    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+        return {name: self._count(name, each, now_ms) for name, each in told.items()}
 
     async def ask(self, name: str, now_ms: int) -> int:
         return self._of(name).ask(now_ms)
 
-    def _tell(self, name: str, told: Told, now_ms: int) -> int:
+    def _count(self, name: str, told: CallCounts, now_ms: int) -> int:
         breaker = self._of(name)
         if told.probe_failed is not None:
             state = breaker.tell_probe(told.probe_failed, now_ms)
@@ -29,6 +30,6 @@ class MemoryBreakers(Breakers):
     def _of(self, name: str) -> Breaker:
         breaker = self._breakers.pop(name, None) or Breaker()
         self._breakers[name] = breaker
-        while len(self._breakers) > _MOST:
+        while len(self._breakers) > _MAX_BREAKERS:
             del self._breakers[next(iter(self._breakers))]
         return breaker

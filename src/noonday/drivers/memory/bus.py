@@ -1,4 +1,4 @@
-"""The bus inside one process. Its memory ends with the process, and its generation says so."""
+"""The bus in the memory of one process. Each process has a new generation, because the memory ends with it."""
 
 import asyncio
 import threading
@@ -17,14 +17,14 @@ from noonday.ports.clock import Clock
 _SLICE_SEC = 0.1
 _SLICES = 10
 _MIN_DEPTH = 4
-"""A topic may always be this many times as deep as its workers have room."""
+"""Minimum depth of a topic, as a multiple of the concurrency of its workers."""
 
 
 @dataclass
 class _Topic:
     waiting: deque[Dispatch] = field(default_factory=deque)
     taken: deque[tuple[float, int]] = field(default_factory=deque)
-    """How many were taken in each tenth of the last second."""
+    """Number of dispatches taken in each tenth of the last second."""
 
     def note_taken(self, now: float, count: int) -> None:
         moment = now // _SLICE_SEC
@@ -34,7 +34,7 @@ class _Topic:
             self.taken.append((moment, count))
 
     def rate(self, now: float) -> int:
-        """How many were taken in the last second."""
+        """Return how many dispatches were taken in the last second."""
         oldest = now // _SLICE_SEC - _SLICES
         while self.taken and self.taken[0][0] <= oldest:
             self.taken.popleft()
@@ -42,7 +42,7 @@ class _Topic:
 
 
 class _Waiters:
-    """Loops that wait for something to arrive; each is woken in its own thread, once."""
+    """Event loops that wait for an arrival. Each is woken in its own thread, once."""
 
     def __init__(self) -> None:
         self._events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -64,7 +64,7 @@ class _Waiters:
 
 
 class MemoryBus(Bus):
-    """One log partition. Safe to use from several loops in several threads."""
+    """A bus with one log partition. Several event loops in several threads may use it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -75,11 +75,11 @@ class MemoryBus(Bus):
         self._log: deque[LogEntry] = deque()
         self._log_start = 0
         self.buried: deque[tuple[LogEntry, str]] = deque(maxlen=1_000)
-        """What nobody could settle, as far as it is remembered."""
+        """The last log entries that could not be settled, with the reason."""
         self._takers = _Waiters()
         self._readers = _Waiters()
         self._reporters = _Waiters()
-        """Those who wait until what they reported is applied."""
+        """Workers that wait until their reports are applied."""
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> Sequence[Oversized[Dispatch]]:
         with self._lock:
@@ -103,7 +103,7 @@ class MemoryBus(Bus):
             return self._take(room)
 
     async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
-        """Nothing is delivered twice here, so nothing needs to be remembered."""
+        """Do nothing: this bus delivers each dispatch once."""
 
     async def credit(self) -> Mapping[str, int]:
         now = self._clock.monotonic()
@@ -130,7 +130,7 @@ class MemoryBus(Bus):
         return ()
 
     async def report_durably(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
-        """Waits until somebody reads on after the entries: then they are applied."""
+        """Append entries and wait until a recorder reads from an offset after them, which means that they are applied."""
         oversized = await self.report(partition, entries)
         with self._lock:
             end = self._log_start + len(self._log)
@@ -146,7 +146,7 @@ class MemoryBus(Bus):
         return oversized
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
-        """Reading from an offset on says that everything before it has been applied: it is dropped."""
+        """Return entries from an offset on. Entries before the offset are applied, and are dropped."""
         with self._lock:
             batch = self._read(offset, limit)
             if batch.entries or wait_sec <= 0:
@@ -161,7 +161,7 @@ class MemoryBus(Bus):
             return self._read(offset, limit)
 
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
-        return None  # Entries that were read are dropped.
+        return None  # Entries that were read are not kept.
 
     async def bury(self, entry: LogEntry, why: str) -> None:
         with self._lock:
@@ -174,7 +174,7 @@ class MemoryBus(Bus):
         return self._generation
 
     def depth(self) -> dict[str, int]:
-        """How many dispatches wait in each topic."""
+        """Return how many dispatches wait in each topic."""
         with self._lock:
             return {pool: len(topic.waiting) for pool, topic in self._topics.items()}
 

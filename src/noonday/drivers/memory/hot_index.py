@@ -1,4 +1,4 @@
-"""The hot index in the owner's process."""
+"""The hot index in the memory of the process that owns the partitions."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Leases where only one instance can be: a lock on a file beside the data, held as long as the process lives."""
+"""The lease of a single instance: a lock on a file beside the data, until the process ends."""
 
 import contextlib
 import fcntl
@@ -14,7 +14,7 @@ from noonday.ports.leases import Leases
 
 
 class LocalLeases(Leases):
-    """With a path, the lock keeps other processes out. Without one (data in memory) there is nobody to keep out."""
+    """A lease by a file lock, which keeps other processes out. Without a path (data in memory), there is no lock."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class LocalLeases(Leases):
         return {self._instance: self._weight} if self._instance else {}
 
     async def changed(self, timeout_sec: float) -> bool:
-        """There is nobody else."""
+        """Wait until the time is up. There are no other members."""
         await self._clock.sleep(timeout_sec)
         return False
 
@@ -63,10 +63,10 @@ def _lock(path: Path) -> int:
     except OSError:
         holder = os.read(handle, 32).decode("ascii", "replace").strip()
         os.close(handle)
-        who = f" (process {holder})" if holder.isdigit() else ""
+        process = f" (process {holder})" if holder.isdigit() else ""
         data = str(path).removesuffix(".lock")
         raise AlreadyRunning(
-            f"another Noonday{who} is using {data}: stop it, or give this one its own --data"
+            f"another Noonday{process} is using {data}: stop it, or give this one its own --data"
         ) from None
     with contextlib.suppress(OSError):
         os.ftruncate(handle, 0)

@@ -1,4 +1,4 @@
-"""Claims and flags inside one process."""
+"""Claims, revocations and fences in the memory of one process."""
 
 import math
 import threading
@@ -10,8 +10,8 @@ from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
 from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
 
-_MOST = 100_000
-"""So many flags, and so many fences, of a pool are kept."""
+_MAX_KEPT = 100_000
+"""Most revocations, and most fences, that are kept for a pool. The oldest are dropped first."""
 
 
 class MemorySignals(Signals):
@@ -36,8 +36,8 @@ class MemorySignals(Signals):
         with self._lock:
             return [self._renew(dispatch, token) for dispatch, token in claims]
 
-    async def ack(self, names: Sequence[DispatchRef]) -> None:
-        """A claim is kept long enough for that here."""
+    async def ack(self, dispatches: Sequence[DispatchRef]) -> None:
+        """Do nothing: a claim is kept long enough to refuse duplicates."""
 
     async def pre_start_check(self, pool: str, dispatches: Sequence[Dispatch]) -> Mapping[ExecutionId, str] | None:
         with self._lock:
@@ -46,16 +46,16 @@ class MemorySignals(Signals):
             found = {}
             if fences := self._fences.get(pool):
                 found = {d.execution_id: FENCED for d in dispatches if d.fired_ms <= fences.get(d.job_id, -1)}
-            if flags := self._revocations.get(pool):
-                found |= _found(flags, [(d.execution_id, d.number) for d in dispatches])
+            if revocations := self._revocations.get(pool):
+                found |= _reasons(revocations, [(d.execution_id, d.number) for d in dispatches])
             return found
 
-    async def revoke(self, pool: str, flags: Sequence[Revocation]) -> None:
+    async def revoke(self, pool: str, revocations: Sequence[Revocation]) -> None:
         with self._lock:
-            raised = self._revocations.setdefault(pool, {})
-            for execution, dispatch, reason in flags:
-                raised[execution, dispatch] = reason
-            _forget_oldest(raised)
+            kept = self._revocations.setdefault(pool, {})
+            for execution, dispatch, reason in revocations:
+                kept[execution, dispatch] = reason
+            _forget_oldest(kept)
 
     async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
         with self._lock:
@@ -65,13 +65,13 @@ class MemorySignals(Signals):
 
     async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
         with self._lock:
-            return _found(self._revocations.get(pool, {}), executions)
+            return _reasons(self._revocations.get(pool, {}), executions)
 
     async def has_generation(self, pool: str) -> bool:
         return pool in self._generations
 
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
-        """There are no copies of a process's memory."""
+        """Return this beat: the memory of a process has no old copies."""
         return now_ms if pool in self._generations else None
 
     async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
@@ -79,10 +79,10 @@ class MemorySignals(Signals):
             self._generations.add(pool)
 
     def _claim(self, dispatch: Dispatch, now_ms: int) -> Token | ClaimRefused:
-        name = (dispatch.execution_id, dispatch.number)
-        if name in self._claims:
+        ref = (dispatch.execution_id, dispatch.number)
+        if ref in self._claims:
             return ClaimRefused.ACKED
-        self._claims[name] = now_ms
+        self._claims[ref] = now_ms
         return Token(dispatch.number, now_ms)
 
     def _renew(self, dispatch: Dispatch, token: Token) -> Token | ClaimRefused:
@@ -93,13 +93,13 @@ class MemorySignals(Signals):
         if now_ms - self._pruned_ms < CLAIMS_KEPT_MS:
             return
         self._pruned_ms = now_ms
-        self._claims = {name: at for name, at in self._claims.items() if now_ms - at < CLAIMS_KEPT_MS}
+        self._claims = {ref: at_ms for ref, at_ms in self._claims.items() if now_ms - at_ms < CLAIMS_KEPT_MS}
 
 
-def _found(flags: Mapping[DispatchRef, str], names: Sequence[DispatchRef]) -> dict[ExecutionId, str]:
-    return {name[0]: flags[name] for name in names if name in flags} if flags else {}
+def _reasons(revocations: Mapping[DispatchRef, str], dispatches: Sequence[DispatchRef]) -> dict[ExecutionId, str]:
+    return {ref[0]: revocations[ref] for ref in dispatches if ref in revocations} if revocations else {}
 
 
 def _forget_oldest(kept: dict[Any, Any]) -> None:
-    while len(kept) > _MOST:
+    while len(kept) > _MAX_KEPT:
         del kept[next(iter(kept))]

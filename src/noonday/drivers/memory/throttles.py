@@ -1,26 +1,27 @@
-"""Throttles inside one process."""
+"""Throttles in the memory of one process."""
 
 from collections.abc import Sequence
 
 from noonday.model.throttle import Throttle
-from noonday.ports.throttles import Knock, Left, Throttles
+from noonday.ports.throttles import CallEnd, CallRequest, Throttles
 
-_MANY = 10_000
+_TIDY_MIN = 10_000
+"""Number of throttles from which on idle ones are dropped."""
 
 
 class MemoryThrottles(Throttles):
     def __init__(self) -> None:
         self._throttles: dict[str, Throttle] = {}
-        self._tidy_at = _MANY
+        self._tidy_at = _TIDY_MIN
 
-    async def ask(self, knocks: Sequence[Knock], now_ms: int) -> list[int]:
+    async def ask(self, knocks: Sequence[CallRequest], now_ms: int) -> list[int]:
         answers = [self._of(each.whom).ask(each.execution, each.limits, each.lease_ms, now_ms) for each in knocks]
         if len(self._throttles) > self._tidy_at:
             self._throttles = {whom: each for whom, each in self._throttles.items() if not each.is_idle(now_ms)}
-            self._tidy_at = 2 * len(self._throttles) + _MANY
+            self._tidy_at = 2 * len(self._throttles) + _TIDY_MIN
         return answers
 
-    async def leave(self, left: Sequence[Left]) -> None:
+    async def leave(self, left: Sequence[CallEnd]) -> None:
         for each in left:
             if throttle := self._throttles.get(each.whom):
                 throttle.end(each.execution, each.ran_ms)

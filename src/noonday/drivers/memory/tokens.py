@@ -1,4 +1,4 @@
-"""Rates of tenants, in the one process that hands out."""
+"""Rate tokens of tenants in the memory of the one process that dispatches."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ from noonday.model.ids import TenantId
 from noonday.model.rate import Granted, take
 from noonday.ports.tokens import Ask, Tokens
 
-_MANY = 10_000
+_TIDY_MIN = 10_000
+"""Number of tenants from which on those with unspent rates are dropped."""
 
 
 class MemoryTokens(Tokens):
     def __init__(self) -> None:
         self._spent: dict[TenantId, float] = {}
-        """Until when each tenant's rate is spent."""
-        self._tidy_at = _MANY
+        """The instant, in ms, until which each tenant's rate is spent."""
+        self._tidy_at = _TIDY_MIN
 
     async def take(self, asks: Sequence[Ask], now_ms: int) -> list[Granted]:
         answers = []
@@ -23,5 +24,5 @@ class MemoryTokens(Tokens):
             answers.append(granted)
         if len(self._spent) > self._tidy_at:
             self._spent = {tenant: spent for tenant, spent in self._spent.items() if spent > now_ms}
-            self._tidy_at = 2 * len(self._spent) + _MANY
+            self._tidy_at = 2 * len(self._spent) + _TIDY_MIN
         return answers

@@ -1,9 +1,9 @@
-"""The read side in PostgreSQL."""
+"""Read jobs and executions, and store settings, in PostgreSQL."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.queries import load
 from noonday.model.execution import State
 from noonday.model.firing import Decided, Decision
@@ -53,7 +53,7 @@ _worker_row = tuple[str, str, int, dict[str, int], int, int, str, tuple[str, ...
 
 
 class PostgresArchive(Archive):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None:
@@ -64,15 +64,15 @@ class PostgresArchive(Archive):
 
     async def list_jobs(self, tenant: TenantId, where: JobFilter, after: str | None, limit: int) -> list[JobRow]:
         before = LAST_ID if after is None else after
-        said = (where.type, where.pool, where.handler, where.name, where.unique_key, where.tag, where.state)
-        if not is_id(before) or not _can_be_stored(*said):
+        filters = (where.type, where.pool, where.handler, where.name, where.unique_key, where.tag, where.state)
+        if not is_id(before) or not _can_be_stored(*filters):
             return []
-        rows = await self._decode(list[_listed_row], SQL.jobs, tenant, before, *said, limit)
+        rows = await self._decode(list[_listed_row], SQL.jobs, tenant, before, *filters, limit)
         return [JobRow(*row) for row in rows]
 
     async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
-        kind, wanted = list[tuple[JobId, bytes | None]], [job for job in jobs if is_id(job)]
-        return dict(await self._decode(kind, SQL.payloads, tenant, wanted))
+        kind, ids = list[tuple[JobId, bytes | None]], [job for job in jobs if is_id(job)]
+        return dict(await self._decode(kind, SQL.payloads, tenant, ids))
 
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
         rows = await self._decode(list[_webhook_row], SQL.tasks, tenant, status, offset, limit)
@@ -132,12 +132,12 @@ class PostgresArchive(Archive):
         query = SQL.calls
         if where.job_id is not None:
             query, parameters = SQL.calls_of_task, (*parameters, where.job_id)
-        calls, looked, last = await self._decode(_call_page, query, *parameters)
-        return call_page(calls, limit, last if looked >= most else None)
+        calls, examined, last = await self._decode(_call_page, query, *parameters)
+        return call_page(calls, limit, last if examined >= most else None)
 
     async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
-        named = [each for each in executions if is_id(each)]
-        calls = await self._decode(list[KnownCall], SQL.known_calls, tenant, named)
+        ids = [each for each in executions if is_id(each)]
+        calls = await self._decode(list[KnownCall], SQL.known_calls, tenant, ids)
         return {call.execution.id: call for call in calls}
 
     async def definitions(
@@ -261,9 +261,9 @@ class PostgresArchive(Archive):
     async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
         return await self._ahead(SQL.due_before_with_key, *mark, most, tenant, key)
 
-    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *of: str | None) -> Ahead:
-        count, tenants, looked_at = await self._database.row(query, due_ms, key, most, *of)
-        return Ahead(count, tenants, is_least=looked_at >= most)
+    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *filters: str | None) -> Ahead:
+        count, tenants, examined = await self._database.row(query, due_ms, key, most, *filters)
+        return Ahead(count, tenants, is_least=examined >= most)
 
     async def list_audit(
         self, tenant: TenantId, *, target: str | None, subject: str | None, after: int | None, limit: int
@@ -297,13 +297,13 @@ class PostgresArchive(Archive):
 
 
 async def _decode(session: Session, kind: Any, query: str, *parameters: Any) -> Any:
-    """The one JSON value that a query answers; None if it finds nothing."""
+    """Return the decoded JSON value of a query. None if the query returns no row."""
     text = await session.fetchval(query, *parameters)
     return None if text is None else read_stored(text, kind)
 
 
 def _can_be_stored(*texts: str | None) -> bool:
-    """PostgreSQL has no text with a NUL in it, and refuses to look for one."""
+    """Return whether the texts can be in the database. PostgreSQL has no text with a NUL, and refuses it as a parameter."""
     return not any(text and "\0" in text for text in texts)
 
 
@@ -326,21 +326,21 @@ async def _pools(session: Session, now_ms: int, name: str | None, tenant: Tenant
     settings = await _decode(session, list[tuple[str, PoolSettings]], SQL.pools, name)
     handlers = await _decode(session, list[tuple[str, str, HandlerInfo]], SQL.handlers)
     alive = [worker for worker in await _worker_rows(session) if worker[6] == "ALIVE"]
-    handed_out = {(pool, state): n for pool, state, n in await session.fetch(SQL.open_by_pool, tenant)}
+    dispatched = {(pool, state): n for pool, state, n in await session.fetch(SQL.open_by_pool, tenant)}
     due = dict(await session.fetch(SQL.due_by_pool, now_ms, tenant))
     return [
         PoolRow(
             name=pool,
             settings=setting,
             handlers=tuple(
-                (info, sum((of, called) in worker[8] for worker in alive))
-                for of, called, info in handlers
-                if of == pool
+                (info, sum((handler_pool, handler) in worker[8] for worker in alive))
+                for handler_pool, handler, info in handlers
+                if handler_pool == pool
             ),
             workers=sum(pool in worker[3] for worker in alive),
             capacity=sum(worker[3].get(pool, 0) for worker in alive),
-            queued=handed_out.get((pool, State.PENDING), 0),
-            running=handed_out.get((pool, State.RUNNING), 0),
+            queued=dispatched.get((pool, State.PENDING), 0),
+            running=dispatched.get((pool, State.RUNNING), 0),
             due=due.get(pool, 0),
         )
         for pool, setting in settings

@@ -1,4 +1,4 @@
-"""Sessions of PostgreSQL, and the translation of what can go wrong with them."""
+"""Sessions of PostgreSQL, and the translation of their errors."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ import asyncpg
 from noonday.model.errors import BadData, BadSettings, NoondayError, StoreFailed, StoreUnavailable
 
 Session = Any
-"""A session, or one inside a transaction: `asyncpg` wraps those of a pool, and does not say so in its types."""
+"""A session, also one inside a transaction. `asyncpg` wraps the sessions of a pool, which its types do not show."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,18 @@ class PostgresOptions:
     url: str
     schema: str = "noonday"
     sessions: int = 10
-    """How many sessions this process may have at most."""
+    """Most sessions of this process."""
     connect_sec: float = 5.0
     statement_sec: float = 20.0
     lock_sec: float = 2.0
     idle_in_transaction_sec: float = 5.0
-    """A process that is frozen inside a transaction holds its locks no longer than this."""
+    """The longest time for which a process that froze inside a transaction keeps its locks."""
     ca_file: str | None = None
-    """Verify the server's certificate by this; then the session is always encrypted."""
+    """File with the certificates that verify the server. If it is set, sessions are always encrypted."""
     name: str = "noonday"
 
 
-class Database:
+class PostgresDatabase:
     """A pool of sessions."""
 
     def __init__(self, options: PostgresOptions, pool: "asyncpg.Pool[Any]") -> None:
@@ -39,7 +39,7 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def open(cls, options: PostgresOptions) -> "Database":
+    async def open(cls, options: PostgresOptions) -> "PostgresDatabase":
         with translated(), readable():
             pool = await asyncpg.create_pool(
                 options.url,
@@ -85,7 +85,7 @@ class Database:
 
 
 async def connect(options: PostgresOptions) -> Session:
-    """One session beside the pool, to be closed by whoever asked for it."""
+    """Open one session beside the pool. The caller closes it."""
     return await asyncpg.connect(
         options.url,
         timeout=options.connect_sec,
@@ -96,20 +96,20 @@ async def connect(options: PostgresOptions) -> Session:
 
 
 _BAD_DATA = frozenset({"22", "23"})
-"""Classes of SQLSTATE that are about values: data exceptions, and constraints that a value violates."""
-_NOT_NOW = frozenset({"08", "25", "28", "3D", "40", "53", "55", "57"})
-"""Classes that are about the connection, the server or other sessions: every statement may meet them."""
-_OURS = "ND"
-"""Answers of our own functions. Whoever called the function knows what they mean."""
+"""Classes of SQLSTATE that are about values: data exceptions and violated constraints."""
+_UNAVAILABLE = frozenset({"08", "25", "28", "3D", "40", "53", "55", "57"})
+"""Classes of SQLSTATE that are about the connection, the server or other sessions. Any statement may meet them."""
+_OWN = "ND"
+"""Class of the SQLSTATEs that Noonday's own functions raise. The caller of the function handles them."""
 
 
 @contextlib.contextmanager
 def translated() -> Any:
-    """No exception of the client library leaves a driver."""
+    """Turn errors of the client library into errors of Noonday. None of the former leaves a driver."""
     try:
         yield
     except asyncpg.PostgresError as error:
-        if (error.sqlstate or "").startswith(_OURS):
+        if (error.sqlstate or "").startswith(_OWN):
             raise
         raise translation_of(error) from error
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
@@ -117,7 +117,7 @@ def translated() -> Any:
 
 
 def translation_of(error: asyncpg.PostgresError) -> NoondayError:
-    """Returns the error in our words, by the class of its SQLSTATE. Unknown classes are to be tried again."""
+    """Return the Noonday error for an error of PostgreSQL, by the class of its SQLSTATE. Unknown classes may be retried."""
     state = error.sqlstate or ""
     if state[:2] in _BAD_DATA:
         return BadData(f"PostgreSQL refuses a value: {error}", sqlstate=state)
@@ -127,18 +127,18 @@ def translation_of(error: asyncpg.PostgresError) -> NoondayError:
         return StoreUnavailable(f"{error}: create it, or name another one in the URL")
     if isinstance(error, asyncpg.UndefinedTableError):
         return StoreUnavailable(f"{error}: run `noonday migrate`")
-    kind = StoreUnavailable if state[:2] in _NOT_NOW else StoreFailed
+    kind = StoreUnavailable if state[:2] in _UNAVAILABLE else StoreFailed
     remedy = ": run `noonday migrate`, unless an upgrade is under way" if state[:2] == "42" else ""
     return kind(f"PostgreSQL cannot be used now: {type(error).__name__} ({state}): {error}{remedy}")
 
 
 @contextlib.contextmanager
 def readable() -> Any:
-    """A URL that cannot be understood is named without what may be a password in it."""
+    """Report a URL that cannot be parsed, without showing it, because it may contain a password."""
     try:
         yield
     except OSError:
-        raise  # among them certificates that do not verify, which are ValueErrors as well
+        raise  # Certificates that do not verify are ValueErrors as well.
     except ValueError as error:
         raise BadSettings(
             "postgres.url cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -153,8 +153,8 @@ def _session_settings(options: PostgresOptions) -> dict[str, str]:
         "lock_timeout": _ms(options.lock_sec),
         "idle_in_transaction_session_timeout": _ms(options.idle_in_transaction_sec),
         "jit": "off",
-        # Every hot statement is prepared once and has one good plan: each key it is given looked up in an index. What the
-        # planner believes of tables that were empty a moment ago must not lead it to read them whole.
+        # Every hot statement is prepared once and has one good plan, which looks up each given key in an index. Outdated
+        # statistics of tables that were empty a moment ago must not make the planner read them whole.
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
         "enable_hashjoin": "off",

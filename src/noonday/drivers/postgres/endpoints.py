@@ -1,11 +1,11 @@
-"""What is kept about endpoints, in PostgreSQL."""
+"""Store the secrets, settings and health of endpoints in PostgreSQL."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
 from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
@@ -26,12 +26,12 @@ from noonday.transitions.write_set import as_json
 
 SQL = load("endpoints")
 SHOWN_MS = 30 * 86_400_000
-"""How long a secret is listed after its end."""
+"""How long a secret is listed after its end, in ms."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class PostgresEndpoints(Endpoints):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def add_secret(
@@ -81,7 +81,7 @@ class PostgresEndpoints(Endpoints):
         return limits_in(await self._database.fetch(SQL.settings_of, *_columns(whom)))
 
     async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
-        # In one order everywhere, so that no two who note wait for each other.
+        # All writers use the same order, so that no two of them wait for each other.
         names = sorted(failed)
         counts, errors = [failed[each].count for each in names], [failed[each].error for each in names]
         async with self._database.transaction() as session:

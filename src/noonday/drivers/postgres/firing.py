@@ -1,4 +1,4 @@
-"""The timeline in PostgreSQL."""
+"""Walk the timeline, fire entries and recover orphans in PostgreSQL."""
 
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import (
     CHANGED,
-    NOT_SOUND,
+    NOT_CURRENT,
     SLOTS_LOCKED,
     TRIES,
     ids_in,
@@ -37,15 +37,15 @@ from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple
 from noonday.transitions.inputs import Inputs, Limit
 from noonday.transitions.plans import read_plans
 from noonday.transitions.replanning import NewTimes, is_superseded, new_times, replan
-from noonday.transitions.settling import found
+from noonday.transitions.settling import unreported
 from noonday.transitions.write_set import WriteSet, as_json
 
 SQL = load("firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-POOLS_SEC = 2.0
-"""How soon what a pool says about timeouts is known to whoever fires."""
-_careful = msgspec.json.Decoder(
+TIMEOUTS_SEC = 2.0
+"""How long the timeouts of pools are cached, in seconds."""
+_constrained_inputs = msgspec.json.Decoder(
     tuple[
         list[tuple[str, str, JobId, tuple[str, ...]]],
         list[tuple[str, JobId, int, Limit]],
@@ -57,8 +57,8 @@ _careful = msgspec.json.Decoder(
 
 
 class PostgresFiring(Firing):
-    def __init__(self, database: Database, lead_ms: int, *, own_clock: bool = True) -> None:
-        """With `own_clock` it is the server's clock that says what is due; a test says so itself."""
+    def __init__(self, database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True) -> None:
+        """With `own_clock`, the server's clock decides what is due. A test sets the time itself."""
         self._database = database
         self._lead_ms = lead_ms
         self._own_clock = own_clock
@@ -75,7 +75,7 @@ class PostgresFiring(Firing):
         if len(partitions) == PARTITIONS:
             rows = await self._database.fetch(SQL.walk_all, *bounds)
         else:
-            rows = await self._database.fetch(SQL.walk, *bounds, list(partitions))
+            rows = await self._database.fetch(SQL.walk_partitions, *bounds, list(partitions))
         return [Entry(*row) for row in rows]
 
     async def walk_tenant(
@@ -89,13 +89,13 @@ class PostgresFiring(Firing):
         return read_plans(text)
 
     async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
-        await self._learn_timeouts()
+        await self._refresh_timeouts()
         fire = _Fire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
-        requests = fire.apart_from_twins(firings)
-        await fire.look_at_caps(requests)
+        requests = fire.first_of_each_key(firings)
+        await fire.read_caps(requests)
         await fire.fire_simple([request for request in requests if is_simple(request)])
-        await fire.unless_unavailable(fire.fire_decided, [request for request in requests if not is_simple(request)])
-        fired = await fire.answer()
+        await fire.fire_or_return(fire.fire_decided, [request for request in requests if not is_simple(request)])
+        fired = await fire.result()
         if not self._timeouts:
             return fired
         dispatches = tuple(self._with_timeout(dispatch) for dispatch in fired.dispatches)
@@ -109,7 +109,7 @@ class PostgresFiring(Firing):
         return [Batch(*row) for row in rows]
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
-        await self._learn_timeouts()
+        await self._refresh_timeouts()
         rows = await self._database.fetch(SQL.dispatches, batch.id)
         return [self._with_timeout(Dispatch(*row)) for row in rows]
 
@@ -121,7 +121,9 @@ class PostgresFiring(Firing):
         async def read() -> list[tuple[Execution, str]]:
             return versioned(await self._database.value(SQL.orphans, fired_before_ms, limit, stamped_after_ms))
 
-        settled: Settled = await settle_found(self._database, read, lambda rows: found(rows, Outcome.ORPHANED), now_ms)
+        settled: Settled = await settle_found(
+            self._database, read, lambda rows: unreported(rows, Outcome.ORPHANED), now_ms
+        )
         return list(settled.entries)
 
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
@@ -138,7 +140,7 @@ class PostgresFiring(Firing):
             await session.execute(SQL.forget_meta, "zone_data")
 
     async def replan(self, version: str, limit: int, now_ms: int) -> int:
-        """One page, by key; the mark survives a restart. Nothing is locked while times are computed."""
+        """Replan one page of recurring fires, in key order. The mark survives a restart. Computing times holds no lock."""
         seen_version, _, after = (await self._database.value(SQL.meta, "replan_mark") or "").partition("\n")
         if is_superseded(version, await self.zone_data()) or (
             seen_version != version and is_superseded(version, seen_version)
@@ -157,23 +159,23 @@ class PostgresFiring(Firing):
         return len(rows)
 
     async def _replan(self, session: Session, changed: Sequence[NewTimes], now_ms: int) -> None:
-        """A fire that was moved on or edited since it was read is left alone: whoever did that has planned it."""
+        """Write new times. A fire that was advanced or edited since it was read is left alone, because it was planned then."""
         keys = [new.job.id for new in changed]
         numbers, nominals = [new.job.revision for new in changed], [new.fire.nominal_ms for new in changed]
         unchanged = {key for (key,) in await session.fetch(SQL.lock_fires, keys, numbers, nominals)}
-        wanted = [execution for new in changed for execution in new.executions]
-        fired = {execution for (execution,) in await session.fetch(SQL.existing, wanted)}
+        executions = [execution for new in changed for execution in new.executions]
+        fired = {execution for (execution,) in await session.fetch(SQL.existing, executions)}
         writes = WriteSet(Inputs(), now_ms)
         for new in changed:
             if new.job.id in unchanged:
                 replan(writes, new, fired)
         await session.fetchval(SQL.write_rows, as_json(payload_of(writes)), now_ms)
 
-    async def _learn_timeouts(self) -> None:
+    async def _refresh_timeouts(self) -> None:
         if time.monotonic() >= self._timeouts_until:
             rows = await self._database.fetch(SQL.pool_timeouts)
             self._timeouts = dict(rows)
-            self._timeouts_until = time.monotonic() + (POOLS_SEC if self._own_clock else 0)
+            self._timeouts_until = time.monotonic() + (TIMEOUTS_SEC if self._own_clock else 0)
 
     def _with_timeout(self, dispatch: Dispatch) -> Dispatch:
         timeout_sec = self._timeouts.get(dispatch.pool)
@@ -181,17 +183,19 @@ class PostgresFiring(Firing):
 
 
 def _request_row(fire_batch: FireBatch, request: FireRequest) -> tuple[object, ...]:
-    """A request as `fire_decided` takes it."""
+    """Return a request in the form that `fire_decided` takes."""
     entry = request.entry
     job = fire_batch.owner_of(entry)[1] if is_constrained(request) else None
     return entry.key, entry.number, entry.nominal_ms, job, request.plan is not None, request.runs_left
 
 
 class _Fire:
-    """One fire: plain one-shots in one statement; the rest planned here and written in another."""
+    """Fires one batch: simple one-shots in one statement; the rest is decided here and written in another."""
 
-    def __init__(self, database: Database, owner: Owner, now_ms: int, given_ms: int | None, lead_ms: int) -> None:
-        """`given_ms`: the time to go by, instead of the server's."""
+    def __init__(
+        self, database: PostgresDatabase, owner: Owner, now_ms: int, given_ms: int | None, lead_ms: int
+    ) -> None:
+        """`given_ms` is the time to use instead of the server's clock."""
         self._database = database
         self._owner = owner
         self._now_ms = now_ms
@@ -206,42 +210,44 @@ class _Fire:
         self._used: dict[SlotKey, int] = {}
         self._paused = 0
         self._unavailable: list[Entry] = []
-        """Entries that the store could not be asked about."""
-        self._left: list[FireRequest] = []
-        """Entries that were not fired: stale, not due yet, paused, locked, or of a partition that is not ours."""
+        """Entries that were not fired because the store failed."""
+        self._not_fired: list[FireRequest] = []
+        """Requests that were not fired: stale, not due yet, paused, locked, or of a partition that this instance does not own."""
 
-    def apart_from_twins(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
-        """The first request of each key. A second one may at most find out what the key has afterwards."""
+    def first_of_each_key(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
+        """Return the first request of each key. For the others, only the row that the key has afterwards is returned."""
         first: dict[str, FireRequest] = {}
         for request in requests:
             first.setdefault(request.entry.key, request)
         if len(first) < len(requests):
-            self._left += [request for request in requests if first[request.entry.key] is not request]
+            self._not_fired += [request for request in requests if first[request.entry.key] is not request]
         return list(first.values())
 
-    async def look_at_caps(self, requests: Sequence[FireRequest]) -> None:
-        """How full is what these count against. A cap that is set after this look counts for the next fire."""
-        named = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in requests} for key in capped_by(*each)})
+    async def read_caps(self, requests: Sequence[FireRequest]) -> None:
+        """Read the use and the caps of the slots that requests count against. A cap set later applies to the next fire."""
+        slots = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in requests} for key in capped_by(*each)})
         for tenant, name, used, cap in await self._database.fetch(
-            SQL.caps, [t for t, _ in named], [n for _, n in named]
+            SQL.caps, [t for t, _ in slots], [n for _, n in slots]
         ):
             self._caps[tenant, name], self._used[tenant, name] = cap, used
 
     async def fire_simple(self, requests: Sequence[FireRequest]) -> None:
-        """The store itself chooses which of those that count against a cap may go."""
-        free, capped = requests, []
+        """Fire simple one-shots. The store chooses which of those that count against a cap may fire."""
+        uncapped, capped = requests, []
         if self._caps:
             capped = [s for s in requests if any(key in self._caps for key in capped_by(s.entry.tenant, s.entry.pool))]
             keys = {request.entry.key for request in capped}
-            free = [request for request in requests if request.entry.key not in keys]
-        await self._fire_simple(SQL.fire_simple, free)
-        await self.unless_unavailable(partial(self._fire_simple, SQL.fire_capped), capped)
+            uncapped = [request for request in requests if request.entry.key not in keys]
+        await self._fire_simple(SQL.fire_simple, uncapped)
+        await self.fire_or_return(partial(self._fire_simple, SQL.fire_capped), capped)
 
-    async def unless_unavailable(
+    async def fire_or_return(
         self, fire: Callable[[Sequence[FireRequest]], Coroutine[Any, Any, None]], requests: Sequence[FireRequest]
     ) -> None:
-        """Fire some more. What was committed before is published at once, whatever happens to the rest: that comes back, and is
-        fired without the others the next time."""
+        """Fire more requests, or return their entries if the store fails after it has committed a batch.
+
+        The committed batch is published at once. The returned entries are fired again later, without those of the batch.
+        """
         try:
             await fire(requests)
         except (StoreUnavailable, BadData):
@@ -270,36 +276,36 @@ class _Fire:
             self._dispatches += [Dispatch(*row[:22]) for row in rows]
         if len(rows) < len(requests):
             fired = {dispatch.job_id for dispatch in self._dispatches}
-            self._left += [request for request in requests if request.entry.key not in fired]
+            self._not_fired += [request for request in requests if request.entry.key not in fired]
 
     async def fire_decided(self, requests: Sequence[FireRequest]) -> None:
-        """Decide and write; what turns out to be stale is left out, and the rest decided again."""
+        """Decide requests and write. Requests that turn out to be stale are left out, and the rest is decided again."""
         stale = [request for request in requests if request.entry.recurring and request.plan is None]
         requests = [request for request in requests if not (request.entry.recurring and request.plan is None)]
-        self._left += stale
+        self._not_fired += stale
         for _ in range(TRIES):
             if not requests:
                 return
             if self._caps:
-                # One-shots have taken some since, or others have.
-                await self.look_at_caps(requests)
+                # One-shots or other transactions have taken slots since.
+                await self.read_caps(requests)
             try:
                 self._fire_batch = await self._fire_all(requests)
             except asyncpg.PostgresError as error:
-                if error.sqlstate == NOT_SOUND:
-                    requests = self._leave(requests, ids_in(error))
+                if error.sqlstate == NOT_CURRENT:
+                    requests = self._leave_out(requests, ids_in(error))
                 elif error.sqlstate == SLOTS_LOCKED:
                     assert self._tried is not None
-                    requests = self._leave(requests, self._tried.keys_with(slots_in(error)))
+                    requests = self._leave_out(requests, self._tried.keys_with(slots_in(error)))
                 elif error.sqlstate != CHANGED:
                     raise
             else:
                 return
         raise StoreUnavailable(f"gave up firing after {TRIES} write conflicts; retry")
 
-    def _leave(self, requests: Sequence[FireRequest], keys: Collection[str]) -> list[FireRequest]:
-        """The rest, without entries that are stale or locked."""
-        self._left += [request for request in requests if request.entry.key in keys]
+    def _leave_out(self, requests: Sequence[FireRequest], keys: Collection[str]) -> list[FireRequest]:
+        """Return the requests without those whose entries are stale or locked."""
+        self._not_fired += [request for request in requests if request.entry.key in keys]
         return [request for request in requests if request.entry.key not in keys]
 
     async def _fire_all(self, requests: Sequence[FireRequest]) -> FireBatch:
@@ -310,7 +316,7 @@ class _Fire:
         fire_batch.fire(
             request for request in requests if not is_constrained(request) or fire_batch.knows(request.entry)
         )
-        self._left += [
+        self._not_fired += [
             request for request in requests if is_constrained(request) and not fire_batch.knows(request.entry)
         ]
         if not fire_batch.fired:
@@ -325,7 +331,7 @@ class _Fire:
             SQL.fire_decided, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
         )
         if batch is not None:
-            # A batch whose dispatches cannot be read stays unsealed, and is published by whoever adopts it.
+            # A batch whose dispatches cannot be read stays unsealed, and the instance that adopts it publishes it.
             rows = await self._database.fetch(SQL.dispatches, batch)
             self._batches.append(batch)
             self._dispatches += [Dispatch(*row) for row in rows]
@@ -337,25 +343,25 @@ class _Fire:
         if not constrained:
             return FireBatch(Inputs(used=dict(self._used), caps=self._caps), {}, self._now_ms), [], {}
         fires = [request.entry for request in constrained if request.entry.kind == Kind.FIRE]
-        again = [request.entry.key for request in constrained if request.entry.kind == Kind.DISPATCH]
+        redispatched = [request.entry.key for request in constrained if request.entry.kind == Kind.DISPATCH]
         text = await self._database.value(
-            SQL.constrained_inputs, [entry.tenant for entry in fires], [entry.key for entry in fires], again
+            SQL.constrained_inputs, [entry.tenant for entry in fires], [entry.key for entry in fires], redispatched
         )
-        again_of, jobs, open_, used, heads = _careful.decode(text)
+        executions, jobs, open_, used, heads = _constrained_inputs.decode(text)
         inputs = Inputs(
             open_=open_,
             used=self._used | {(tenant, key): n for tenant, key, n in used},
             caps=self._caps,
             limits={job: limit for _, job, _, limit in jobs},
             heads={(tenant, name): key for tenant, name, key in heads},
-            kept={x: kept for x, _, _, kept in again_of},
+            kept={x: kept for x, _, _, kept in executions},
         )
-        fire_batch = FireBatch(inputs, {x: (tenant, job) for x, tenant, job, _ in again_of}, self._now_ms)
+        fire_batch = FireBatch(inputs, {x: (tenant, job) for x, tenant, job, _ in executions}, self._now_ms)
         touched = [(tenant, job, n) for tenant, job, n, _ in jobs]
         return fire_batch, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
 
-    async def answer(self) -> FireResult:
-        refused, present, lost = await self._sort_left()
+    async def result(self) -> FireResult:
+        refused, present, lost = await self._check_not_fired()
         fire_batch = self._fire_batch or FireBatch(Inputs(), {}, self._now_ms)
         return FireResult(
             batches=tuple(self._batches),
@@ -369,23 +375,25 @@ class _Fire:
             decided=dict(fire_batch.decided),
         )
 
-    async def _sort_left(self) -> tuple[int, list[Entry], set[int]]:
-        """How many entries were stale, the rows that are there instead, and which partitions are not ours."""
-        if not self._left:
+    async def _check_not_fired(self) -> tuple[int, list[Entry], set[int]]:
+        """Return how many entries were stale, the current rows of the others, and which partitions this instance does not own."""
+        if not self._not_fired:
             return 0, [], set()
         try:
-            return await self._compare_left()
+            return await self._compare_not_fired()
         except StoreUnavailable:
             if not self._batches:
                 raise
-            return 0, [request.entry for request in self._left], set()
+            return 0, [request.entry for request in self._not_fired], set()
 
-    async def _compare_left(self) -> tuple[int, list[Entry], set[int]]:
+    async def _compare_not_fired(self) -> tuple[int, list[Entry], set[int]]:
         epochs = dict(await self._database.fetch(SQL.epochs))
         lost = {
-            p for p in {request.entry.partition for request in self._left} if epochs[p] != self._owner.epochs.get(p)
+            p
+            for p in {request.entry.partition for request in self._not_fired}
+            if epochs[p] != self._owner.epochs.get(p)
         }
-        left = [request for request in self._left if request.entry.partition not in lost]
+        left = [request for request in self._not_fired if request.entry.partition not in lost]
         rows = await self._database.fetch(SQL.present, [request.entry.key for request in left])
         by_key = {row[1]: row for row in rows}
         refused, present = 0, []

@@ -1,4 +1,4 @@
-"""Jobs in PostgreSQL."""
+"""Create and edit jobs in PostgreSQL."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
@@ -31,7 +31,7 @@ from noonday.ports.jobs import (
     Unread,
     Upsert,
 )
-from noonday.transitions.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
+from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 
 SQL = load("jobs")
@@ -44,14 +44,14 @@ FIRE_COLUMNS = (
     "due_ms", "key", "kind", "number", "nominal_ms", "partition", "tenant", "pool", "lane", "staged", "planned", "runs_left",
     "line",
 )  # fmt: skip
-MANY = 100
-"""From so many on, COPY is worth its two more round trips: it costs a third."""
+COPY_MIN_ROWS = 100
+"""Number of jobs from which on COPY is worth its two more round trips. It costs a third of an INSERT."""
 _spec = msgspec.json.Encoder().encode
 _found = StoredDecoder(tuple[Job, Fire | None, tuple[Execution, ...]])
 
 
 class PostgresJobs(Jobs):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def add(
@@ -70,7 +70,7 @@ class PostgresJobs(Jobs):
                 except asyncpg.UniqueViolationError as error:
                     if error.constraint_name != "jobs_unique_key":
                         raise
-                    # Somebody else used the key at this very moment: now it is taken, and the job that has it changes.
+                    # Another transaction has just taken the key. The next try edits the job that has it.
                     return None
 
         for _ in range(TRIES):
@@ -122,11 +122,11 @@ async def _add(
 
 
 async def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
-    """In the order of their unique keys: of two calls that use the same new keys, one waits for the other at the first."""
+    """Insert jobs in the order of their unique keys. Of two calls that use the same new keys, one waits at the first key."""
     jobs = sorted(jobs, key=lambda new: new.job.spec.unique_key or "")
     rows = [job_columns(new.job) for new in jobs]
     fires = [fire_columns(new.job, new.fire) for new in jobs if new.fire]
-    if len(rows) >= MANY:
+    if len(rows) >= COPY_MIN_ROWS:
         await session.copy_records_to_table("jobs", records=rows, columns=JOB_COLUMNS)
         await session.copy_records_to_table("timeline", records=fires, columns=FIRE_COLUMNS)
     elif rows:
@@ -140,7 +140,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> list[list
 async def _without_taken_keys(
     session: Session, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
 ) -> list[NewJob]:
-    """Jobs that are new. Those whose unique key is taken change the job that has it."""
+    """Return the jobs that are new. A job whose unique key is taken edits the job that has the key instead."""
     keyed = [new for new in jobs if new.job.spec.unique_key is not None]
     if not keyed:
         return list(jobs)
@@ -151,19 +151,19 @@ async def _without_taken_keys(
         await session.fetchval(SQL.lock_jobs, tenant, list(taken.values()))
     fresh: list[NewJob] = []
     owned: list[tuple[int, NewJob, JobId]] = []
-    for at, new in enumerate(jobs):
+    for index, new in enumerate(jobs):
         key = new.job.spec.unique_key
         if key is None or key not in taken:
             fresh.append(new)
             taken[key] = new.job.id
         else:
-            owned.append((at, new, JobId(taken[key])))
+            owned.append((index, new, JobId(taken[key])))
     if not owned:
         return fresh
-    # The one that has a key may be an earlier one of this very call.
+    # The job that has a key may be an earlier one of this call.
     await insert_jobs(session, fresh)
-    for at, new, owner in owned:
-        answers[at] = await _edit(session, tenant, owner, _upserting(upsert, new.job), ())
+    for index, new, owner in owned:
+        answers[index] = await _edit(session, tenant, owner, _upserting(upsert, new.job), ())
     return []
 
 
@@ -174,7 +174,7 @@ def _upserting(upsert: Upsert, job: Job) -> Decide:
 async def _edit(
     session: Session, tenant: TenantId, job_id: JobId, decide: Decide, show: Sequence[ExecutionId]
 ) -> Applied:
-    """Under the locks of the job, its fire row, and the dispatch rows and executions that it reads, in this order."""
+    """Edit a job under the locks of its row, its fire row, and the dispatch rows and executions that it reads, in this order."""
     if not is_id(job_id) or await session.fetchval(SQL.lock_job, tenant, job_id) is None:
         raise NotFound(f"no job {job_id}")
     await session.fetchval(SQL.lock_rows, [job_id, *show])
@@ -189,23 +189,23 @@ async def _edit(
 
 
 async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
-    """Decide, and read on as long as the decision needs more."""
-    for _ in range(LOOKS):
+    """Decide, and read more executions as long as the decision needs them."""
+    for _ in range(MAX_READS):
         try:
             change = decide(before)
-            require_what_changes(before, change)
+            require_named_executions(before, change)
         except Unread as unread:
-            before = await _read_on(session, before, unread)
+            before = await _read_more(session, before, unread)
         else:
             return before, change
-    raise too_many_looks(before.job)
+    raise too_many_reads(before.job)
 
 
-async def _read_on(session: Session, before: Snapshot, unread: Unread) -> Snapshot:
+async def _read_more(session: Session, before: Snapshot, unread: Unread) -> Snapshot:
     job, read = before.job, before.read
     assert read is not None
     if unread.exist:
-        # Nobody can make or drop one under the lock of the job and its fire row.
+        # Under the locks of the job and its fire row, nobody can create or delete an execution.
         existing = await _existing(session, unread.exist)
         return msgspec.structs.replace(before, read=read.with_existing(unread.exist, existing))
     rows = await session.fetch(_ids_in(unread.scope, job), job.id) if unread.scope else []
@@ -215,7 +215,7 @@ async def _read_on(session: Session, before: Snapshot, unread: Unread) -> Snapsh
 
 
 def _ids_in(scope: Scope, job: Job) -> str:
-    """A job that allows overlap buffers nothing."""
+    """Return the query for the ids in a scope. A job that allows overlap buffers nothing."""
     return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
 
 
@@ -226,32 +226,32 @@ async def _snapshot(session: Session, tenant: TenantId, job_id: JobId, read: Rea
     return Snapshot(*_found.decode(text), read)
 
 
-async def _existing(session: Session, wanted: Sequence[ExecutionId]) -> set[ExecutionId]:
-    if not wanted:
+async def _existing(session: Session, ids: Sequence[ExecutionId]) -> set[ExecutionId]:
+    if not ids:
         return set()
-    return {ExecutionId(row[0]) for row in await session.fetch(SQL.existing, wanted)}
+    return {ExecutionId(row[0]) for row in await session.fetch(SQL.existing, ids)}
 
 
 async def _set_job(session: Session, edit: Edit) -> None:
     job = edit.job
     if edit.new_revision:
         await session.execute(SQL.keep_revision, job.tenant, job.id)
-    # Fields that only a newer version knows survive an edit that is not about the spec.
+    # Unless the edit changes the spec, fields that only a newer version knows are kept.
     await session.execute(SQL.set_job, *job_columns(job, with_spec=job.spec != edit.before.job.spec))
-    if edit.watch_more:
-        await session.execute(SQL.watch_open, edit.watch_more, job.id)
+    if edit.added_watch:
+        await session.execute(SQL.watch_open, edit.added_watch, job.id)
 
 
 async def _finish(session: Session, change: Change, now_ms: int) -> None:
     if change.dead:
-        dead, again = zip(*change.dead, strict=True)
-        await session.execute(SQL.resolve_dead, dead, again, now_ms)
+        dead, retried_as = zip(*change.dead, strict=True)
+        await session.execute(SQL.resolve_dead, dead, retried_as, now_ms)
     if change.audit:
         await add_audit(session, change.audit)
 
 
 def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
-    """A job's row, in the order of `add_jobs` and `set_job`. Without its spec, an edit leaves the stored text alone."""
+    """Return the columns of a job, in the order of `add_jobs` and `set_job`. Without the spec, an edit keeps the stored text."""
     spec = job.spec
     return (
         job.tenant,
@@ -263,7 +263,7 @@ def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
         spec.target.pool,
         spec.target.handler,
         LANES.index(spec.priority),
-        # A cancelled job gives its key back.
+        # A cancelled job releases its key.
         None if job.state is JobState.CANCELLED else spec.unique_key,
         spec.timeout_sec,
         spec.heartbeat_timeout_sec,

@@ -1,4 +1,4 @@
-"""Hears of what applications committed in transactions of their own, the moment they commit."""
+"""Listen for timeline entries that applications commit in their own transactions."""
 
 import asyncio
 import contextlib
@@ -15,35 +15,38 @@ from noonday.model.firing import Entry
 from noonday.ports.hot_index import HotIndex
 
 log = structlog.get_logger("noonday.postgres")
-LOOK_SEC = 5.0
-"""How often a session that says nothing is asked whether it is still there."""
+CHECK_SEC = 5.0
+"""Seconds without a notification after which the session is checked."""
 _decode = msgspec.json.Decoder(Entry).decode
 
 
-class Notices:
-    """Places entries of partitions that are ours. What is committed while no session listens is found by the sweeper."""
+class TimelineListener:
+    """Adds entries of owned partitions to the hot index when they are committed.
+
+    The sweeper finds entries that are committed while no session listens.
+    """
 
     def __init__(self, options: PostgresOptions, index: HotIndex, partitions: Callable[[], Collection[int]]) -> None:
         self._options = options
         self._index = index
         self._partitions = partitions
         self._session: Any = None
-        self._heard: asyncio.Queue[str] = asyncio.Queue()
+        self._received: asyncio.Queue[str] = asyncio.Queue()
         self.on_placed: Callable[[], None] = lambda: None
 
     async def run_once(self, now_ms: int) -> int:
-        """Wait for notices for a while. Answers how many entries were placed. Raises StoreUnavailable."""
+        """Wait up to CHECK_SEC for notifications. Returns how many entries were added to the index. Raises StoreUnavailable."""
         if self._session is None or self._session.is_closed():
             await self._listen()
         try:
-            said = [await asyncio.wait_for(self._heard.get(), LOOK_SEC)]
+            payloads = [await asyncio.wait_for(self._received.get(), CHECK_SEC)]
         except TimeoutError:
-            await self._look()
+            await self._check_session()
             return 0
-        while not self._heard.empty():
-            said.append(self._heard.get_nowait())
-        ours = self._partitions()
-        entries = [entry for entry in map(_read, said) if entry is not None and entry.partition in ours]
+        while not self._received.empty():
+            payloads.append(self._received.get_nowait())
+        owned = self._partitions()
+        entries = [entry for entry in map(_entry_of, payloads) if entry is not None and entry.partition in owned]
         if entries:
             await self._index.hint(entries)
             self.on_placed()
@@ -58,31 +61,34 @@ class Notices:
     async def _listen(self) -> None:
         with translated():
             self._session = await connect(self._options)
-            self._session.add_termination_listener(lambda session: self._heard.put_nowait(""))
-            await self._session.add_listener(channel_of(self._options.schema), self._on_notice)
+            self._session.add_termination_listener(lambda session: self._received.put_nowait(""))
+            await self._session.add_listener(channel_of(self._options.schema), self._on_notification)
 
-    def _on_notice(self, session: Any, pid: int, channel: str, said: object) -> None:
-        self._heard.put_nowait(str(said))
+    def _on_notification(self, session: Any, pid: int, channel: str, payload: object) -> None:
+        self._received.put_nowait(str(payload))
 
-    async def _look(self) -> None:
-        """A session that was cut off says nothing, as one does of which nobody has anything to say."""
+    async def _check_session(self) -> None:
+        """Check that the session is connected. A session that was cut off is as silent as an idle one."""
         try:
             with translated():
-                await self._session.fetchval("SELECT 1", timeout=LOOK_SEC)
+                await self._session.fetchval("SELECT 1", timeout=CHECK_SEC)
         except StoreUnavailable:
             self._session.terminate()
             raise
 
 
 def channel_of(schema: str) -> str:
-    """As `callers_tell` names it. A name in PostgreSQL has 63 bytes at most."""
+    """Return the channel that `callers_tell` notifies. A name in PostgreSQL has at most 63 bytes."""
     return f"noonday_{schema}"[:63]
 
 
-def _read(said: str) -> Entry | None:
-    """An empty one says that the session has ended. Anybody can notify: what is not an entry is left alone."""
+def _entry_of(payload: str) -> Entry | None:
+    """Return the entry in a notification. None if the session has ended (empty payload) or the payload is not an entry.
+
+    Any session can notify the channel.
+    """
     try:
-        return _decode(said) if said else None
+        return _decode(payload) if payload else None
     except msgspec.DecodeError:
-        log.warning("unreadable notice", said=said[:200])
+        log.warning("unreadable notification", payload=payload[:200])
         return None

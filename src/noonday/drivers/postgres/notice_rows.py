@@ -1,8 +1,8 @@
-"""Preferences and notices, in PostgreSQL."""
+"""Store preferences and notices in PostgreSQL."""
 
 from collections.abc import Collection, Sequence
 
-from noonday.drivers.postgres.connection import Database, Session
+from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
 from noonday.model.ids import TenantId
@@ -15,7 +15,7 @@ SQL = load("notice_rows")
 
 
 class PostgresNotices(Notices):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def put_preference(
@@ -25,7 +25,7 @@ class PostgresNotices(Notices):
             if await session.fetchval(SQL.count_others, preference.tenant, preference.id) >= most:
                 return False
             await session.execute(SQL.put_preference, *row_of(preference))
-            await _note(session, audit, receipt)
+            await _add_audit_and_receipt(session, audit, receipt)
         return True
 
     async def delete_preference(
@@ -36,7 +36,7 @@ class PostgresNotices(Notices):
                 return False
             for row in await session.fetch(SQL.notices_of, tenant, preference):
                 await _drop(session, row["id"])
-            await _note(session, audit, receipt)
+            await _add_audit_and_receipt(session, audit, receipt)
         return True
 
     async def find_preference(self, tenant: TenantId, preference: str) -> Preference | None:
@@ -54,9 +54,9 @@ class PostgresNotices(Notices):
                 columns = ([getattr(each, name) for each in opening] for name in Open.__struct_fields__)
                 rows = await session.fetch(SQL.open_notices, *columns)
                 names = {(row["tenant"], row["preference"]): row["id"] for row in rows}
-                # In the order of the notices' ids and what they are about: as everybody who adds to them.
-                named = sorted([(names[whose], *line) for whose, line in lines], key=lambda row: row[:3])
-                await session.execute(SQL.add_lines, as_json(named))
+                # All writers add lines in the order of notice, subject and kind, so that no two of them wait for each other.
+                rows_to_add = sorted([(names[whose], *line) for whose, line in lines], key=lambda row: row[:3])
+                await session.execute(SQL.add_lines, as_json(rows_to_add))
             return len(taken)
 
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
@@ -85,7 +85,7 @@ async def _drop(session: Session, notice: str) -> None:
     await session.execute(SQL.drop_notice, notice)
 
 
-async def _note(session: Session, audit: AuditEntry, receipt: Receipt | None) -> None:
+async def _add_audit_and_receipt(session: Session, audit: AuditEntry, receipt: Receipt | None) -> None:
     await add_audit(session, audit)
     if receipt:
         await keep_receipt(session, receipt)

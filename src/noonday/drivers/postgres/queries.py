@@ -1,4 +1,4 @@
-"""SQL lives in `.sql` files: a line `-- name: NAME`, a line of intent, the statement."""
+"""Load named SQL statements from `.sql` files: a line `-- name: NAME`, a sentence of intent, the statement."""
 
 import re
 from functools import cache
@@ -7,7 +7,7 @@ from importlib.resources import files
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-class Queries:
+class PostgresQueries:
     """The named statements of one file, as attributes."""
 
     def __init__(self, statements: dict[str, str]) -> None:
@@ -21,7 +21,8 @@ class Queries:
 
 
 @cache
-def load(port: str) -> Queries:
+def load(port: str) -> PostgresQueries:
+    """Return the statements of one file in the folder `sql`."""
     text = files("noonday.drivers.postgres").joinpath("sql", f"{port}.sql").read_text("utf-8")
     _, *parts = _HEADING.split(text)
-    return Queries({name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)})
+    return PostgresQueries({name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)})

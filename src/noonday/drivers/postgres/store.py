@@ -1,10 +1,10 @@
-"""Opens the database and hands out the drivers of the store's ports."""
+"""Open the PostgreSQL database and create the drivers of the store's ports."""
 
 from dataclasses import dataclass
 
 from noonday.drivers.postgres.alerts import PostgresAlerts
 from noonday.drivers.postgres.archive import PostgresArchive
-from noonday.drivers.postgres.connection import Database, PostgresOptions
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.endpoints import PostgresEndpoints
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
@@ -13,8 +13,8 @@ from noonday.drivers.postgres.notice_rows import PostgresNotices
 
 
 @dataclass(frozen=True)
-class Store:
-    database: Database
+class PostgresStore:
+    database: PostgresDatabase
     jobs: PostgresJobs
     firing: PostgresFiring
     executions: PostgresExecutions
@@ -27,13 +27,13 @@ class Store:
         await self.database.close()
 
 
-async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool = True) -> Store:
-    """Of a database that has been migrated. With `own_clock` it is the server's clock that says what is due."""
-    return store_of(await Database.open(options), lead_ms, own_clock=own_clock)
+async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool = True) -> PostgresStore:
+    """Open a database that has been migrated. With `own_clock`, the server's clock decides what is due."""
+    return store_of(await PostgresDatabase.open(options), lead_ms, own_clock=own_clock)
 
 
-def store_of(database: Database, lead_ms: int, *, own_clock: bool = True) -> Store:
-    return Store(
+def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True) -> PostgresStore:
+    return PostgresStore(
         database,
         PostgresJobs(database),
         PostgresFiring(database, lead_ms, own_clock=own_clock),

@@ -1,7 +1,8 @@
-"""What is written through a connection of the caller's own, and so commits or rolls back with the caller's own writes.
+"""Add jobs and complete executions through the caller's own connection, in the caller's own transaction.
 
-The caller's session stays as it is: every statement is one call of a function of our schema, which is named, and which has
-our search_path while it runs. Parameters and answers are text and numbers, whatever codecs the caller has set up.
+The caller's session stays as it is. Every statement is one call of a function of Noonday's schema, which is named, and the
+function sets the search_path while it runs. Parameters and results are text and numbers, so that codecs of the caller do not
+matter.
 """
 
 import re
@@ -23,29 +24,29 @@ from noonday.ports.completions import Completions
 from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
 from noonday.transitions.editing import fire_columns
 from noonday.transitions.inputs import Inputs
-from noonday.transitions.settling import sort_out
+from noonday.transitions.settling import match_reports
 from noonday.transitions.write_set import as_json
 
 SQL = load("transactional")
-Ask = Callable[..., Awaitable[Any]]
+FetchValue = Callable[..., Awaitable[Any]]
 _taken = msgspec.json.Decoder(list[tuple[str, str]])
-_looked = msgspec.json.Decoder(tuple[list[Versioned], list[Touched], list[Execution]])
+_inputs = msgspec.json.Decoder(tuple[list[Versioned], list[Touched], list[Execution]])
 
 
 class CallersConnection:
-    """A connection of asyncpg or of psycopg 3 that is inside a transaction, asked for one value at a time."""
+    """A connection of asyncpg or psycopg 3 that is inside a transaction, for queries of one value."""
 
     def __init__(self, connection: Any, schema: str) -> None:
-        """Raises InvalidInput for anything else, and Conflict outside of a transaction."""
-        self._ask = _asking(connection)
+        """Raises InvalidInput for any other connection, and Conflict outside of a transaction."""
+        self._fetch_value = _fetcher(connection)
         self._schema = '"' + schema.replace('"', '""') + '"'
 
     async def value(self, statement: str, *parameters: str | int) -> Any:
-        return await self._ask(re.sub(r"\bcallers_", f"{self._schema}.callers_", statement), *parameters)
+        return await self._fetch_value(re.sub(r"\bcallers_", f"{self._schema}.callers_", statement), *parameters)
 
 
 class CallersJobs(Jobs):
-    """Adds jobs, and does nothing else. A job that exists is not changed: that would keep its lock until the caller commits."""
+    """Adds jobs in the caller's transaction. It never edits a job, because the lock would last until the caller commits."""
 
     def __init__(self, connection: CallersConnection) -> None:
         self._connection = connection
@@ -82,7 +83,7 @@ class CallersJobs(Jobs):
 
 
 class CallersRegistry:
-    """Which pools and handlers there are, and what a tenant may have: what a catalogue, and quotas, ask an archive."""
+    """Reads pools, handlers and the settings of tenants, which the catalogue and the quotas need from an archive."""
 
     def __init__(self, connection: CallersConnection) -> None:
         self._connection = connection
@@ -95,7 +96,7 @@ class CallersRegistry:
         return None if text is None else read_stored(text, HandlerInfo)
 
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
-        """Without the time they were put at."""
+        """Return the settings of a tenant. The time they were saved is always 0."""
         text = await self._connection.value(SQL.tenant, tenant)
         return None if text is None else (read_stored(text, TenantSettings), 0)
 
@@ -107,12 +108,12 @@ class CallersRegistry:
         return due_ms
 
     async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
-        """None: one that is taken is refused here in any case."""
+        """Return an empty set, because `CallersJobs.add` refuses a key that is taken."""
         return set()
 
 
 class PostgresCompletions(Completions):
-    """By the same rules as the recorder, so that whoever waits for the execution has its turn."""
+    """Completes executions by the rules of the recorder, so that executions that wait for them are released."""
 
     def __init__(self, schema: str = "noonday") -> None:
         self._schema = schema
@@ -120,16 +121,16 @@ class PostgresCompletions(Completions):
     async def complete(self, connection: Any, report: Report, now_ms: int, *, schema: str | None = None) -> None:
         callers = CallersConnection(connection, schema or self._schema)
         for _ in range(TRIES):
-            decided = _decide(await callers.value(SQL.look, report.execution_id), report, now_ms)
-            if await callers.value(SQL.settle, decided, now_ms):
+            writes = _decide(await callers.value(SQL.inputs, report.execution_id), report, now_ms)
+            if await callers.value(SQL.settle, writes, now_ms):
                 return
-        raise StoreUnavailable("what is to be completed changes faster than it can be completed")
+        raise StoreUnavailable(f"execution {report.execution_id}: gave up after {TRIES} write conflicts; retry")
 
 
-def _decide(looked: str | None, report: Report, now_ms: int) -> str:
-    """What `callers_settle` takes. Raises Conflict if the fence refuses the report."""
-    rows, touched, open_ = _looked.decode(looked) if looked is not None else ([], [], [])
-    settlement = sort_out((row for row, _ in rows), [report])
+def _decide(text: str | None, report: Report, now_ms: int) -> str:
+    """Return the write set that `callers_settle` takes. Raises Conflict if the report is not of the current dispatch."""
+    rows, touched, open_ = _inputs.decode(text) if text is not None else ([], [], [])
+    settlement = match_reports((row for row, _ in rows), [report])
     writes, settled = settlement.settle(Inputs(open_=open_, paused=paused_of(touched)), now_ms)
     if settled.refused or not writes.settled:
         raise _superseded(report, rows[0][0] if rows else None)
@@ -153,7 +154,7 @@ def _superseded(report: Report, row: Execution | None) -> Conflict:
 
 def _rows_of(jobs: Sequence[NewJob], audit: AuditEntry | None) -> dict[str, Any]:
     return {
-        "jobs": [_with_text(job_columns(new.job)) for new in jobs],
+        "jobs": [_with_text_payload(job_columns(new.job)) for new in jobs],
         "fires": [fire_columns(new.job, new.fire) for new in jobs if new.fire],
         "audit": [(audit.tenant, audit.at_ms, audit.subject, audit.action, audit.target, as_json(audit.detail))]
         if audit
@@ -161,46 +162,46 @@ def _rows_of(jobs: Sequence[NewJob], audit: AuditEntry | None) -> dict[str, Any]
     }
 
 
-def _with_text(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The payload comes last, and is bytes."""
+def _with_text_payload(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Encode the payload, which is the last column, as base64."""
     *rest, payload = columns
     return (*rest, None if payload is None else b64encode(payload).decode())
 
 
 def _key_taken(taken: Sequence[tuple[str, str]]) -> Conflict:
-    named = ", ".join(f"{key!r} by job {job}" for key, job in taken) or "by a job that this transaction cannot see"
+    keys = ", ".join(f"{key!r} by job {job}" for key, job in taken) or "by a job that this transaction cannot see"
     return Conflict(
-        f"unique key taken: {named}. Inside a transaction of yours a job is created or refused, never changed: to update the one "
-        "that is there, enqueue without a connection",
+        f"unique key taken: {keys}. Inside your own transaction, a job can be created but not changed: to update the existing "
+        "job, enqueue without a connection",
         jobs=[job for _, job in taken],
     )
 
 
 def _only_adds() -> Conflict:
-    return Conflict("inside a transaction of yours jobs can be created, and nothing else")
+    return Conflict("inside your own transaction, jobs can only be created: edit them without a connection")
 
 
-_OUTSIDE = (
-    "this connection is not inside a transaction: begin one (`async with connection.transaction():`), make your own writes in "
-    "it, and call this before it ends"
+_NO_TRANSACTION = (
+    "this connection is not inside a transaction: begin one (`async with connection.transaction():`), write your own data in it, "
+    "and call this before it ends"
 )
 
 
-def _asking(connection: Any) -> Ask:
+def _fetcher(connection: Any) -> FetchValue:
     if callable(getattr(connection, "fetchval", None)) and callable(getattr(connection, "is_in_transaction", None)):
         if not connection.is_in_transaction():
-            raise Conflict(_OUTSIDE)
-        fetchval: Ask = connection.fetchval
+            raise Conflict(_NO_TRANSACTION)
+        fetchval: FetchValue = connection.fetchval
         return fetchval
-    if (asking := _asking_psycopg(connection)) is not None:
-        return asking
+    if (fetcher := _psycopg_fetcher(connection)) is not None:
+        return fetcher
     raise InvalidInput(
-        f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used here: expected a Connection of "
-        "asyncpg, or an AsyncConnection of psycopg 3"
+        f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used here: pass a Connection of "
+        "asyncpg or an AsyncConnection of psycopg 3"
     )
 
 
-def _asking_psycopg(connection: Any) -> Ask | None:
+def _psycopg_fetcher(connection: Any) -> FetchValue | None:
     try:
         from psycopg import AsyncConnection, AsyncCursor
         from psycopg.pq import TransactionStatus
@@ -209,15 +210,15 @@ def _asking_psycopg(connection: Any) -> Ask | None:
         return None
     if not isinstance(connection, AsyncConnection):
         return None
-    # Unless it commits by itself, its first statement begins a transaction.
+    # Without autocommit, the first statement begins a transaction.
     if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
-        raise Conflict(_OUTSIDE)
+        raise Conflict(_NO_TRANSACTION)
 
-    async def ask(statement: str, *parameters: str | int) -> Any:
-        # Not `connection.cursor()`: its rows and its placeholders may be of the caller's making.
+    async def fetch_value(statement: str, *parameters: str | int) -> Any:
+        # Not `connection.cursor()`: the caller may have changed its rows and placeholders.
         async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(re.sub(r"\$\d", "%s", statement).encode(), parameters)
             row = await cursor.fetchone()
             return None if row is None else row[0]
 
-    return ask
+    return fetch_value

@@ -1,4 +1,4 @@
-"""A write set as the one value that the store's functions write, and the inputs of decisions."""
+"""Encode write sets for the store's functions, and read the inputs of decisions, in PostgreSQL."""
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from noonday.drivers.postgres.connection import Database
+from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.queries import load
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import ExecutionId, JobId
@@ -22,15 +22,18 @@ from noonday.transitions.write_set import WriteSet, as_json
 
 SQL = load("write_sets")
 T = TypeVar("T")
-STALE_PLACE, CHANGED, NOT_PLAIN, NOT_SOUND, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
+STALE_CHECKPOINT, CHANGED, NOT_SIMPLE, NOT_CURRENT, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
+"""SQLSTATEs of refusals: another recorder moved the checkpoint; inputs changed; reports that are not simple successes; entries
+that are stale or locked; slots that are locked."""
 TRIES = 8
+"""How often a decision is made before its write conflicts count as an outage."""
 
 Versioned = tuple[Execution, str]
 """An execution as it was read, and the version of its row."""
 _versioned = msgspec.json.Decoder(list[Versioned])
 Touched = tuple[str, JobId, int, bool]
-"""(tenant, job, how often it was touched, whether it is paused)."""
-_books = StoredDecoder(
+"""(tenant, job, change counter, whether the job is paused)."""
+_inputs = StoredDecoder(
     tuple[
         list[Touched],
         list[Execution],
@@ -42,17 +45,17 @@ _books = StoredDecoder(
 
 
 def payload_of(writes: WriteSet, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
-    """What `write_rows` takes. `limits`: how many of each concurrency key there may be, for those that take more."""
+    """Return a write set in the form that `write_rows` takes. `limits` has the limits of the concurrency keys that it uses."""
     sets: dict[str, Any] = {
         "new": writes.new,
-        "again": writes.handed_out_again,
+        "again": writes.redispatched,
         "set": writes.settled,
         "wish": writes.revoked,
         "runs": list(writes.runs_returned.items()),
         "drop": writes.dropped,
         "put": writes.put_rows,
         "decisions": writes.decisions,
-        "dead": writes.buried,
+        "dead": writes.dead_letters,
         "incidents": writes.incidents,
         "slots": [
             (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in writes.slots.items()
@@ -66,24 +69,24 @@ def versioned(text: str) -> list[Versioned]:
     return _versioned.decode(text)
 
 
-async def inputs_for(database: Database, settlement: Settlement) -> tuple[Inputs, list[Touched]]:
-    """What a settlement looks at, and the jobs by which it decides, as they were touched."""
-    failed, asked_back, decided_by = settlement.failed, settlement.asked_back, settlement.decided_by
-    turns = settlement.turns
-    if not (failed or decided_by):
+async def inputs_for(database: PostgresDatabase, settlement: Settlement) -> tuple[Inputs, list[Touched]]:
+    """Return the inputs of a settlement, and the deciding jobs with their change counters."""
+    failed, revoked_jobs, deciding_jobs = settlement.failed, settlement.revoked_jobs, settlement.deciding_jobs
+    turns = settlement.open_to_read
+    if not (failed or deciding_jobs):
         return Inputs(), []
     text = await database.value(
         SQL.inputs,
         failed,
-        [tenant for tenant, _ in asked_back],
-        [job for _, job in asked_back],
-        [tenant for tenant, _ in decided_by],
-        [job for _, job in decided_by],
+        [tenant for tenant, _ in revoked_jobs],
+        [job for _, job in revoked_jobs],
+        [tenant for tenant, _ in deciding_jobs],
+        [job for _, job in deciding_jobs],
         list(turns),
         list(turns.values()),
     )
-    touched, open_, said, jobs, fires = _books.decode(text)
-    policies = {execution: each.policy for execution, each in said}
+    touched, open_, sources, jobs, fires = _inputs.decode(text)
+    policies = {execution: each.policy for execution, each in sources}
     return Inputs(open_=open_, policies=policies, jobs=jobs, fires=dict(fires), paused=paused_of(touched)), touched
 
 
@@ -92,12 +95,12 @@ def paused_of(touched: Iterable[Touched]) -> list[JobId]:
 
 
 async def settle_found(
-    database: Database,
+    database: PostgresDatabase,
     read: Callable[[], Coroutine[Any, Any, Sequence[Versioned]]],
     decide: Callable[[Sequence[Execution]], Settlement],
     now_ms: int,
 ) -> Settled:
-    """Settle executions that nobody reports of: read them, decide, and write if they are unchanged."""
+    """Settle executions without a report: read them, decide, and write if they are unchanged."""
 
     async def attempt() -> Settled:
         rows = await read()
@@ -113,28 +116,28 @@ async def settle_found(
 
 
 async def until_unchanged(attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Decide again as long as what the decision was made by has changed before it could be written."""
+    """Repeat a decision as long as its inputs change before it is written. Raises StoreUnavailable after TRIES attempts."""
     for _ in range(TRIES):
         try:
             return await attempt()
         except asyncpg.PostgresError as error:
             if error.sqlstate != CHANGED:
                 raise
-    raise StoreUnavailable("what is to be decided changes faster than it can be decided")
+    raise StoreUnavailable(f"gave up after {TRIES} write conflicts; retry")
 
 
 def ids_in(error: asyncpg.PostgresError) -> set[str]:
-    """The ids that a function named in its refusal."""
+    """Return the ids that a function names in its refusal."""
     return set(json.loads(error.detail or "[]"))
 
 
 def slots_in(error: asyncpg.PostgresError) -> set[SlotKey]:
-    """The slots that a function named in its refusal."""
+    """Return the slots that a function names in its refusal."""
     return {(tenant, name) for tenant, name in json.loads(error.detail or "[]")}
 
 
 def limits_by_slot(limits: Iterable[tuple[str, Limit]]) -> dict[SlotKey, int]:
-    """For each key the lowest limit that any of these jobs says."""
+    """Return the lowest limit of these jobs for each concurrency key."""
     found: dict[SlotKey, int] = {}
     for tenant, limit in limits:
         if limit.slot and limit.limit is not None:

@@ -1,10 +1,10 @@
-"""Breakers in Redis, where every worker sees them."""
+"""Breakers in Redis, shared by all workers."""
 
 from collections.abc import Mapping
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import SignalsUnavailable
-from noonday.ports.breakers import Breakers, Told
+from noonday.ports.breakers import Breakers, CallCounts
 
 _BREAKER = Script("breaker")
 
@@ -14,21 +14,29 @@ class RedisBreakers(Breakers):
         self._connection = connection
         self._prefix = prefix
 
-    async def tell(self, told: Mapping[str, Told], now_ms: int) -> Mapping[str, int]:
+    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         commands = [
-            _BREAKER(self._of(name), "tell", now_ms, each.calls, each.failures, _said(each.probe_failed), each.least)
+            _BREAKER(
+                self._key(name),
+                "tell",
+                now_ms,
+                each.calls,
+                each.failures,
+                _probe_argument(each.probe_failed),
+                each.least,
+            )
             for name, each in told.items()
         ]
         answers = await self._connection.run(commands, SignalsUnavailable)
         return dict(zip(told, answers, strict=True))
 
     async def ask(self, name: str, now_ms: int) -> int:
-        (answer,) = await self._connection.run([_BREAKER(self._of(name), "ask", now_ms)], SignalsUnavailable)
+        (answer,) = await self._connection.run([_BREAKER(self._key(name), "ask", now_ms)], SignalsUnavailable)
         return int(answer)
 
-    def _of(self, name: str) -> str:
+    def _key(self, name: str) -> str:
         return f"{self._prefix}:{{b:{name}}}"
 
 
-def _said(probe_failed: bool | None) -> str:
+def _probe_argument(probe_failed: bool | None) -> str:
     return "" if probe_failed is None else str(int(probe_failed))

@@ -1,4 +1,4 @@
-"""The way to Redis: batches of commands, each answered within a time limit or not at all."""
+"""Connection to Redis: sends batches of commands, each with a timeout."""
 
 import asyncio
 import math
@@ -33,11 +33,11 @@ def connect(
     key_file: str | Path | None = None,
     at_once: int = 8,
 ) -> "Connection":
-    """The server at `redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://` for TLS. Nothing is sent yet.
+    """Return a connection to `redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://` for TLS. Sends nothing yet.
 
-    With TLS the server's certificate has to be signed by an authority in `ca_file`, or one that this system trusts;
-    `cert_file` and `key_file` are ours, if it asks for one. Up to `at_once` batches are under way at the same time, others
-    wait. Raises BadSettings.
+    With TLS, an authority in `ca_file`, or one that this system trusts, must have signed the server's certificate. `cert_file`
+    and `key_file` are the client's certificate, if the server asks for one. Up to `at_once` batches are in flight at the same
+    time; others wait. Raises BadSettings.
     """
     files = {"ssl_ca_certs": ca_file, "ssl_certfile": cert_file, "ssl_keyfile": key_file}
     tls = {name: str(path) for name, path in files.items() if path is not None}
@@ -51,18 +51,18 @@ def connect(
             protocol=2,
             socket_connect_timeout=timeout_sec,
             socket_timeout=None,
-            # Whoever asks decides whether to ask again: the library's own retries would outlast every time limit.
+            # The caller decides whether to retry: the library's own retries would outlast every timeout.
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
-        raise BadSettings(f"the URL of Redis cannot be read: {error}") from error
+        raise BadSettings(f"invalid redis.url: {error}") from error
     return Connection(pool, timeout_sec, at_once)
 
 
 class Script:
     """A Lua file of this package, called by the hash of its text."""
 
-    _sources: dict[str, str] = {}  # noqa: RUF012  # every script there is, for a server that forgot them
+    _sources: dict[str, str] = {}  # noqa: RUF012  # all scripts by hash, for a server that lost them
 
     def __init__(self, name: str) -> None:
         source = (Path(__file__).parent / "lua" / f"{name}.lua").read_text()
@@ -70,29 +70,29 @@ class Script:
         Script._sources[self._hash] = source
 
     def __call__(self, key: str, *arguments: str | bytes | int) -> Command:
-        """The command that runs it. All keys it touches are in the slot of this one."""
+        """Return the command that runs the script. All keys that the script touches are in the slot of `key`."""
         return ("EVALSHA", self._hash, 1, key, *arguments)
 
     @classmethod
-    def loading(cls) -> list[Command]:
+    def load_commands(cls) -> list[Command]:
         return [("SCRIPT", "LOAD", source) for source in cls._sources.values()]
 
 
 class Connection:
-    """Belongs to the loop it is first used in."""
+    """Pool of connections to one server. It belongs to the event loop in which it is first used."""
 
     def __init__(self, pool: ConnectionPool, timeout_sec: float, at_once: int) -> None:
         self._pool = pool
         self._slots = asyncio.Semaphore(at_once)
         self.timeout_sec = timeout_sec
         self.client: Redis = Redis(connection_pool=pool)
-        """The library's client on the same connections. Whoever uses it sets the time limits."""
+        """The library's client on the same connections. Callers set their own timeouts."""
 
     async def run(self, commands: Sequence[Command], failing: type[Unavailable]) -> list[Any]:
-        """Send all, then read all answers: one round trip.
+        """Send all commands, then read all answers: one round trip.
 
-        Raises `failing` if the server does not answer all of them in time, or answers one with an error. What was sent may
-        have been done.
+        Raises `failing` if the server does not answer all of them in time, or answers one with an error. The commands may have
+        been executed.
         """
         if not commands:
             return []
@@ -100,47 +100,49 @@ class Connection:
             async with asyncio.timeout(self.timeout_sec), self._slots:
                 return await self._run(commands)
         except (RedisError, OSError) as error:
-            raise failing(self._said(error)) from error
+            raise failing(self._describe(error)) from error
 
     async def ask(self, *command: str | bytes | int, failing: type[Unavailable]) -> Any:
-        """One command alone."""
+        """Send one command and return its answer. Raises `failing`, as `run` does."""
         (answer,) = await self.run([command], failing)
         return answer
 
     async def time_ms(self, failing: type[Unavailable] = Unavailable) -> int:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         seconds, micros = await self.ask("TIME", failing=failing)
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def refuse_eviction(self) -> None:
-        """Raises BadSettings if the server throws keys away when its memory is full: claims and revocations would be gone.
+        """Raise BadSettings if the server evicts keys when its memory is full: claims and revocations would be lost.
 
-        A server that does not answer, or not this user, is taken for one that does not.
+        If the server does not answer, or denies this user the question, the check passes.
         """
         try:
-            said: bytes = await self.ask("INFO", "memory", failing=Unavailable)
+            info: bytes = await self.ask("INFO", "memory", failing=Unavailable)
         except Unavailable as error:
-            log.warning("cannot see the memory policy of redis", error=error.detail)
+            log.warning("redis memory policy unknown", error=error.detail)
             return
-        lines = (line.partition(":") for line in said.decode(errors="replace").splitlines())
+        lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
         policy = {name: value for name, _, value in lines}.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise BadSettings(
-                f"Redis has maxmemory-policy {policy}: under pressure it throws away claims and revocations, and work starts"
-                " twice; run CONFIG SET maxmemory-policy noeviction, and set the same in redis.conf"
+                f"Redis has maxmemory-policy {policy}: when its memory is full it evicts claims and revocations, and work"
+                " starts twice; run CONFIG SET maxmemory-policy noeviction, and set the same in redis.conf"
             )
 
-    async def listen(self, channel: str, joined: Callable[[], None], heard: Callable[[bytes], None]) -> None:
-        """Hand on what is published, from the moment `joined` is called. Ends only by raising Unavailable."""
+    async def listen(
+        self, channel: str, on_subscribed: Callable[[], None], on_message: Callable[[bytes], None]
+    ) -> None:
+        """Pass published messages to `on_message`, from the call of `on_subscribed` on. Ends only by raising Unavailable."""
         try:
             async with asyncio.timeout(self.timeout_sec):
                 connection = await self._connection()
             try:
-                await self._hear(connection, channel, joined, heard)
+                await self._receive(connection, channel, on_subscribed, on_message)
             finally:
                 await self._drop(connection)
         except (RedisError, OSError) as error:
-            raise Unavailable(self._said(error)) from error
+            raise Unavailable(self._describe(error)) from error
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -148,11 +150,11 @@ class Connection:
 
     async def _run(self, commands: Sequence[Command]) -> list[Any]:
         answers = await self._exchange(commands)
-        forgotten = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if forgotten:
-            await self._exchange(Script.loading())
-            again = await self._exchange([commands[at] for at in forgotten])
-            for at, answer in zip(forgotten, again, strict=True):
+        unknown = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            await self._exchange(Script.load_commands())
+            again = await self._exchange([commands[at] for at in unknown])
+            for at, answer in zip(unknown, again, strict=True):
                 answers[at] = answer
         for answer in answers:
             if isinstance(answer, ResponseError):
@@ -162,35 +164,39 @@ class Connection:
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         connection = await self._connection()
         try:
-            # One write and plain reads: the library's pipeline costs six times as much for each command.
+            # One write and plain reads: the library's pipeline costs six times as much per command.
             await connection.send_packed_command(_packed(commands))
             answers = [await _read(connection) for _ in commands]
         except BaseException:
-            # Answers may still come: nobody may take them for his own.
+            # Answers may still arrive, and must not be read as answers to later commands.
             await self._drop(connection)
             raise
         await self._pool.release(connection)
         return answers
 
-    async def _hear(
-        self, connection: AbstractConnection, channel: str, joined: Callable[[], None], heard: Callable[[bytes], None]
+    async def _receive(
+        self,
+        connection: AbstractConnection,
+        channel: str,
+        on_subscribed: Callable[[], None],
+        on_message: Callable[[bytes], None],
     ) -> None:
         await connection.send_packed_command(_packed([("SUBSCRIBE", channel)]))
-        quiet = False
+        pinged = False
         while True:
-            said = await connection.read_response(timeout=self.timeout_sec)
-            if said is None:
-                if quiet:
-                    raise SocketTimeout("no sign of life from the server")
-                # A server that is frozen or cut off looks like one that has nothing to say.
+            reply = await connection.read_response(timeout=self.timeout_sec)
+            if reply is None:
+                if pinged:
+                    raise SocketTimeout("no answer to PING")
+                # A server that is frozen or cut off looks like one that has no messages.
                 await connection.send_packed_command(_packed([("PING",)]))
-                quiet = True
+                pinged = True
                 continue
-            quiet = False
-            if said[0] == b"message":
-                heard(said[2])
-            elif said[0] == b"subscribe":
-                joined()
+            pinged = False
+            if reply[0] == b"message":
+                on_message(reply[2])
+            elif reply[0] == b"subscribe":
+                on_subscribed()
 
     async def _connection(self) -> AbstractConnection:
         connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
@@ -200,11 +206,11 @@ class Connection:
         await connection.disconnect(nowait=True)
         await self._pool.release(connection)
 
-    def _said(self, error: Exception) -> str:
-        place = self._pool.connection_kwargs
-        where = place.get("path") or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
+    def _describe(self, error: Exception) -> str:
+        options = self._pool.connection_kwargs
+        address = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
         timed_out = isinstance(error, TimeoutError)
-        return f"Redis at {where}: {f'no answer within {self.timeout_sec:g} s' if timed_out else error}"
+        return f"Redis at {address}: {f'no answer within {self.timeout_sec:g} s' if timed_out else error}"
 
 
 def _packed(commands: Sequence[Command]) -> bytes:
@@ -220,7 +226,7 @@ async def _read(connection: AbstractConnection) -> Any:
 
 def _check(url: str, tls: dict[str, str]) -> None:
     if tls and not url.startswith("rediss://"):
-        raise BadSettings("certificates are for a URL of Redis that begins with rediss://")
+        raise BadSettings("if certificates are set, redis.url must begin with rediss://")
     for path in tls.values():
         if not Path(path).is_file():
-            raise BadSettings(f"there is no file {path}")
+            raise BadSettings(f"no such file for the certificates of Redis, {path}")

@@ -1,4 +1,4 @@
-"""What the owner of partitions knows of the first entries that wait there, so that it need not ask."""
+"""The owner's copy of the heads (first waiting entries) of its partitions, so that it need not ask Redis each time."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,29 +8,32 @@ Head = tuple[int, str, int]
 
 
 def score_of(ready_ms: int, early: int) -> int:
-    """Orders entries by when they are ready, and says of the first one whether it is early."""
+    """Return the score that orders entries by the instant they are ready. Its last bit tells whether the entry is early."""
     return 2 * ready_ms + early
 
 
 class Heads:
-    """Each may be too early, when somebody else took the entry; none is too late, as long as all that is placed is noted."""
+    """Scores of the heads, by partition and pool.
+
+    A head may be too early, if another process took the entry. No head is too late, if all placed entries are noted.
+    """
 
     def __init__(self) -> None:
         self._scores: dict[int, dict[str, int]] = {}
-        self._since: list[Head] | None = None
-        """What was noted while Redis was read: newer than what is read."""
+        self._noted_during_read: list[Head] | None = None
+        """Heads that were noted while Redis was read. They are newer than the answer."""
 
     def __contains__(self, partition: int) -> bool:
         return partition in self._scores
 
     def note(self, heads: Iterable[Head]) -> bool:
-        """Entries were placed. Answers whether one of them comes before all that was known of its pool and partition."""
+        """Note placed entries. Returns whether one of them comes before the known head of its pool and partition."""
         earlier = False
         for head in heads:
             partition, pool, score = head
             known = self._scores.get(partition)
-            if self._since is not None:
-                self._since.append(head)
+            if self._noted_during_read is not None:
+                self._noted_during_read.append(head)
             if known is not None and score < known.get(pool, score + 1):
                 known[pool] = score
                 earlier = True
@@ -38,21 +41,21 @@ class Heads:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around the question to Redis and what is made of its answer. One at a time."""
-        since = self._since = []
+        """Context for reading heads from Redis and storing the answer. Only one may be open at a time."""
+        noted = self._noted_during_read = []
         try:
             yield
         finally:
-            self._since = None
-            self.note(since)
+            self._noted_during_read = None
+            self.note(noted)
 
     def read(self, partition: int, pairs: Sequence[bytes]) -> None:
-        """All that Redis has of a partition: pool, score, pool, score, ..."""
+        """Store all heads that Redis has for a partition: pool, score, pool, score, ..."""
         pools = zip(pairs[::2], pairs[1::2], strict=True)
         self._scores[partition] = {pool.decode(): int(score) for pool, score in pools}
 
     def read_some(self, partition: int, pools: Sequence[str], scores: Sequence[bytes]) -> None:
-        """What Redis has for some pools of a partition; an empty score: nothing."""
+        """Store the heads that Redis has for some pools of a partition. An empty score means that the pool has no entries."""
         known = self._scores.setdefault(partition, {})
         for pool, score in zip(pools, scores, strict=True):
             if score:
@@ -61,7 +64,7 @@ class Heads:
                 known.pop(pool, None)
 
     def due(self, partitions: Collection[int], score: int, pools: Collection[str]) -> list[tuple[int, list[str]]]:
-        """The partitions where something is due, and the pools it is for."""
+        """Return the partitions with due entries, and the pools of those entries."""
         found = []
         for partition in partitions:
             known = self._scores.get(partition, {})
@@ -71,7 +74,7 @@ class Heads:
         return found
 
     def next_ready_ms(self, partitions: Collection[int], credit: Mapping[str, int], patience_ms: int) -> int | None:
-        """When the earliest entry of a pool with credit is ready, or that much later if it is an early one."""
+        """Return when the earliest entry of a pool with credit is ready, plus `patience_ms` if it is an early one."""
         return min(
             (
                 (score >> 1) + patience_ms * (score & 1)

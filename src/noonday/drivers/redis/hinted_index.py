@@ -1,4 +1,4 @@
-"""The hot index in the owner's process; others tell it through Redis what they placed."""
+"""The hot index in the owner's process. Other processes send it the entries that they place, through Redis."""
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
@@ -19,15 +19,15 @@ from noonday.ports.hot_index import HotIndex
 log = structlog.get_logger("noonday.redis")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Entry]).decode
-_HINT = 1_000
-"""How many entries one message carries."""
+_HINT_ENTRIES = 1_000
+"""Most entries in one message."""
 
 
 class HintedHotIndex(HotIndex):
-    """What is placed for partitions of this process goes straight into its queue; the rest is published, and whoever owns it
-    keeps it. A hint that nobody heard is found in the store, by the hydrator or the sweeper.
+    """Hot index that keeps the entries of its own partitions in memory and publishes all others to their owners as hints.
 
-    A process that only places hears nothing. What it owns it learns from what is asked of it.
+    The hydrator or the sweeper finds entries in the store whose hint was lost. A process that only places entries does not
+    listen. The index learns which partitions it owns from the calls of its owner.
     """
 
     def __init__(
@@ -42,17 +42,18 @@ class HintedHotIndex(HotIndex):
         self._channel = f"{prefix}:hints"
         self._queue = Turns(lead_ms, MOST_OF_A_TENANT, budget or EntryBudget())
         self._generations: dict[int, str] = {}
-        """Of the partitions that are ours."""
-        self._listener = Listener(connection, self._channel, clock, heard=self._on_hint)
+        """Generations of the partitions that this process owns."""
+        self._listener = Listener(connection, self._channel, clock, on_message=self._on_hint)
         self.on_placed: Callable[[], None] = lambda: None
-        """Called when another process placed something for us."""
+        """Called when another process placed entries for this one."""
 
     async def place(self, entries: Sequence[Entry]) -> None:
         ours = self._generations
         self._queue.place(entry for entry in entries if entry.partition in ours)
         hints = [entry for entry in entries if entry.partition not in ours]
         commands: list[Command] = [
-            ("PUBLISH", self._channel, _encode(hints[start : start + _HINT])) for start in range(0, len(hints), _HINT)
+            ("PUBLISH", self._channel, _encode(hints[start : start + _HINT_ENTRIES]))
+            for start in range(0, len(hints), _HINT_ENTRIES)
         ]
         await self._connection.run(commands, IndexUnavailable)
 
@@ -109,17 +110,17 @@ class HintedHotIndex(HotIndex):
 
     async def _own(self, partitions: Collection[int]) -> None:
         self._queue.own(partitions)
-        self._listener.begin()
+        self._listener.start()
         new = [partition for partition in partitions if partition not in self._generations]
         if new:
-            # Hear before anybody fills it from the store: what is committed after that reaches us as a hint.
-            await self._listener.tried()
+            # Listen before the index is filled from the store: entries that are committed after that arrive as hints.
+            await self._listener.first_attempt()
             for partition in new:
                 self._generations.setdefault(partition, str(uuid_utils.uuid4()))
 
-    def _on_hint(self, said: bytes) -> None:
+    def _on_hint(self, message: bytes) -> None:
         try:
-            entries = _decode(said)
+            entries = _decode(message)
         except msgspec.DecodeError:
             log.warning("unreadable hint", channel=self._channel)
             return

@@ -1,4 +1,4 @@
-"""Leases in Redis, for those who have no etcd: a hash of members with their ends, by Redis' own clock."""
+"""Leases in Redis, for installations without etcd: a hash of members and when their leases lapse, by the clock of Redis."""
 
 import asyncio
 import secrets
@@ -21,23 +21,22 @@ from noonday.runtime.clock import SystemClock
 T = TypeVar("T")
 
 _SCRIPT = (Path(__file__).parent / "lua" / "leases.lua").read_text()
-_LOOK_AGAIN_SEC = 2.0
-"""A subscription may be deaf without knowing it: the server is frozen, or cut off."""
-_PAUSE_SEC = 0.2
+_REREAD_SEC = 2.0
+"""Seconds until the members are read again without a message: the server may be frozen or cut off."""
+_RETRY_SEC = 0.2
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Membership:
     instance: InstanceId
     lease: str
 
 
 class RedisLeases(Leases):
-    """One object is one instance in one group, such as the schedulers. `close` it when it is no longer used; the client is
-    the caller's to close.
+    """Leases in Redis. One object is one instance in one group, such as the schedulers.
 
-    Redis forgets: a flush or a failover may end every lease at once. Then all join again, and the store's epochs see to it
-    that nothing is fired twice.
+    `close` it when it is no longer used; the caller closes the client. A flush or a failover of Redis may end every lease at
+    once. Then all instances join again, and the epochs in the store ensure that nothing is fired twice.
     """
 
     def __init__(
@@ -56,12 +55,12 @@ class RedisLeases(Leases):
         self._timeout_sec = timeout_sec
         self._clock = clock or SystemClock()
         self._script = client.register_script(_SCRIPT)
-        self._news: PubSub | None = None
-        self._held: _Held | None = None
-        self._asked_for: _Held | None = None
-        """What Redis may have given us, whether it could say so or not."""
-        self._read: Mapping[InstanceId, tuple[str, float]] | None = None
-        """What `members` saw last."""
+        self._subscription: PubSub | None = None
+        self._membership: _Membership | None = None
+        self._requested: _Membership | None = None
+        """The membership that Redis may have granted, whether or not its answer arrived."""
+        self._last_read: Mapping[InstanceId, tuple[str, float]] | None = None
+        """The lease and weight of each member, as `members` last read them."""
 
     @property
     def ttl_sec(self) -> float:
@@ -69,88 +68,88 @@ class RedisLeases(Leases):
 
     async def join(self, instance: InstanceId, weight: float) -> None:
         await self.leave()
-        held = self._asked_for = _Held(instance, secrets.token_hex(8))
-        if not await self._run("join", instance, held.lease, repr(weight), self._ttl_ms()):
-            self._asked_for = None
+        requested = self._requested = _Membership(instance, secrets.token_hex(8))
+        if not await self._run("join", instance, requested.lease, repr(weight), self._ttl_ms()):
+            self._requested = None
             raise AlreadyRunning(
-                f"{instance} is already a member of {self._group}: stop it, wait {self._ttl_sec:g} s, or take another name"
+                f"{instance} is already a member of {self._group}: stop it, wait {self._ttl_sec:g} s, or use another name"
             )
-        self._held = held
+        self._membership = requested
 
     async def renew(self, weight: float | None = None) -> bool:
-        held = self._held
-        if held is None:
+        membership = self._membership
+        if membership is None:
             return False
-        said = "" if weight is None else repr(weight)
-        kept = bool(await self._run("renew", held.instance, held.lease, said, self._ttl_ms()))
-        if not kept and self._held is held:
-            self._held = None
+        new_weight = "" if weight is None else repr(weight)
+        kept = bool(await self._run("renew", membership.instance, membership.lease, new_weight, self._ttl_ms()))
+        if not kept and self._membership is membership:
+            self._membership = None
         return kept
 
     async def members(self) -> Mapping[InstanceId, float]:
-        seen = await self._look()
-        self._read = _identities(seen)
-        return {instance: member.weight for instance, member in seen.items()}
+        members = await self._read_members()
+        self._last_read = _identities(members)
+        return {instance: member.weight for instance, member in members.items()}
 
     async def changed(self, timeout_sec: float) -> bool:
         try:
             async with asyncio.timeout(timeout_sec):
-                return await self._change()
+                return await self._wait_for_change()
         except TimeoutError:
             return False
 
     async def leave(self) -> None:
-        self._held = None
-        if self._asked_for is not None:
-            await self._run("leave", self._asked_for.instance, self._asked_for.lease)
-            self._asked_for = None
+        self._membership = None
+        if self._requested is not None:
+            await self._run("leave", self._requested.instance, self._requested.lease)
+            self._requested = None
 
     async def close(self) -> None:
-        news, self._news = self._news, None
-        if news is not None:
-            await news.aclose()  # type: ignore[no-untyped-call]
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.aclose()  # type: ignore[no-untyped-call]
 
-    async def _change(self) -> bool:
+    async def _wait_for_change(self) -> bool:
         while True:
             try:
-                news = await self._subscribed()
-                seen = await self._look()
-                if _identities(seen) != self._read:
+                subscription = await self._subscribe()
+                members = await self._read_members()
+                if _identities(members) != self._last_read:
                     return True
-                first_end_sec = min((member.remains_ms / 1000 for member in seen.values()), default=_LOOK_AGAIN_SEC)
-                await self._listen(news, min(_LOOK_AGAIN_SEC, first_end_sec))
+                first_lapse_sec = min((member.remains_ms / 1000 for member in members.values()), default=_REREAD_SEC)
+                await self._wait_for_message(subscription, min(_REREAD_SEC, first_lapse_sec))
             except (RedisError, OSError, LeasesUnavailable):
                 await self.close()
-                await self._clock.sleep(_PAUSE_SEC)
+                await self._clock.sleep(_RETRY_SEC)
 
-    async def _subscribed(self) -> PubSub:
-        """Only what is told after this is heard, so it comes before the look."""
-        if self._news is not None:
-            return self._news
-        news = self._client.pubsub()
+    async def _subscribe(self) -> PubSub:
+        """Return a subscription. Earlier changes are not delivered, so subscribe before the members are read."""
+        if self._subscription is not None:
+            return self._subscription
+        subscription = self._client.pubsub()
         try:
             async with asyncio.timeout(self._timeout_sec):
-                await _heeding_cancellation(news.subscribe(self._key))
-                await _heeding_cancellation(news.get_message(timeout=self._timeout_sec))
-            self._news = news
+                await _keep_cancellation(subscription.subscribe(self._key))
+                await _keep_cancellation(subscription.get_message(timeout=self._timeout_sec))
+            self._subscription = subscription
         finally:
-            if self._news is not news:
-                await news.aclose()  # type: ignore[no-untyped-call]
-        return news
+            if self._subscription is not subscription:
+                await subscription.aclose()  # type: ignore[no-untyped-call]
+        return subscription
 
-    async def _listen(self, news: PubSub, seconds: float) -> None:
+    async def _wait_for_message(self, subscription: PubSub, seconds: float) -> None:
         async with asyncio.timeout(seconds + self._timeout_sec):
-            await _heeding_cancellation(news.get_message(timeout=seconds))
+            await _keep_cancellation(subscription.get_message(timeout=seconds))
 
-    async def _look(self) -> "dict[InstanceId, _Member]":
+    async def _read_members(self) -> "dict[InstanceId, _Member]":
         return msgspec.json.decode(await self._run("members"), type=dict[InstanceId, _Member], strict=False)
 
     async def _run(self, verb: str, *arguments: str | int) -> Any:
         try:
             async with asyncio.timeout(self._timeout_sec):
-                return await _heeding_cancellation(self._script([self._key], [verb, *arguments]))
+                return await _keep_cancellation(self._script([self._key], [verb, *arguments]))
         except TimeoutError:
-            raise LeasesUnavailable(f"Redis gave no answer within {self._timeout_sec:g} s") from None
+            raise LeasesUnavailable(f"Redis: no answer within {self._timeout_sec:g} s") from None
         except (RedisError, OSError) as error:
             raise LeasesUnavailable(f"Redis: {error}") from error
 
@@ -168,8 +167,11 @@ def _identities(members: Mapping[InstanceId, _Member]) -> dict[InstanceId, tuple
     return {instance: (member.lease, member.weight) for instance, member in members.items()}
 
 
-async def _heeding_cancellation(work: Awaitable[T]) -> T:
-    """redis-py may send by `asyncio.wait_for`, which up to Python 3.11 loses a cancellation that comes when it is done."""
+async def _keep_cancellation(work: Awaitable[T]) -> T:
+    """Await, and raise a cancellation that redis-py lost.
+
+    It may send with `asyncio.wait_for`, which up to Python 3.11 loses a cancellation that comes when it is done.
+    """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     result = await work

@@ -1,4 +1,4 @@
-"""Hears a channel, and begins again when the connection broke."""
+"""Listens to a channel of Redis, and subscribes again when the connection breaks."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,17 @@ import structlog
 from noonday.drivers.redis.connection import Connection
 from noonday.model.errors import Unavailable
 from noonday.ports.clock import Clock
-from noonday.runtime.supervise import worth_saying
+from noonday.runtime.supervise import should_log
 
 log = structlog.get_logger("noonday.redis")
-_PAUSE_SEC = 0.5
+_RETRY_SEC = 0.5
 
 
 class Listener:
-    """What is published while the connection is broken is not heard: `joined` is called each time it is there again."""
+    """Passes the messages of a channel to `on_message`.
+
+    Messages that are published while the connection is broken are lost. `on_subscribed` is called after each subscription.
+    """
 
     def __init__(
         self,
@@ -24,28 +27,28 @@ class Listener:
         channel: str,
         clock: Clock,
         *,
-        heard: Callable[[bytes], None],
-        joined: Callable[[], None] = lambda: None,
+        on_message: Callable[[bytes], None],
+        on_subscribed: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection = connection
         self._channel = channel
         self._clock = clock
-        self._heard = heard
-        self._joined = joined
-        self._tried = asyncio.Event()
+        self._on_message = on_message
+        self._on_subscribed = on_subscribed
+        self._attempted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
-    def begin(self) -> None:
-        """From the first call on. Raises what ended it, if anything did."""
+    def start(self) -> None:
+        """Start to listen, at the first call. Raises the error that ended listening, if one did."""
         if self._task is None:
             self._task = asyncio.create_task(self._listen())
         elif self._task.done():
             self._task.result()
 
-    async def tried(self) -> None:
-        """Returns once it hears, or cannot."""
-        await self._tried.wait()
+    async def first_attempt(self) -> None:
+        """Wait until the first subscription succeeded or failed."""
+        await self._attempted.wait()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -57,15 +60,15 @@ class Listener:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._connection.listen(self._channel, self._on_joined, self._heard)
+                await self._connection.listen(self._channel, self._note_subscribed, self._on_message)
             except Unavailable as error:
                 self._failures += 1
-                if worth_saying(self._failures):
-                    log.warning("cannot hear", channel=self._channel, error=error.detail, failures=self._failures)
-            self._tried.set()
-            await self._clock.sleep(_PAUSE_SEC)
+                if should_log(self._failures):
+                    log.warning("redis unavailable", channel=self._channel, error=error.detail, failures=self._failures)
+            self._attempted.set()
+            await self._clock.sleep(_RETRY_SEC)
 
-    def _on_joined(self) -> None:
+    def _note_subscribed(self) -> None:
         self._failures = 0
-        self._tried.set()
-        self._joined()
+        self._attempted.set()
+        self._on_subscribed()

@@ -1,4 +1,4 @@
-"""Claims and flags in Redis, where every worker of a pool sees them."""
+"""Claims, revocations and fences in Redis, where every worker of a pool reads them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,21 +13,23 @@ from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation,
 _CLAIM, _RENEW, _ACK, _REVOKE, _REVOCATIONS, _BEAT = map(
     Script, ("claim", "renew", "ack", "revoke", "revocations", "beat")
 )
-_AT_ONCE = 1_000
-"""How many names one command inside a script takes."""
+_CHUNK = 1_000
+"""Most names of one command inside a script."""
 _FEW = 64
-"""As many flags are answered whole, without naming what is asked about: mostly there are none."""
+"""Up to this many revocations are answered whole, without sending the names that are asked about: mostly there are none."""
 
 _ACKED = -1
-"""The answer of a script for a dispatch whose start or end is on the log."""
+"""Answer of a script for a dispatch that is acked: its start or end is on the log."""
 
-_Placed = dict[str, dict[str, list[int]]]
-"""The places of dispatches in a batch, by slot and by hash."""
+_Indexes = dict[str, dict[str, list[int]]]
+"""The indexes of dispatches in a batch, by slot and by hash."""
 
 
 class RedisSignals(Signals):
-    """Of each dispatch one field of a hash: claimed, and when that lapses, or told. The hash dies when nothing in it changed for
-    longer than either counts."""
+    """Signals in Redis. Each dispatch is a field of a hash: claimed, with the instant when that lapses, or acked.
+
+    A hash expires when nothing in it has changed for longer than claims and acks count.
+    """
 
     def __init__(self, connection: Connection, prefix: str = "noonday", lapse_ms: int = CLAIM_MS) -> None:
         self._connection = connection
@@ -47,7 +49,7 @@ class RedisSignals(Signals):
             for slot, hashes in slots.items()
         ]
         tokens: list[Token | ClaimRefused] = [ClaimRefused.CLAIMED] * len(dispatches)
-        for at, claimed_ms in _in_place(slots, await self._run(commands)):
+        for at, claimed_ms in _indexed(slots, await self._run(commands)):
             if claimed_ms > 0:
                 tokens[at] = Token(dispatches[at].number, claimed_ms)
             elif claimed_ms:
@@ -65,7 +67,7 @@ class RedisSignals(Signals):
             for slot, hashes in slots.items()
         ]
         answers: list[Token | ClaimRefused] = [ClaimRefused.CLAIMED] * len(claims)
-        for at, answer in _in_place(slots, await self._run(commands)):
+        for at, answer in _indexed(slots, await self._run(commands)):
             if answer:
                 answers[at] = claims[at][1] if answer != _ACKED else ClaimRefused.ACKED
         return answers
@@ -91,12 +93,12 @@ class RedisSignals(Signals):
                 reasons[dispatch.execution_id] = FENCED
         return reasons
 
-    async def revoke(self, pool: str, flags: Sequence[Revocation]) -> None:
-        pieces = [flags[start : start + _AT_ONCE] for start in range(0, len(flags), _AT_ONCE)]
-        await self._run([_REVOKE(self._of(pool), *_words(piece)) for piece in pieces])
+    async def revoke(self, pool: str, revocations: Sequence[Revocation]) -> None:
+        chunks = [revocations[start : start + _CHUNK] for start in range(0, len(revocations), _CHUNK)]
+        await self._run([_REVOKE(self._key(pool), *_revocation_fields(chunk)) for chunk in chunks])
 
     async def fence(self, pool: str, job: JobId, until_ms: int) -> None:
-        await self._run([_REVOKE(self._of(pool), job, until_ms)])
+        await self._run([_REVOKE(self._key(pool), job, until_ms)])
 
     async def revoked(self, pool: str, executions: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
         if not executions:
@@ -106,25 +108,25 @@ class RedisSignals(Signals):
         return {names[name]: reason for name, reason in found.items() if name in names}
 
     async def has_generation(self, pool: str) -> bool:
-        return bool(await self._ask("EXISTS", f"{self._of(pool)}:generation"))
+        return bool(await self._ask("EXISTS", f"{self._key(pool)}:generation"))
 
     async def beat(self, pool: str, now_ms: int, seen_ms: int) -> int | None:
-        (latest,) = await self._run([_BEAT(self._of(pool), now_ms, seen_ms)])
+        (latest,) = await self._run([_BEAT(self._key(pool), now_ms, seen_ms)])
         return None if latest is None else int(latest)
 
     async def begin_generation(self, pool: str, fenced_before_ms: int = 0) -> None:
-        await self._ask("SET", f"{self._of(pool)}:generation", fenced_before_ms)
+        await self._ask("SET", f"{self._key(pool)}:generation", fenced_before_ms)
 
-    def _of(self, pool: str) -> str:
+    def _key(self, pool: str) -> str:
         return f"{self._prefix}:{{f:{pool}}}"
 
     async def _revocations(self, pool: str, names: Sequence[str]) -> tuple[int | None, Mapping[str, str]]:
         """Return the instant up to which the present generation fences everything (None without one), and the revocations and
         fences of these names, all as of one moment. The answer may have other names too."""
-        unasked = max(_FEW, len(names))
-        (generation, complete, *pairs), = await self._run([_REVOCATIONS(self._of(pool), unasked)])  # fmt: skip
+        most = max(_FEW, len(names))
+        (generation, complete, *pairs), = await self._run([_REVOCATIONS(self._key(pool), most)])  # fmt: skip
         if not complete:
-            (generation, _, *pairs), = await self._run([_REVOCATIONS(self._of(pool), 0, *names)])  # fmt: skip
+            (generation, _, *pairs), = await self._run([_REVOCATIONS(self._key(pool), 0, *names)])  # fmt: skip
         found = {name.decode(): reason.decode() for name, reason in zip(pairs[::2], pairs[1::2], strict=True)}
         return None if generation is None else int(generation), found
 
@@ -135,53 +137,56 @@ class RedisSignals(Signals):
         return await self._connection.ask(*command, failing=SignalsUnavailable)
 
 
-def _by_slot(names: Sequence[DispatchRef]) -> _Placed:
-    """An execution's id begins with its time and ends with random digits: the last one chooses the slot, the first ten, which
-    change every 4 s, the hash in it. So hashes are neither many nor large, and die whole."""
-    slots: _Placed = {}
+def _by_slot(names: Sequence[DispatchRef]) -> _Indexes:
+    """Group dispatches by slot and hash.
+
+    An execution's id begins with its time and ends with random digits. The last digit chooses the slot, and the first ten, which
+    change every 4 s, choose the hash in it. So hashes are neither many nor large, and expire whole.
+    """
+    slots: _Indexes = {}
     for at, (execution, _) in enumerate(names):
         hashes = slots.get(execution[-1])
         if hashes is None:
             hashes = slots[execution[-1]] = {}
-        places = hashes.get(execution[:10])
-        if places is None:
+        indexes = hashes.get(execution[:10])
+        if indexes is None:
             hashes[execution[:10]] = [at]
         else:
-            places.append(at)
+            indexes.append(at)
     return slots
 
 
-def _in_place(slots: _Placed, answers: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """What a script answered for each dispatch, with the place of that in its batch."""
+def _indexed(slots: _Indexes, answers: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """Yield the index of each dispatch in its batch, and the script's answer for it."""
     for hashes, answered in zip(slots.values(), answers, strict=True):
-        yield from zip((at for places in hashes.values() for at in places), answered, strict=True)
+        yield from zip((at for indexes in hashes.values() for at in indexes), answered, strict=True)
 
 
 def _fields(hashes: Mapping[str, Sequence[int]], names: Sequence[DispatchRef]) -> Iterator[str | int]:
-    for time, piece in _pieces(hashes):
+    for time, chunk in _chunks(hashes):
         yield time
-        yield len(piece)
-        for at in piece:
+        yield len(chunk)
+        for at in chunk:
             yield f"{names[at][0]}:{names[at][1]}"
 
 
 def _claimed_fields(
     hashes: Mapping[str, Sequence[int]], names: Sequence[DispatchRef], claims: Sequence[tuple[Dispatch, Token]]
 ) -> Iterator[str | int]:
-    """The same, with the time of each claim."""
-    for time, piece in _pieces(hashes):
-        yield from _fields({time: piece}, names)
-        for at in piece:
+    """Yield the fields of dispatches, then the time of each claim."""
+    for time, chunk in _chunks(hashes):
+        yield from _fields({time: chunk}, names)
+        for at in chunk:
             yield claims[at][1].claimed_ms
 
 
-def _pieces(hashes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sequence[int]]]:
-    for time, places in hashes.items():
-        for start in range(0, len(places), _AT_ONCE):
-            yield time, places[start : start + _AT_ONCE]
+def _chunks(hashes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sequence[int]]]:
+    for time, indexes in hashes.items():
+        for start in range(0, len(indexes), _CHUNK):
+            yield time, indexes[start : start + _CHUNK]
 
 
-def _words(flags: Sequence[Revocation]) -> Iterator[str]:
-    for execution, dispatch, reason in flags:
+def _revocation_fields(revocations: Sequence[Revocation]) -> Iterator[str]:
+    for execution, dispatch, reason in revocations:
         yield f"{execution}:{dispatch}"
         yield reason

@@ -1,4 +1,4 @@
-"""Rates of tenants in Redis, shared by all schedulers."""
+"""Rate tokens of tenants in Redis, shared by all schedulers."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _TAKE = Script("tokens")
 
 
 class RedisTokens(Tokens):
-    """One key a tenant, in a slot of its own, which dies when its rate is unspent."""
+    """Rate tokens in Redis: one key for each tenant, in its own slot, which expires when no token is spent."""
 
     def __init__(self, connection: Connection, prefix: str = "noonday") -> None:
         self._connection = connection

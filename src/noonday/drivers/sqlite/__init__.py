@@ -1,1 +1,1 @@
-"""The store in one SQLite file. `open_store` is the way in."""
+"""The store in one SQLite file. `store.open_store` opens it."""

@@ -1,4 +1,4 @@
-"""Alerts, in SQLite."""
+"""Store alerts and find late work in SQLite."""
 
 import json
 import sqlite3
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
 from noonday.model.alert import Alert, AlertEvent, AlertKind, Kept, Observation, events_of, raised_by, recoveries
@@ -17,11 +17,12 @@ from noonday.ports.jobs import AuditEntry, Receipt
 from noonday.transitions.write_set import as_json
 
 SQL = load("alerts")
-BEHIND_ALL = "~"
+LAST_ID = "~"
+"""Sorts after every id."""
 
 
 class SqliteAlerts(Alerts):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def take_in(self, observations: Sequence[Observation]) -> int:
@@ -32,7 +33,7 @@ class SqliteAlerts(Alerts):
         return [_alert_event(*row) for row in rows]
 
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
-        rows = await self._database.read(lambda conn: conn.execute(SQL.to_look_at, (after, limit)).fetchall())
+        rows = await self._database.read(lambda conn: conn.execute(SQL.unrecovered, (after, limit)).fetchall())
         ended = [alert for alert, succeeded in rows if succeeded]
         jobs = await self._database.write(lambda conn: _recover(conn, ended, now_ms)) if ended else 0
         return (rows[-1][0] if len(rows) == limit else None), jobs
@@ -53,12 +54,12 @@ class SqliteAlerts(Alerts):
         return [Slow(*row[:-1], *json.loads(row[-1])) for row in rows]
 
     async def list_alerts(self, tenant: TenantId, where: AlertFilter, after: str | None, limit: int) -> list[Alert]:
-        asked = [tenant, after or BEHIND_ALL, where.unread, where.kind, where.until_ms, limit]
+        parameters = [tenant, after or LAST_ID, where.unread, where.kind, where.until_ms, limit]
         query = SQL.unread_alerts if where.unread else SQL.alerts
         if where.job_id is not None:
             query = SQL.alerts_of_job
-            asked.append(where.job_id)
-        rows = await self._database.read(lambda conn: conn.execute(query, asked).fetchall())
+            parameters.append(where.job_id)
+        rows = await self._database.read(lambda conn: conn.execute(query, parameters).fetchall())
         return [_alert(row) for row in rows]
 
     async def count_unread(self, tenant: TenantId, most: int) -> int:
@@ -73,8 +74,8 @@ class SqliteAlerts(Alerts):
         self, tenant: TenantId, alerts: Collection[str], now_ms: int, audit: AuditEntry, receipt: Receipt | None = None
     ) -> int:
         def work(conn: sqlite3.Connection) -> int:
-            asked = (tenant, as_json(list(alerts)), now_ms, audit.subject)
-            count = conn.execute(SQL.acknowledge, asked).rowcount
+            parameters = (tenant, as_json(list(alerts)), now_ms, audit.subject)
+            count = conn.execute(SQL.acknowledge, parameters).rowcount
             add_audit(conn, audit)
             if receipt:
                 keep_receipt(conn, receipt)
@@ -87,24 +88,24 @@ class SqliteAlerts(Alerts):
 
 
 def _take_in(conn: sqlite3.Connection, observations: Sequence[Observation]) -> int:
-    named = [each.incident for each in observations if each.incident is not None]
-    taken = {row[0] for row in conn.execute(SQL.take_incidents, (as_json(named),))} if named else set()
-    ours = [each for each in observations if each.incident is None or each.incident in taken]
-    raised = raised_by(ours)
+    incidents = [each.incident for each in observations if each.incident is not None]
+    taken = {row[0] for row in conn.execute(SQL.take_incidents, (as_json(incidents),))} if incidents else set()
+    accepted = [each for each in observations if each.incident is None or each.incident in taken]
+    raised = raised_by(accepted)
     rows = as_json([msgspec.structs.astuple(each) for each in raised])
     kept = [Kept(*row) for row in conn.execute(SQL.raise_alerts, (rows,)).fetchall()]
-    _tell(conn, events_of(ours, raised, kept))
+    _add_events(conn, events_of(accepted, raised, kept))
     return len({each.id for each in raised} & {each.id for each in kept})
 
 
 def _recover(conn: sqlite3.Connection, alerts: Sequence[str], now_ms: int) -> int:
     ended = [_alert(row) for row in conn.execute(SQL.recover, (as_json(alerts), now_ms)).fetchall()]
-    told = recoveries(ended, now_ms)
-    _tell(conn, told)
-    return len(told)
+    events = recoveries(ended, now_ms)
+    _add_events(conn, events)
+    return len(events)
 
 
-def _tell(conn: sqlite3.Connection, events: Sequence[AlertEvent]) -> None:
+def _add_events(conn: sqlite3.Connection, events: Sequence[AlertEvent]) -> None:
     if events:
         conn.execute(SQL.add_alert_events, (as_json([msgspec.structs.astuple(each)[1:] for each in events]),))
 

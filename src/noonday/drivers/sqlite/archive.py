@@ -1,10 +1,10 @@
-"""The read side in SQLite."""
+"""Read jobs and executions, and store settings, in SQLite."""
 
 import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, rows_of
@@ -47,7 +47,7 @@ _webhook_row = tuple[_job_row, int, Execution | None]
 _call_row = tuple[Execution, int | None, int, ExecutionId | None, int | None]
 _call_page = tuple[list[_call_row], int, str | None]
 _LAST = "g"
-"""After every id."""
+"""Sorts after every id."""
 _audit_row = tuple[str, int, str, str, str, dict[str, object]]
 
 
@@ -57,7 +57,7 @@ def _decode(conn: sqlite3.Connection, kind: Any, query: str, *parameters: Any) -
 
 
 class SqliteArchive(Archive):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def find_job(self, tenant: TenantId, job_id: JobId) -> JobRow | None:
@@ -81,8 +81,8 @@ class SqliteArchive(Archive):
         return [JobRow(job, fire, bool(is_open), size) for job, fire, is_open, size in rows]
 
     async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:
-        kind, wanted = list[tuple[JobId, bytes | None]], as_json(list(jobs))
-        return dict(await self._database.query(lambda conn: _decode(conn, kind, SQL.payloads, tenant, wanted)))
+        kind, ids = list[tuple[JobId, bytes | None]], as_json(list(jobs))
+        return dict(await self._database.query(lambda conn: _decode(conn, kind, SQL.payloads, tenant, ids)))
 
     async def list_tasks(self, tenant: TenantId, status: str | None, offset: int, limit: int) -> list[WebhookRow]:
         rows = await self._database.query(
@@ -139,21 +139,21 @@ class SqliteArchive(Archive):
         query = SQL.calls
         if where.job_id is not None:
             query, parameters = SQL.calls_of_task, (*parameters, where.job_id)
-        rows, looked, last = await self._database.query(lambda conn: _decode(conn, _call_page, query, *parameters))
-        return call_page([_known(*row) for row in rows], limit, last if looked >= most else None)
+        rows, examined, last = await self._database.query(lambda conn: _decode(conn, _call_page, query, *parameters))
+        return call_page([_known(*row) for row in rows], limit, last if examined >= most else None)
 
     async def find_calls(self, tenant: TenantId, executions: Collection[str]) -> dict[ExecutionId, KnownCall]:
-        named = as_json(list(executions))
-        rows = await self._database.query(lambda conn: _decode(conn, list[_call_row], SQL.known_calls, tenant, named))
+        ids = as_json(list(executions))
+        rows = await self._database.query(lambda conn: _decode(conn, list[_call_row], SQL.known_calls, tenant, ids))
         return {row[0].id: _known(*row) for row in rows}
 
     async def definitions(
         self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
     ) -> dict[tuple[JobId, int], Definition]:
-        named = as_json(list(wanted))
+        revisions = as_json(list(wanted))
         kind = list[tuple[JobId, int, Definition]]
-        rows = await self._database.query(lambda conn: _decode(conn, kind, SQL.definitions, tenant, named))
-        return {(job, revision): said for job, revision, said in rows}
+        rows = await self._database.query(lambda conn: _decode(conn, kind, SQL.definitions, tenant, revisions))
+        return {(job, revision): definition for job, revision, definition in rows}
 
     async def list_dead(
         self, tenant: TenantId, where: DeadFilterQuery, after: str | None, limit: int
@@ -251,15 +251,15 @@ class SqliteArchive(Archive):
         return row[0] if row else None
 
     async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
-        wanted = as_json(list(keys))
-        return {key for (key,) in await self._database.read(lambda conn: rows_of(conn, SQL.keys_taken, tenant, wanted))}
+        names = as_json(list(keys))
+        return {key for (key,) in await self._database.read(lambda conn: rows_of(conn, SQL.keys_taken, tenant, names))}
 
     async def capped_pools(self) -> list[str]:
         return [name for (name,) in await self._database.read(lambda conn: rows_of(conn, SQL.capped_pools))]
 
     async def slots(self, keys: Collection[SlotKey]) -> dict[SlotKey, Slots]:
-        named = as_json(list(keys))
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.slots, named))
+        slots = as_json(list(keys))
+        rows = await self._database.read(lambda conn: rows_of(conn, SQL.slots, slots))
         return {(tenant, name): Slots(used, cap) for tenant, name, used, cap in rows}
 
     async def due_before(
@@ -270,8 +270,8 @@ class SqliteArchive(Archive):
     async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
         return await self._ahead(SQL.due_before_with_key, *mark, most, tenant, key)
 
-    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *of: str | None) -> Ahead:
-        parameters = (due_ms, key, most, *of)
+    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *filters: str | None) -> Ahead:
+        parameters = (due_ms, key, most, *filters)
         row = await self._database.query(lambda conn: conn.execute(query, parameters).fetchone())
         return Ahead(row[0], row[1], is_least=row[2] >= most)
 
@@ -317,21 +317,21 @@ def _pools(conn: sqlite3.Connection, now_ms: int, name: str | None, tenant: Tena
     settings = _decode(conn, list[tuple[str, PoolSettings]], SQL.pools, name)
     handlers = _decode(conn, list[tuple[str, str, HandlerInfo]], SQL.handlers)
     alive = [worker for worker in rows_of(conn, SQL.workers) if worker[6] == "ALIVE"]
-    handed_out = {(pool, state): n for pool, state, n in rows_of(conn, SQL.open_by_pool, tenant)}
+    dispatched = {(pool, state): n for pool, state, n in rows_of(conn, SQL.open_by_pool, tenant)}
     due = dict(rows_of(conn, SQL.due_by_pool, now_ms, tenant))
     return [
         PoolRow(
             name=pool,
             settings=setting,
             handlers=tuple(
-                (info, sum([of, called] in worker[8] for worker in alive))
-                for of, called, info in handlers
-                if of == pool
+                (info, sum([handler_pool, handler] in worker[8] for worker in alive))
+                for handler_pool, handler, info in handlers
+                if handler_pool == pool
             ),
             workers=sum(pool in worker[3] for worker in alive),
             capacity=sum(worker[3].get(pool, 0) for worker in alive),
-            queued=handed_out.get((pool, State.PENDING), 0),
-            running=handed_out.get((pool, State.RUNNING), 0),
+            queued=dispatched.get((pool, State.PENDING), 0),
+            running=dispatched.get((pool, State.RUNNING), 0),
             due=due.get(pool, 0),
         )
         for pool, setting in settings

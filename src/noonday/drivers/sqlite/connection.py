@@ -1,11 +1,11 @@
-"""One file, one writer, group commit.
+"""Connections to one SQLite file: one writer with group commit, and readers.
 
-Everything that writes goes to one thread. It takes all requests that wait, runs each in a savepoint of its own inside one
-transaction, syncs once, and only then answers: so a 201 or a started handler is always on disk, and a thousand requests cost
-one sync. A request that raises undoes itself alone; a commit that fails (disk full, file gone) fails all of its group.
+One thread does all writes. It takes all requests that wait, runs each in its own savepoint inside one transaction, syncs once,
+and only then answers. So a 201 or a started handler is always on disk, and a thousand requests cost one sync. A request that
+raises is rolled back alone. A commit that fails (disk full, file gone) fails its whole group.
 
-Python gives up its lock around every single step of a statement, and a busy neighbour takes it for milliseconds. So the
-hot statements are few and large: a batch goes in as one JSON parameter and comes out as one JSON value.
+Python releases its global lock around every step of a statement, and a busy thread then keeps it for milliseconds. So the hot
+statements are few and large: a batch goes in as one JSON parameter and comes out as one JSON value.
 """
 
 import asyncio
@@ -29,9 +29,10 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 MEMORY = ":memory:"
-_GROUP = 64
-_QUERY_LANES = 3
-"""How many queries run side by side."""
+_MAX_GROUP = 64
+"""Most requests in one transaction."""
+_QUERY_THREADS = 3
+"""Number of queries that run side by side."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,14 @@ class FileOptions:
 
 
 def connect(path: str, options: FileOptions, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open the file as the writer or as a reader. Raises StoreUnavailable in words that say what to do."""
+    """Open the file as the writer or as a reader. Raises StoreUnavailable with the cause and the remedy."""
     if sqlite3.sqlite_version_info < (3, 38):
-        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: Noonday needs 3.38 or later")
+        raise StoreUnavailable(
+            f"SQLite {sqlite3.sqlite_version} is too old: Noonday needs 3.38 or later; upgrade Python or its SQLite library"
+        )
     with translated(path):
         if path != MEMORY and not Path(path).parent.is_dir():
-            raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist")
+            raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist; create it")
         if path != MEMORY:
             _create_private(path)
         conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -60,20 +63,20 @@ def connect(path: str, options: FileOptions, *, read_only: bool = False) -> sqli
             conn.execute("PRAGMA journal_mode = WAL")
             conn.execute(f"PRAGMA synchronous = {options.synchronous}")
             conn.execute("PRAGMA journal_size_limit = 67108864")
-            # Copying the log back costs two syncs: seldom, and then pages that changed often are copied once.
+            # A checkpoint of the WAL costs two syncs. Rare checkpoints copy a page that changed often only once.
             conn.execute("PRAGMA wal_autocheckpoint = 16000")
         return conn
 
 
 def _create_private(path: str) -> None:
-    """Make the file if there is none, for its owner alone. SQLite gives its log and index files the same mode."""
-    # If it cannot be made, opening it says so in better words.
+    """Create the file if it is missing, for its owner alone. SQLite gives its WAL and index files the same mode."""
+    # If this fails, opening the file fails too, with a better message.
     with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 class translated:
-    """SQLite's errors in our words."""
+    """Context manager that turns errors of SQLite into errors of Noonday."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -86,13 +89,13 @@ class translated:
 
 
 _BAD_DATA = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG")
-"""Errors that are about values."""
+"""Names of errors that are about values."""
 _FAILED = ("SQLITE_ERROR", "SQLITE_INTERNAL", "SQLITE_MISUSE", "SQLITE_CORRUPT")
-"""Errors that another statement need not meet: what is not there or malformed, and pages that are damaged."""
+"""Names of errors that other statements may not meet: missing or malformed objects, and damaged pages."""
 
 
 def translation_of(error: sqlite3.Error, path: str) -> NoondayError:
-    """Returns the error in our words, by the name that SQLite gives it."""
+    """Return the Noonday error for an error of SQLite, chosen by the error's name."""
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(_BAD_DATA):
         return BadData(f"{path} refuses a value: {error}")
@@ -116,8 +119,8 @@ def _explain(error: sqlite3.Error, path: str) -> str:
     return f"{path}: {error}"
 
 
-class Request(Generic[T]):
-    """Work to be done in a transaction, and who waits for its answer."""
+class PendingWork(Generic[T]):
+    """Work for a transaction, and the future that gets its answer."""
 
     __slots__ = ("answer", "error", "future", "work")
 
@@ -136,10 +139,10 @@ class Request(Generic[T]):
             self.future.set_result(self.answer)  # type: ignore[arg-type]
 
 
-def commit_group(conn: sqlite3.Connection, requests: Sequence[Request[Any]], path: str) -> None:
-    """Run the requests in one transaction, each in its savepoint, and sync. Afterwards each has an answer or an error.
+def commit_group(conn: sqlite3.Connection, requests: Sequence[PendingWork[Any]], path: str) -> None:
+    """Run requests in one transaction, each in its own savepoint, and sync. Afterwards each has an answer or an error.
 
-    Raises StoreLost if the transaction can be neither committed nor rolled back: what comes next would be part of it.
+    Raises StoreLost if the transaction can be neither committed nor rolled back: later requests would become part of it.
     """
     try:
         with translated(path):
@@ -150,12 +153,12 @@ def commit_group(conn: sqlite3.Connection, requests: Sequence[Request[Any]], pat
     except NoondayError as error:
         _roll_back(conn, path, error)
         # A commit that fails says nothing about the data of any one request.
-        not_now = error if isinstance(error, StoreUnavailable) else StoreUnavailable(error.detail)
+        unavailable = error if isinstance(error, StoreUnavailable) else StoreUnavailable(error.detail)
         for request in requests:
-            request.error = request.error or not_now
+            request.error = request.error or unavailable
 
 
-def _roll_back(conn: sqlite3.Connection, path: str, why: NoondayError) -> None:
+def _roll_back(conn: sqlite3.Connection, path: str, cause: NoondayError) -> None:
     if not conn.in_transaction:
         return
     try:
@@ -163,12 +166,12 @@ def _roll_back(conn: sqlite3.Connection, path: str, why: NoondayError) -> None:
     except sqlite3.Error as error:
         if conn.in_transaction:
             raise StoreLost(
-                f"{path} can neither commit nor roll back ({why.detail}; then: {error}): check the disk and start again;"
+                f"{path} can neither commit nor roll back ({cause.detail}; then: {error}): check the disk and restart;"
                 " nothing that was acknowledged is lost"
             ) from error
 
 
-def _run_in_savepoint(conn: sqlite3.Connection, request: Request[Any], path: str) -> None:
+def _run_in_savepoint(conn: sqlite3.Connection, request: PendingWork[Any], path: str) -> None:
     conn.execute("SAVEPOINT request")
     try:
         with translated(path):
@@ -176,7 +179,7 @@ def _run_in_savepoint(conn: sqlite3.Connection, request: Request[Any], path: str
         conn.execute("RELEASE request")
     except BaseException as error:
         request.error = error
-        # SQLite itself undoes the whole transaction when the disk is full: then the group fails at its COMMIT.
+        # On a full disk, SQLite itself rolls back the whole transaction. Then the group fails at its COMMIT.
         if conn.in_transaction:
             conn.execute("ROLLBACK TO request")
             conn.execute("RELEASE request")
@@ -184,50 +187,52 @@ def _run_in_savepoint(conn: sqlite3.Connection, request: Request[Any], path: str
             raise
 
 
-class Database(ABC):
-    """Where the driver's work runs."""
+class SqliteDatabase(ABC):
+    """Runs the driver's work on connections to one file."""
 
     path: str
 
     @abstractmethod
     async def write(self, work: Work[T]) -> T:
-        """Run in a transaction; returns when it is synced to disk."""
+        """Run work in a transaction. Returns when it is synced to disk."""
 
     @abstractmethod
     async def read(self, work: Work[T]) -> T:
-        """Run on a connection that cannot write. For what the engine needs: short, and one after the other."""
+        """Run short work of the engine on a connection that cannot write. Such work runs one after the other."""
 
     async def query(self, work: Work[T]) -> T:
-        """The same for what users ask for, which may take long: several run side by side, and hold up no `read`."""
+        """Run a user's query, which may take long, like `read`. Several queries run side by side, and none delays a `read`."""
         return await self.read(work)
 
     @abstractmethod
     async def close(self) -> None: ...
 
 
-class ThreadedDatabase(Database):
-    """A writer thread with group commit, a reader thread beside it, and some for queries."""
+class ThreadedDatabase(SqliteDatabase):
+    """A writer thread with group commit, a reader thread, and some threads for queries."""
 
     def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.path = path
         writer = connect(path, options)
         with translated(path):
             prepare(writer)
-        self._writer = _Lane(writer, path, self._write_group, "noonday-writer")
-        self._reader = _Lane(connect(path, options, read_only=True), path, self._read_group, "noonday-reader")
-        queries: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
-        small = replace(options, cache_mb=max(1, options.cache_mb // _QUERY_LANES))
-        self._query_lanes = [
-            _Lane(
-                connect(path, small, read_only=True),
+        self._writer = _ConnectionThread(writer, path, self._write_group, "noonday-writer")
+        self._reader = _ConnectionThread(
+            connect(path, options, read_only=True), path, self._read_group, "noonday-reader"
+        )
+        queries: queue.SimpleQueue[PendingWork[Any] | None] = queue.SimpleQueue()
+        query_options = replace(options, cache_mb=max(1, options.cache_mb // _QUERY_THREADS))
+        self._query_threads = [
+            _ConnectionThread(
+                connect(path, query_options, read_only=True),
                 path,
                 self._read_group,
                 f"noonday-query-{number}",
                 waiting=queries,
-                # Whoever takes several makes the last of them wait for the first.
+                # In a group, the last query would wait for the first.
                 group=1,
             )
-            for number in range(_QUERY_LANES)
+            for number in range(_QUERY_THREADS)
         ]
 
     async def write(self, work: Work[T]) -> T:
@@ -237,22 +242,22 @@ class ThreadedDatabase(Database):
         return await self._reader.run(work)
 
     async def query(self, work: Work[T]) -> T:
-        return await self._query_lanes[0].run(work)
+        return await self._query_threads[0].run(work)
 
     async def close(self) -> None:
-        readers = [*self._query_lanes, self._reader]
-        # All are told before any is waited for: of lanes that share a queue, any may take any word.
-        for lane in readers:
-            lane.tell_to_stop()
-        for lane in readers:
-            await asyncio.to_thread(lane.wait_until_stopped)
-        self._writer.tell_to_stop()
+        readers = [*self._query_threads, self._reader]
+        # All stop requests are sent before any wait: threads that share a queue may take each other's.
+        for reader in readers:
+            reader.request_stop()
+        for reader in readers:
+            await asyncio.to_thread(reader.wait_until_stopped)
+        self._writer.request_stop()
         await asyncio.to_thread(self._writer.wait_until_stopped)
 
-    def _write_group(self, conn: sqlite3.Connection, group: Sequence[Request[Any]]) -> None:
+    def _write_group(self, conn: sqlite3.Connection, group: Sequence[PendingWork[Any]]) -> None:
         commit_group(conn, group, self.path)
 
-    def _read_group(self, conn: sqlite3.Connection, group: Sequence[Request[Any]]) -> None:
+    def _read_group(self, conn: sqlite3.Connection, group: Sequence[PendingWork[Any]]) -> None:
         for request in group:
             try:
                 with translated(self.path):
@@ -261,20 +266,20 @@ class ThreadedDatabase(Database):
                 request.error = error
 
 
-class _Lane:
-    """One connection, the thread that owns it, and those who wait for it."""
+class _ConnectionThread:
+    """One connection, the thread that owns it, and the queue of requests for it."""
 
     def __init__(
         self,
         conn: sqlite3.Connection,
         path: str,
-        serve: Callable[[sqlite3.Connection, Sequence[Request[Any]]], None],
+        serve: Callable[[sqlite3.Connection, Sequence[PendingWork[Any]]], None],
         name: str,
         *,
-        waiting: "queue.SimpleQueue[Request[Any] | None] | None" = None,
-        group: int = _GROUP,
+        waiting: "queue.SimpleQueue[PendingWork[Any] | None] | None" = None,
+        group: int = _MAX_GROUP,
     ) -> None:
-        """`waiting` is a queue that several lanes serve."""
+        """Start the thread. `waiting` is a queue that several threads serve; without it, the thread has its own."""
         self._conn = conn
         self._path = path
         self._serve = serve
@@ -287,11 +292,11 @@ class _Lane:
     async def run(self, work: Work[T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
-        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        request: PendingWork[T] = PendingWork(work, asyncio.get_running_loop().create_future())
         self._waiting.put(request)
         return await request.future
 
-    def tell_to_stop(self) -> None:
+    def request_stop(self) -> None:
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
@@ -301,34 +306,34 @@ class _Lane:
         self._conn.close()
 
     def _work(self) -> None:
-        going, lost = True, None
-        while going:
-            group, going = self._next_group()
+        running, lost = True, None
+        while running:
+            group, running = self._next_group()
             if not group:
                 continue
             if lost is None:
                 lost = self._serve_or_lose(group)
             if lost is not None:
-                # The thread goes on: whoever asks is answered, and nobody waits for ever.
+                # The thread keeps running, so that every request gets an answer.
                 for request in group:
                     request.error = request.error or lost
             _answer(group)
 
-    def _serve_or_lose(self, group: Sequence[Request[Any]]) -> StoreLost | None:
-        """Returns why this connection cannot be used any more, if that is so."""
+    def _serve_or_lose(self, group: Sequence[PendingWork[Any]]) -> StoreLost | None:
+        """Serve a group. Returns the error that makes the connection unusable, or None."""
         try:
             self._serve(self._conn, group)
         except StoreLost as error:
             lost = error
         except BaseException as error:
-            lost = StoreLost(f"{self._path}: its thread {self._thread.name} met {error!r}: start again")
+            lost = StoreLost(f"{self._path}: thread {self._thread.name} failed with {error!r}: restart")
             lost.__cause__ = error
         else:
             return None
         log.error("store lost", path=self._path, error=lost.detail)
         return lost
 
-    def _next_group(self) -> tuple[list[Request[Any]], bool]:
+    def _next_group(self) -> tuple[list[PendingWork[Any]], bool]:
         first = self._waiting.get()
         if first is None:
             return [], False
@@ -344,25 +349,25 @@ class _Lane:
         return group, True
 
 
-def _answer(group: Sequence[Request[Any]]) -> None:
-    """Wake each waiting loop once, however many of its requests were served."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+def _answer(group: Sequence[PendingWork[Any]]) -> None:
+    """Resolve requests, and wake each event loop once, however many of its requests were served."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[PendingWork[Any]]] = {}
     for request in group:
         by_loop.setdefault(request.future.get_loop(), []).append(request)
     for loop, requests in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve_all, requests)
         except RuntimeError:
-            continue  # the loop was closed while its request was under way
+            continue  # The loop was closed while its request was running.
 
 
-def _resolve_all(requests: Sequence[Request[Any]]) -> None:
+def _resolve_all(requests: Sequence[PendingWork[Any]]) -> None:
     for request in requests:
         request.resolve()
 
 
-class InlineDatabase(Database):
-    """Everything at once on the caller's loop: for tests that own time, where a thread would be a source of chance."""
+class InlineDatabase(SqliteDatabase):
+    """Runs work at once on the caller's event loop. For tests that control time, where threads would add chance."""
 
     def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.path = path
@@ -372,7 +377,7 @@ class InlineDatabase(Database):
 
     async def write(self, work: Work[T]) -> T:
         await asyncio.sleep(0)
-        request: Request[T] = Request(work, asyncio.get_running_loop().create_future())
+        request: PendingWork[T] = PendingWork(work, asyncio.get_running_loop().create_future())
         commit_group(self._conn, [request], self.path)
         request.resolve()
         return await request.future

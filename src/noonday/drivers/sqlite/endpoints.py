@@ -1,11 +1,11 @@
-"""What is kept about endpoints, in SQLite."""
+"""Store the secrets, settings and health of endpoints in SQLite."""
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
 from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
@@ -26,11 +26,11 @@ from noonday.transitions.write_set import as_json
 
 SQL = load("endpoints")
 SHOWN_MS = 30 * 86_400_000
-"""How long a secret is listed after its end."""
+"""How long a secret is listed after its end, in ms."""
 
 
 class SqliteEndpoints(Endpoints):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def add_secret(

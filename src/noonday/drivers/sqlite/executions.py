@@ -1,13 +1,13 @@
-"""Executions in SQLite."""
+"""Settle reports, judge workers and prune in SQLite."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.queries import load
-from noonday.drivers.sqlite.write_sets import executions_of, insert_many, let_go_of_slots, rows_of, settle
+from noonday.drivers.sqlite.write_sets import executions_of, insert_many, release_slots, rows_of, settle
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
@@ -15,21 +15,21 @@ from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
 from noonday.ports.executions import AttemptRecord, Checkpoint, Executions, Incident, Retention, Settled, attempt_rows
 from noonday.ports.jobs import Execution
-from noonday.transitions.pruning import LOOKED_AT, PruneWalk
-from noonday.transitions.settling import Settlement, found, sort_out, successes_first
+from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
+from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json, transition
 
 SQL = load("executions")
 
 
 class SqliteExecutions(Executions):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._prune_jobs_after = ("", "")
         self._walk = PruneWalk("")
 
-    async def place(self, partition: int) -> Checkpoint | None:
-        row = await self._database.read(lambda conn: conn.execute(SQL.place, (partition,)).fetchone())
+    async def find_checkpoint(self, partition: int) -> Checkpoint | None:
+        row = await self._database.read(lambda conn: conn.execute(SQL.checkpoint, (partition,)).fetchone())
         return Checkpoint(*row) if row else None
 
     async def oldest_tick_ms(self) -> int | None:
@@ -46,10 +46,10 @@ class SqliteExecutions(Executions):
         now_ms: int,
     ) -> Settled:
         def work(conn: sqlite3.Connection, settle: Callable[..., Settled]) -> Settled:
-            _move_place(conn, was, now)
+            _move_checkpoint(conn, was, now)
             _note_signs(conn, signs, now.partition)
             settled = settle(conn, reports, now_ms)
-            # A run may have said so in the same batch in which it began.
+            # After settling: a run may report progress in the batch in which it started.
             _keep_progress(conn, signs)
             if settled.usage:
                 conn.execute(SQL.add_usage, (as_json(usage_rows(settled.usage)),))
@@ -67,18 +67,18 @@ class SqliteExecutions(Executions):
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
         def work(conn: sqlite3.Connection) -> Settled:
             for worker in workers:
-                conn.execute(SQL.part_worker, (worker, "LOST", 0))
+                conn.execute(SQL.set_worker_state, (worker, "LOST", 0))
             rows = executions_of(conn, SQL.running_of_workers, as_json(list(workers)))
-            return settle(conn, found(rows, Outcome.LOST), now_ms)
+            return settle(conn, unreported(rows, Outcome.LOST), now_ms)
 
         return await self._database.write(work)
 
     async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
         def work(conn: sqlite3.Connection) -> Settled:
-            conn.execute(SQL.part_all_workers, (partition,))
+            conn.execute(SQL.lose_all_workers, (partition,))
             conn.execute(SQL.forget_batches)
-            rows = executions_of(conn, SQL.handed_out)
-            return settle(conn, Settlement([(row, _fate(row), None) for row in rows]), now_ms)
+            rows = executions_of(conn, SQL.dispatched)
+            return settle(conn, Settlement([(row, _outcome_of(row), None) for row in rows]), now_ms)
 
         return await self._database.write(work)
 
@@ -86,8 +86,8 @@ class SqliteExecutions(Executions):
         rows = attempt_rows(reports)
         await self._database.write(lambda conn: insert_many(conn, SQL.keep_attempts, rows))
 
-    async def accounts(self, execution: ExecutionId) -> list[AttemptRecord]:
-        rows = await self._database.read(lambda conn: conn.execute(SQL.accounts, (execution,)).fetchall())
+    async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
+        rows = await self._database.read(lambda conn: conn.execute(SQL.attempt_records, (execution,)).fetchall())
         return [AttemptRecord(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
 
     async def incidents(self, limit: int) -> list[Incident]:
@@ -102,7 +102,7 @@ class SqliteExecutions(Executions):
         return await self._database.write(lambda conn: self._prune(conn, policy, now_ms, limit))
 
     def _prune(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
-        went = 0
+        deleted = 0
         for state, age_ms in (
             (State.SUCCEEDED, policy.succeeded_ms),
             (State.CANCELLED, policy.cancelled_ms),
@@ -110,19 +110,19 @@ class SqliteExecutions(Executions):
             (State.DEAD, policy.dead_ms),
         ):
             if exempt := policy.keep_longer_than(age_ms):
-                went += self._prune_but(conn, exempt, state, now_ms, age_ms, limit)
+                deleted += self._prune_except(conn, exempt, state, now_ms, age_ms, limit)
             else:
-                went += _prune_executions(conn, state, now_ms - age_ms, limit)
-        went += self._prune_of_tenants(conn, policy, now_ms, limit)
-        went += conn.execute(SQL.drop_decisions, (now_ms - policy.decisions_ms, limit)).rowcount
-        went += conn.execute(SQL.drop_audit, (now_ms - policy.audit_ms, limit)).rowcount
-        went += conn.execute(SQL.drop_receipts, (now_ms - policy.receipts_ms, limit)).rowcount
-        went += conn.execute(SQL.drop_usage, (now_ms // DAY_MS - KEPT_DAYS, limit)).rowcount
-        went += conn.execute(SQL.drop_unused_revisions, (limit,)).rowcount
+                deleted += _prune_executions(conn, state, now_ms - age_ms, limit)
+        deleted += self._prune_of_tenants(conn, policy, now_ms, limit)
+        deleted += conn.execute(SQL.drop_decisions, (now_ms - policy.decisions_ms, limit)).rowcount
+        deleted += conn.execute(SQL.drop_audit, (now_ms - policy.audit_ms, limit)).rowcount
+        deleted += conn.execute(SQL.drop_receipts, (now_ms - policy.receipts_ms, limit)).rowcount
+        deleted += conn.execute(SQL.drop_usage, (now_ms // DAY_MS - KEPT_DAYS, limit)).rowcount
+        deleted += conn.execute(SQL.drop_unused_revisions, (limit,)).rowcount
         conn.execute(SQL.drop_workers, (now_ms - policy.succeeded_ms,))
-        return went + self._prune_jobs(conn, policy, now_ms, limit)
+        return deleted + self._prune_jobs(conn, policy, now_ms, limit)
 
-    def _prune_but(
+    def _prune_except(
         self,
         conn: sqlite3.Connection,
         exempt: Sequence[TenantId],
@@ -133,68 +133,68 @@ class SqliteExecutions(Executions):
     ) -> int:
         before_ms = now_ms - age_ms
         mark = self._walk.mark_of(state.name)
-        parameters = (_first_id_at(before_ms), int(state), before_ms, LOOKED_AT * limit, mark, as_json(list(exempt)))
-        text, last = conn.execute(SQL.old_executions_but, parameters).fetchone()
+        parameters = (_first_id_at(before_ms), int(state), before_ms, SCAN_FACTOR * limit, mark, as_json(list(exempt)))
+        text, last = conn.execute(SQL.old_executions_except, parameters).fetchone()
         ids = msgspec.json.decode(text, type=list[str])
         self._walk.move(state.name, ids[limit - 1] if len(ids) > limit else last, now_ms)
         return _drop_executions(conn, as_json(ids[:limit]))
 
     def _prune_of_tenants(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
-        """Of tenants that have a time of their own: one page of their jobs a step, round and round."""
-        went, looked_at = 0, 0
+        """Prune executions of tenants with their own retention. Each step examines one page of their jobs, and wraps around."""
+        deleted, examined = 0, 0
         for tenant in self._walk.tenants_from_mark(policy.tenants):
             page = msgspec.json.decode(
                 conn.execute(SQL.jobs_of, (tenant, self._walk.job, limit)).fetchone()[0], type=list[str]
             )
             before_ms = now_ms - policy.tenants[tenant]
-            parameters = (as_json(page), _first_id_at(before_ms), before_ms, limit - went)
+            parameters = (as_json(page), _first_id_at(before_ms), before_ms, limit - deleted)
             dropped = _drop_executions(conn, conn.execute(SQL.old_executions_of, parameters).fetchone()[0])
-            went, looked_at = went + dropped, looked_at + len(page)
-            if went >= limit:
-                break  # There may be more of the same jobs.
-            self._walk.looked_at(page, limit)
-            if looked_at >= limit:
+            deleted, examined = deleted + dropped, examined + len(page)
+            if deleted >= limit:
+                break  # The same jobs may have more.
+            self._walk.page_done(page, limit)
+            if examined >= limit:
                 break
-        return went
+        return deleted
 
     def _prune_jobs(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
-        """One page of all jobs a step, round and round: a look at each would hold up the writer when there are many."""
+        """Prune jobs. Each step examines one page and wraps around, because examining all jobs would block the writer."""
         page = rows_of(conn, SQL.jobs_page, *self._prune_jobs_after, policy.any_jobs_before_ms(now_ms), limit)
-        gone = [
+        ended = [
             (tenant, job)
-            for tenant, job, updated_ms, ended in page
-            if ended and updated_ms < policy.jobs_before_ms(tenant, now_ms)
+            for tenant, job, updated_ms, is_over in page
+            if is_over and updated_ms < policy.jobs_before_ms(tenant, now_ms)
         ]
         for query in (SQL.drop_jobs, SQL.drop_revisions, SQL.drop_fires):
-            conn.execute(query, (as_json(gone),))
+            conn.execute(query, (as_json(ended),))
         self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", "")
-        return len(gone)
+        return len(ended)
 
 
-def _fate(execution: Execution) -> Outcome:
+def _outcome_of(execution: Execution) -> Outcome:
     return Outcome.LOST if execution.state is State.RUNNING else Outcome.ORPHANED
 
 
-def _move_place(conn: sqlite3.Connection, was: Checkpoint | None, now: Checkpoint) -> None:
+def _move_checkpoint(conn: sqlite3.Connection, was: Checkpoint | None, now: Checkpoint) -> None:
     if was is None:
         moved = conn.execute(
-            SQL.add_place, (now.partition, now.generation, now.offset, now.tick_ms, now.recent)
+            SQL.add_checkpoint, (now.partition, now.generation, now.offset, now.tick_ms, now.recent)
         ).rowcount
     else:
         target = (now.generation, now.offset, now.tick_ms, now.recent)
-        moved = conn.execute(SQL.move_place, (was.partition, was.generation, was.offset, *target)).rowcount
+        moved = conn.execute(SQL.move_checkpoint, (was.partition, was.generation, was.offset, *target)).rowcount
     if moved != 1:
-        raise StaleEpoch(f"partition {now.partition} of the log is recorded by somebody else")
+        raise StaleEpoch(f"log partition {now.partition}: checkpoint moved by another recorder")
 
 
 def _note_signs(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye], partition: int) -> None:
     for sign in signs:
         if isinstance(sign, Hello):
-            _greet(conn, sign, partition)
+            _register(conn, sign, partition)
         elif isinstance(sign, Bye):
-            conn.execute(SQL.part_worker, (sign.worker_id, "GONE", sign.at_ms))
+            conn.execute(SQL.set_worker_state, (sign.worker_id, "GONE", sign.at_ms))
         else:
-            conn.execute(SQL.see_worker, (sign.worker_id, sign.at_ms, as_json(sign.stuck)))
+            conn.execute(SQL.note_heartbeat, (sign.worker_id, sign.at_ms, as_json(sign.stuck)))
 
 
 def _keep_progress(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye]) -> None:
@@ -203,37 +203,37 @@ def _keep_progress(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye]
             conn.execute(SQL.keep_progress, (as_json(sign.progress), sign.worker_id))
 
 
-def _greet(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
+def _register(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:
     names = as_json([(handler.pool, handler.name) for handler in hello.handlers])
     conn.execute(
-        SQL.greet_worker,
+        SQL.register_worker,
         (hello.worker_id, partition, hello.host, hello.pid, as_json(hello.concurrency), names, hello.at_ms),
     )
     for pool in hello.concurrency:
-        conn.execute(SQL.greet_pool, (pool,))
+        conn.execute(SQL.register_pool, (pool,))
     for handler in hello.handlers:
-        conn.execute(SQL.greet_handler, (handler.pool, handler.name, as_json(handler)))
+        conn.execute(SQL.register_handler, (handler.pool, handler.name, as_json(handler)))
 
 
 class _SettledBefore(Exception):
-    """A success has come that an earlier batch had: which of them are new can only be told before they are settled."""
+    """Raised for a success that an earlier batch settled. Which successes are new is known only before they are settled."""
 
 
 def _settle_one_by_one(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
-    plain, others = successes_first(reports)
-    return _settle_each(conn, plain + others, now_ms)
+    simple, others = split_successes(reports)
+    return _settle_each(conn, simple + others, now_ms)
 
 
 def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
-    plain, others = successes_first(reports)
-    succeeded = _succeed(conn, plain) if plain else 0
-    applied = plain
-    if succeeded < len(plain):
-        applied, not_applied = _apart(conn, plain)
+    simple, others = split_successes(reports)
+    succeeded = _succeed(conn, simple) if simple else 0
+    applied = simple
+    if succeeded < len(simple):
+        applied, not_applied = _split_settled(conn, simple)
         if len(applied) > succeeded:
             raise _SettledBefore
         others += not_applied
-    freed = let_go_of_slots(conn, [report.execution_id for report in applied]) if _any_slots(conn) else ()
+    freed = release_slots(conn, [report.execution_id for report in applied]) if _any_slots(conn) else ()
     answer = _settle_each(conn, others, now_ms)
     if succeeded:
         answer.by_state["SUCCEEDED"] = answer.by_state.get("SUCCEEDED", 0) + succeeded
@@ -247,7 +247,7 @@ def _any_slots(conn: sqlite3.Connection) -> bool:
 
 
 def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:
-    """Settle successes, those of one worker that returned nothing in the cheapest way. Answers how many there were."""
+    """Settle simple successes, those without result and progress by a cheaper statement. Returns how many were settled."""
     bare: dict[str, list[tuple[object, ...]]] = {}
     full = []
     for report in reports:
@@ -276,8 +276,8 @@ def _success(report: Report) -> tuple[object, ...]:
     )
 
 
-def _apart(conn: sqlite3.Connection, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
-    """Which plain reports are settled now, each execution once, and which the plain statement did not take."""
+def _split_settled(conn: sqlite3.Connection, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+    """Split simple successes into those that are settled now, each execution once, and those that `_succeed` did not settle."""
     rows = {row.id: row for row in executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))}
     applied: dict[ExecutionId, Report] = {}
     others = []
@@ -303,7 +303,7 @@ def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: in
     if not reports:
         return Settled((), (), {})
     rows = executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))
-    return settle(conn, sort_out(rows, reports), now_ms)
+    return settle(conn, match_reports(rows, reports), now_ms)
 
 
 def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, limit: int) -> int:
@@ -314,10 +314,10 @@ def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, li
 
 
 def _drop_executions(conn: sqlite3.Connection, ids: str) -> int:
-    went = conn.execute(SQL.drop_executions, (ids,)).rowcount
+    deleted = conn.execute(SQL.drop_executions, (ids,)).rowcount
     conn.execute(SQL.drop_dead, (ids,))
-    conn.execute(SQL.drop_accounts, (ids,))
-    return went
+    conn.execute(SQL.drop_attempt_records, (ids,))
+    return deleted
 
 
 def _first_id_at(ms: int) -> str:

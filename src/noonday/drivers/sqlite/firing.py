@@ -1,4 +1,4 @@
-"""The timeline in SQLite."""
+"""Walk the timeline, fire entries and recover orphans in SQLite."""
 
 import sqlite3
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import (
     caps_of,
@@ -28,11 +28,11 @@ from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.firing import Batch, FireRequest, FireResult, Firing, Mark, Owner, RecurringJob, TakenOver
-from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple, turns_to_fire
+from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple, open_to_read
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.plans import read_plans
 from noonday.transitions.replanning import is_superseded, new_times, replan
-from noonday.transitions.settling import found
+from noonday.transitions.settling import unreported
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
 SQL = load("firing")
@@ -42,7 +42,7 @@ _dispatches = msgspec.json.Decoder(list[Dispatch])
 
 
 class SqliteFiring(Firing):
-    def __init__(self, database: Database, lead_ms: int) -> None:
+    def __init__(self, database: SqliteDatabase, lead_ms: int) -> None:
         self._database = database
         self._lead_ms = lead_ms
 
@@ -62,9 +62,9 @@ class SqliteFiring(Firing):
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
             if len(partitions) == PARTITIONS:
-                return _entries.decode(conn.execute(SQL.walk, bounds).fetchone()[0])
+                return _entries.decode(conn.execute(SQL.walk_all, bounds).fetchone()[0])
             named = as_json(list(partitions))
-            return _entries.decode(conn.execute(SQL.walk_some, (*bounds, named)).fetchone()[0])
+            return _entries.decode(conn.execute(SQL.walk_partitions, (*bounds, named)).fetchone()[0])
 
         return await self._database.read(work)
 
@@ -77,9 +77,9 @@ class SqliteFiring(Firing):
         )
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
-        wanted = as_json([(entry.tenant, entry.key) for entry in entries])
-        answer = await self._database.read(lambda conn: conn.execute(SQL.plans, (wanted,)).fetchone()[0])
-        return read_plans(answer)
+        jobs = as_json([(entry.tenant, entry.key) for entry in entries])
+        text = await self._database.read(lambda conn: conn.execute(SQL.plans, (jobs,)).fetchone()[0])
+        return read_plans(text)
 
     async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
         return await self._database.write(lambda conn: _Fire(conn, owner, now_ms, self._lead_ms).fire(firings))
@@ -105,7 +105,7 @@ class SqliteFiring(Firing):
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
             orphans = executions_of(conn, SQL.orphans, fired_before_ms, limit, stamped_after_ms)
-            return list(settle(conn, found(orphans, Outcome.ORPHANED), now_ms).entries)
+            return list(settle(conn, unreported(orphans, Outcome.ORPHANED), now_ms).entries)
 
         return await self._database.write(work)
 
@@ -128,7 +128,7 @@ class SqliteFiring(Firing):
 
 
 class _Fire:
-    """One fire: sorts the entries into those that may go and those that are stale, and writes what the batch decided."""
+    """Fires one batch: separates stale entries from those that may fire, and writes what was decided."""
 
     def __init__(self, conn: sqlite3.Connection, owner: Owner, now_ms: int, lead_ms: int) -> None:
         self.conn = conn
@@ -136,7 +136,7 @@ class _Fire:
         self.now_ms = now_ms
         self.latest_due_ms = now_ms + lead_ms
         self.present: list[Entry] = []
-        """Rows of the timeline that are not those their entries name, or not due yet."""
+        """Current rows of entries that were not fired: changed, not due yet, paused, or over a cap."""
         self.refused = 0
         self.paused = 0
         self.dispatches: list[Dispatch] = []
@@ -152,12 +152,12 @@ class _Fire:
         owned = requests if not lost else [request for request in requests if request.entry.partition not in lost]
         owned = self._drop_paused(owned)
         self.used, self.caps = caps_of(self.conn, {(request.entry.tenant, request.entry.pool) for request in owned})
-        sound = self._drop_stale(self._fire_simple(owned))
-        fire_batch = self._batch_for([request for request in sound if is_constrained(request)])
-        fire_batch.fire(sound)
+        valid = self._drop_stale(self._fire_simple(owned))
+        fire_batch = self._batch_for([request for request in valid if is_constrained(request)])
+        fire_batch.fire(valid)
         fire_batch.writes.drop(self.fired_simple)
         write(self.conn, fire_batch.writes)
-        return self._answer(fire_batch, tuple(sorted(lost)))
+        return self._result(fire_batch, tuple(sorted(lost)))
 
     def _drop_paused(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
         pauses = {(kind, name) for kind, name in rows_of(self.conn, SQL.pauses)}
@@ -170,24 +170,24 @@ class _Fire:
         return [request for request in requests if not is_paused(pauses, request.entry.tenant, request.entry.pool)]
 
     def _fire_simple(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
-        """One-shots that nothing but a cap can stand in the way of are fired at once, if not one of them is stale. Answers the
-        rest."""
-        plain = [request.entry for request in requests if is_simple(request)]
-        if not plain:
+        """Fire simple one-shots in one statement, up to their caps, if none of them is stale. Returns the remaining requests."""
+        simple = [request.entry for request in requests if is_simple(request)]
+        if not simple:
             return requests
-        chosen, full, taken = self._within_caps(plain)
+        chosen, over_cap, taken = self._within_caps(simple)
         rows = [
-            (execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._names_of(e)) for e in chosen
+            (execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._slot_names(e))
+            for e in chosen
         ]
         named = as_json(rows)
-        self.conn.execute("SAVEPOINT plain")
+        self.conn.execute("SAVEPOINT simple")
         transitions = transition(State.PENDING, self.now_ms)
         fired = self.conn.execute(SQL.fire_simple, (named, self.now_ms, transitions, self.latest_due_ms)).rowcount
         if fired < len(rows):
-            self.conn.execute("ROLLBACK TO plain")
-            self.conn.execute("RELEASE plain")
+            self.conn.execute("ROLLBACK TO simple")
+            self.conn.execute("RELEASE simple")
             return requests
-        self.conn.execute("RELEASE plain")
+        self.conn.execute("RELEASE simple")
         if taken:
             change_slots(self.conn, taken)
             self.used = {key: used + taken[key] for key, used in self.used.items()}
@@ -195,40 +195,40 @@ class _Fire:
         self.dispatches = _dispatches.decode(answer)
         self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
         self.fired_simple = [entry.key for entry in chosen]
-        self.present += full
+        self.present += over_cap
         return [request for request in requests if not is_simple(request)]
 
     def _within_caps(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry], Counter[SlotKey]]:
-        """Those that there are slots for, those that there are none for, and how many are taken."""
+        """Split entries into those that fit under the caps and those that do not. Also returns how many slots are taken."""
         taken: Counter[SlotKey] = Counter()
         if not self.caps:
             return entries, [], taken
-        chosen, full = [], []
+        chosen, over_cap = [], []
         for entry in entries:
-            keys = self._capped(entry.tenant, entry.pool)
+            keys = self._capped_slots(entry.tenant, entry.pool)
             if all(self.used[key] + taken[key] < self.caps[key] for key in keys):
                 for key in keys:
                     taken[key] += 1
                 chosen.append(entry)
             else:
-                full.append(entry)
-        return chosen, full, taken
+                over_cap.append(entry)
+        return chosen, over_cap, taken
 
-    def _names_of(self, entry: Entry) -> list[str] | None:
-        return [name for _, name in self._capped(entry.tenant, entry.pool)] or None if self.caps else None
+    def _slot_names(self, entry: Entry) -> list[str] | None:
+        return [name for _, name in self._capped_slots(entry.tenant, entry.pool)] or None if self.caps else None
 
-    def _capped(self, tenant: str, pool: str) -> list[SlotKey]:
-        """What a tenant's executions in a pool count against."""
+    def _capped_slots(self, tenant: str, pool: str) -> list[SlotKey]:
+        """Return the capped slots that a tenant's executions in a pool count against."""
         keys = self._keys.get((tenant, pool))
         if keys is None:
             keys = self._keys[tenant, pool] = [key for key in capped_by(tenant, pool) if key in self.caps]
         return keys
 
     def _drop_stale(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
-        """Compare each entry with the row that is on the timeline now."""
+        """Return the requests whose entries match their current timeline rows and are due. Counts stale ones as refused."""
         rows = rows_of(self.conn, SQL.present, as_json([request.entry.key for request in requests]))
         present = {row[1]: row for row in rows}
-        sound = []
+        valid = []
         for request in requests:
             entry, row = request.entry, present.get(request.entry.key)
             if row is None or row[0] is None:
@@ -237,26 +237,26 @@ class _Fire:
                 self.refused += 1
                 self.present.append(Entry(*row[:-1]))
             elif row[0] > self.latest_due_ms or (request.plan is not None and row[-1] != request.runs_left):
-                # Not due yet, or planned by runs that are not what is left any more.
+                # Not due yet, or planned with a number of remaining runs that has changed.
                 self.present.append(Entry(*row[:-1]))
             else:
-                sound.append(request)
+                valid.append(request)
                 del present[entry.key]
-        return sound
+        return valid
 
     def _batch_for(self, constrained: Sequence[FireRequest]) -> FireBatch:
         if not constrained:
             return FireBatch(Inputs(used=self.used, caps=self.caps), {}, self.now_ms)
         fires = {(s.entry.tenant, JobId(s.entry.key)) for s in constrained if s.entry.kind == Kind.FIRE}
-        again = [s.entry.key for s in constrained if s.entry.kind == Kind.DISPATCH]
-        rows = rows_of(self.conn, SQL.jobs_of_executions, as_json(again))
+        redispatched = [s.entry.key for s in constrained if s.entry.kind == Kind.DISPATCH]
+        rows = rows_of(self.conn, SQL.jobs_of_executions, as_json(redispatched))
         job_of = {x: (tenant, JobId(job)) for x, tenant, job, _ in rows}
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
         ordering_keys = {(tenant, key) for tenant, job in jobs if job in limits and (key := limits[job].ordering_key)}
         inputs = Inputs(
-            open_=turns_of(self.conn, turns_to_fire(limits, (job for _, job in fires))),
+            open_=turns_of(self.conn, open_to_read(limits, (job for _, job in fires))),
             used=self.used | slots_used(self.conn, slots) if slots else self.used,
             caps=self.caps,
             limits=limits,
@@ -265,7 +265,7 @@ class _Fire:
         )
         return FireBatch(inputs, job_of, self.now_ms)
 
-    def _answer(self, fire_batch: FireBatch, lost: tuple[int, ...]) -> FireResult:
+    def _result(self, fire_batch: FireBatch, lost: tuple[int, ...]) -> FireResult:
         batches: tuple[int, ...] = ()
         if fire_batch.members:
             self.dispatches += _dispatches_of(self.conn, as_json(fire_batch.members), self.now_ms)
@@ -308,7 +308,7 @@ def _zone_data(conn: sqlite3.Connection) -> str | None:
 
 
 def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> int:
-    """One page, by key; the mark survives a restart."""
+    """Replan one page of recurring fires, in key order. The mark survives a restart."""
     mark = conn.execute(SQL.replan_mark).fetchone()
     seen_version, _, after = mark[0].partition("\n") if mark else ("", "", "")
     if is_superseded(version, _zone_data(conn)) or (seen_version != version and is_superseded(version, seen_version)):
@@ -316,8 +316,8 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
     page = conn.execute(SQL.zoned_fires, (after if seen_version == version else "", limit)).fetchone()[0]
     rows = _zoned.decode(page)
     changed = list(new_times((row for _, row in rows), now_ms))
-    wanted = [execution for new in changed for execution in new.executions]
-    fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(wanted))}
+    executions = [execution for new in changed for execution in new.executions]
+    fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(executions))}
     writes = WriteSet(Inputs(), now_ms)
     for new in changed:
         replan(writes, new, fired)

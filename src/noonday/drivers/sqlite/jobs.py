@@ -1,4 +1,4 @@
-"""Jobs in SQLite."""
+"""Create and edit jobs in SQLite."""
 
 import sqlite3
 from base64 import b64encode
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_of, write
 from noonday.model.errors import Conflict, NotFound
@@ -31,7 +31,7 @@ from noonday.ports.jobs import (
     Unread,
     Upsert,
 )
-from noonday.transitions.editing import LOOKS, Edit, fire_columns, require_what_changes, too_many_looks
+from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 
 SQL = load("jobs")
@@ -41,7 +41,7 @@ _spec = msgspec.json.Encoder().encode
 
 
 class SqliteJobs(Jobs):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def add(
@@ -103,14 +103,14 @@ def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
 def _without_taken_keys(
     conn: sqlite3.Connection, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
 ) -> list[NewJob]:
-    """Jobs that are new. Those whose unique key is taken change the job that has it."""
+    """Return the jobs that are new. A job whose unique key is taken edits the job that has the key instead."""
     keyed = [new for new in jobs if new.job.spec.unique_key is not None]
     if not keyed:
         return list(jobs)
     tenant = keyed[0].job.tenant
     taken = dict(rows_of(conn, SQL.unique_keys, tenant, as_json([new.job.spec.unique_key for new in keyed])))
     fresh: list[NewJob] = []
-    for at, new in enumerate(jobs):
+    for index, new in enumerate(jobs):
         key = new.job.spec.unique_key
         owner = taken.get(key)
         if owner is None:
@@ -119,10 +119,10 @@ def _without_taken_keys(
                 taken[key] = new.job.id
         else:
             if fresh:
-                # The one that has the key may be an earlier one of this very call.
+                # The job that has the key may be an earlier one of this call.
                 _insert(conn, fresh)
                 fresh = []
-            answers[at] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), ())  # type: ignore[misc]
+            answers[index] = _edit(conn, tenant, JobId(owner), lambda s, j=new.job: upsert(s, j), ())  # type: ignore[misc]
     return fresh
 
 
@@ -146,32 +146,32 @@ def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
     job = edit.job
     if edit.new_revision:
         conn.execute(SQL.keep_revision, (job.tenant, job.id))
-    # Fields that only a newer version knows survive an edit that is not about the spec.
+    # Unless the edit changes the spec, fields that only a newer version knows are kept.
     conn.execute(SQL.set_job, job_columns(job, with_spec=job.spec != edit.before.job.spec))
-    if edit.watch_more:
-        conn.execute(SQL.watch_open, (edit.watch_more, job.id))
+    if edit.added_watch:
+        conn.execute(SQL.watch_open, (edit.added_watch, job.id))
 
 
-def _existing(conn: sqlite3.Connection, wanted: Sequence[ExecutionId]) -> set[ExecutionId]:
-    if not wanted:
+def _existing(conn: sqlite3.Connection, ids: Sequence[ExecutionId]) -> set[ExecutionId]:
+    if not ids:
         return set()
-    return {ExecutionId(row[0]) for row in rows_of(conn, SQL.existing, as_json(wanted))}
+    return {ExecutionId(row[0]) for row in rows_of(conn, SQL.existing, as_json(ids))}
 
 
 def _decide(conn: sqlite3.Connection, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
-    """Decide, and read on as long as the decision needs more."""
-    for _ in range(LOOKS):
+    """Decide, and read more executions as long as the decision needs them."""
+    for _ in range(MAX_READS):
         try:
             change = decide(before)
-            require_what_changes(before, change)
+            require_named_executions(before, change)
         except Unread as unread:
-            before = _read_on(conn, before, unread)
+            before = _read_more(conn, before, unread)
         else:
             return before, change
-    raise too_many_looks(before.job)
+    raise too_many_reads(before.job)
 
 
-def _read_on(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Snapshot:
+def _read_more(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Snapshot:
     job, read = before.job, before.read
     assert read is not None
     if unread.exist:
@@ -181,7 +181,7 @@ def _read_on(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Snap
 
 
 def _ids_in(scope: Scope, job: Job) -> str:
-    """A job that allows overlap buffers nothing."""
+    """Return the query for the ids in a scope. A job that allows overlap buffers nothing."""
     return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
 
 
@@ -195,7 +195,7 @@ def _snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, read: R
 
 
 def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
-    """A job's row, in the order of `add_jobs` and `set_job`. Without its spec, an edit leaves the stored text alone."""
+    """Return the columns of a job, in the order of `add_jobs` and `set_job`. Without the spec, an edit keeps the stored text."""
     spec = job.spec
     return (
         job.tenant,
@@ -207,7 +207,7 @@ def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
         spec.target.pool,
         spec.target.handler,
         LANES.index(spec.priority),
-        # A cancelled job gives its key back.
+        # A cancelled job releases its key.
         None if job.state is JobState.CANCELLED else spec.unique_key,
         spec.timeout_sec,
         spec.heartbeat_timeout_sec,

@@ -1,4 +1,4 @@
-"""Preferences and notices, in SQLite."""
+"""Store preferences and notices in SQLite."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from noonday.drivers.sqlite.connection import Database
+from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
 from noonday.model.ids import TenantId
@@ -19,7 +19,7 @@ SQL = load("notice_rows")
 
 
 class SqliteNotices(Notices):
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def put_preference(
@@ -30,7 +30,7 @@ class SqliteNotices(Notices):
             if others >= most:
                 return False
             conn.execute(SQL.put_preference, row_of(preference))
-            _note(conn, audit, receipt)
+            _add_audit_and_receipt(conn, audit, receipt)
             return True
 
         return await self._database.write(work)
@@ -43,7 +43,7 @@ class SqliteNotices(Notices):
                 return False
             for (notice,) in conn.execute(SQL.notices_of, (tenant, preference)).fetchall():
                 _drop(conn, notice)
-            _note(conn, audit, receipt)
+            _add_audit_and_receipt(conn, audit, receipt)
             return True
 
         return await self._database.write(work)
@@ -70,7 +70,7 @@ class SqliteNotices(Notices):
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
         due_ms = await self.next_due_ms()
         if (due_ms is None or due_ms > now_ms) and not await self._rows(SQL.closed, 1):
-            return []  # as nearly always: then nothing is written
+            return []  # Nearly always; then nothing is written.
 
         def work(conn: sqlite3.Connection) -> list[Any]:
             conn.execute(SQL.close_due, (now_ms, limit))
@@ -105,7 +105,7 @@ def _drop(conn: sqlite3.Connection, notice: str) -> None:
     conn.execute(SQL.drop_notice, (notice,))
 
 
-def _note(conn: sqlite3.Connection, audit: AuditEntry, receipt: Receipt | None) -> None:
+def _add_audit_and_receipt(conn: sqlite3.Connection, audit: AuditEntry, receipt: Receipt | None) -> None:
     add_audit(conn, audit)
     if receipt:
         keep_receipt(conn, receipt)

@@ -1,11 +1,11 @@
-"""Opens the file and hands out the drivers of the store's ports."""
+"""Open the SQLite file and create the drivers of the store's ports."""
 
 import sqlite3
 from dataclasses import dataclass
 
 from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.archive import SqliteArchive
-from noonday.drivers.sqlite.connection import MEMORY, Database, FileOptions, InlineDatabase, ThreadedDatabase
+from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
@@ -15,8 +15,8 @@ from noonday.drivers.sqlite.notice_rows import SqliteNotices
 
 
 @dataclass(frozen=True)
-class Store:
-    database: Database
+class SqliteStore:
+    database: SqliteDatabase
     jobs: SqliteJobs
     firing: SqliteFiring
     executions: SqliteExecutions
@@ -29,8 +29,8 @@ class Store:
         await self.database.close()
 
 
-def store_on(database: Database, lead_ms: int) -> Store:
-    return Store(
+def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
+    return SqliteStore(
         database,
         SqliteJobs(database),
         SqliteFiring(database, lead_ms),
@@ -42,8 +42,8 @@ def store_on(database: Database, lead_ms: int) -> Store:
     )
 
 
-def open_store(path: str, options: FileOptions, lead_ms: int) -> Store:
-    """Open and migrate the file. `:memory:` keeps everything in this process, for tests."""
+def open_store(path: str, options: FileOptions, lead_ms: int) -> SqliteStore:
+    """Open and migrate the file. `:memory:` keeps all data in this process, for tests."""
     kind = InlineDatabase if path == MEMORY else ThreadedDatabase
     return store_on(kind(path, options, prepare), lead_ms)
 

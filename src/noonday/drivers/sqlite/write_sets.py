@@ -1,4 +1,4 @@
-"""Reads the inputs a decision needs, and writes what its write set has."""
+"""Read the inputs of decisions and write their write sets in SQLite."""
 
 import sqlite3
 from collections import Counter
@@ -23,22 +23,26 @@ from noonday.transitions.write_set import WriteSet, as_json, transition
 SQL = load("write_sets")
 _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
-_said = StoredDecoder(list[tuple[ExecutionId, RetryPolicySources]])
+_policy_sources = StoredDecoder(list[tuple[ExecutionId, RetryPolicySources]])
 _limits = msgspec.json.Decoder(list[tuple[JobId, Limit]])
 _jobs = StoredDecoder(list[Job])
 _fires = msgspec.json.Decoder(list[tuple[JobId, Fire]])
 
 _SIZES = (500, 50, 5, 1)
+"""Numbers of rows of one INSERT statement."""
 
 
 def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run an INSERT ... VALUES (?, ...) for many rows in few statements, whose number of rows is one of a few, so that each
-    is prepared once. Wide rows are cheaper this way than as JSON, of which each column would be looked up anew."""
-    at = 0
+    """Run an INSERT ... VALUES (?, ...) for many rows in few statements.
+
+    The number of rows of a statement is one of `_SIZES`, so that each statement is prepared once. For wide rows this is cheaper
+    than JSON, where each column is looked up anew.
+    """
+    done = 0
     for size in _SIZES:
-        while len(rows) - at >= size:
-            conn.execute(_with_rows(query, size), [value for row in rows[at : at + size] for value in row])
-            at += size
+        while len(rows) - done >= size:
+            conn.execute(_with_rows(query, size), [value for row in rows[done : done + size] for value in row])
+            done += size
 
 
 @cache
@@ -48,7 +52,7 @@ def _with_rows(query: str, count: int) -> str:
 
 
 def answer_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> str:
-    """The one JSON value that a query answers."""
+    """Return the one JSON value that a query returns."""
     text: str = conn.execute(query, parameters).fetchone()[0]
     return text
 
@@ -62,29 +66,29 @@ def executions_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> lis
 
 
 def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Settled:
-    """Read what the settlement looks at, settle, and write."""
+    """Read the inputs of a settlement, settle, and write."""
     writes, settled = settlement.settle(_inputs_for(conn, settlement), now_ms)
     write(conn, writes)
     return settled
 
 
 def _inputs_for(conn: sqlite3.Connection, settlement: Settlement) -> Inputs:
-    failed, asked_back = settlement.failed, settlement.asked_back
-    said = _said.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
-    jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(asked_back))) if asked_back else []
-    decided_by = settlement.decided_by
-    paused = rows_of(conn, SQL.paused, as_json(decided_by)) if decided_by else []
+    failed, revoked_jobs = settlement.failed, settlement.revoked_jobs
+    sources = _policy_sources.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
+    jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(revoked_jobs))) if revoked_jobs else []
+    deciding_jobs = settlement.deciding_jobs
+    paused = rows_of(conn, SQL.paused, as_json(deciding_jobs)) if deciding_jobs else []
     return Inputs(
-        open_=turns_of(conn, settlement.turns),
-        policies={execution: each.policy for execution, each in said},
+        open_=turns_of(conn, settlement.open_to_read),
+        policies={execution: each.policy for execution, each in sources},
         jobs=jobs,
-        fires=dict(_fires.decode(answer_of(conn, SQL.fires_of_jobs, as_json(asked_back)))) if asked_back else None,
+        fires=dict(_fires.decode(answer_of(conn, SQL.fires_of_jobs, as_json(revoked_jobs)))) if revoked_jobs else None,
         paused=[JobId(job) for (job,) in paused],
     )
 
 
 def turns_of(conn: sqlite3.Connection, jobs: Mapping[JobId, int]) -> list[Execution]:
-    """The first open executions of some jobs, so many of each, and the first buffered one."""
+    """Return the first open executions of some jobs, up to the given number of each, and the first buffered one."""
     return [
         execution
         for most in sorted(set(jobs.values()))
@@ -95,7 +99,7 @@ def turns_of(conn: sqlite3.Connection, jobs: Mapping[JobId, int]) -> list[Execut
 
 
 def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict[JobId, Limit]:
-    """What watched jobs, named by (tenant, job), say about overlap and concurrency."""
+    """Return the overlap policies and concurrency limits of jobs, which are given as (tenant, job)."""
     return dict(_limits.decode(answer_of(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))))
 
 
@@ -111,22 +115,22 @@ def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotK
 def caps_of(
     conn: sqlite3.Connection, named: Iterable[tuple[str, str]]
 ) -> tuple[dict[SlotKey, int], dict[SlotKey, int]]:
-    """What is in use and what is allowed of what these tenants, in these pools, count against."""
+    """Return the use and the caps of the slots that executions count against, by (tenant, pool)."""
     keys = sorted({key for tenant, pool in named for key in capped_by(tenant, pool)})
     rows = rows_of(conn, SQL.caps, as_json(keys))
     return {(t, name): used for t, name, used, _ in rows}, {(t, name): cap for t, name, _, cap in rows}
 
 
 def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
-    """Write everything. Answers how many executions did not exist before."""
+    """Write a write set. Returns how many executions are new."""
     created = 0
     now_ms = writes.now_ms
     if writes.new:
         if writes.slots:
             _count_once(conn, writes)
         created = _run(conn, SQL.add_executions, writes.new, now_ms, transition(State.PENDING, now_ms))
-    if writes.handed_out_again:
-        _run(conn, SQL.hand_out, writes.handed_out_again, now_ms)
+    if writes.redispatched:
+        _run(conn, SQL.mark_dispatched, writes.redispatched, now_ms)
     if writes.settled:
         _run(conn, SQL.set_executions, writes.settled)
     if writes.revoked:
@@ -139,8 +143,8 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
         _run(conn, SQL.put_timeline, writes.put_rows)
     if writes.decisions:
         _run(conn, SQL.add_decisions, writes.decisions, now_ms)
-    if writes.buried:
-        _run(conn, SQL.add_dead, writes.buried, now_ms)
+    if writes.dead_letters:
+        _run(conn, SQL.add_dead, writes.dead_letters, now_ms)
     if writes.incidents:
         _run(conn, SQL.add_incidents, writes.incidents, now_ms)
     if writes.slots:
@@ -149,7 +153,7 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
 
 
 def _count_once(conn: sqlite3.Connection, writes: WriteSet) -> None:
-    """Executions that exist already hold what they hold."""
+    """Do not count slots of executions that exist already, because they are counted."""
     existing = {row[0] for row in rows_of(conn, SQL.existing, as_json([new[0] for new in writes.new]))}
     for execution, tenant, *_, slots in writes.new:
         if execution in existing:
@@ -162,8 +166,8 @@ def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None
         conn.execute(SQL.drop_free_slots)
 
 
-def let_go_of_slots(conn: sqlite3.Connection, ended: Sequence[ExecutionId]) -> tuple[str, ...]:
-    """What executions that were just ended held. Answers the names of what was freed."""
+def release_slots(conn: sqlite3.Connection, ended: Sequence[ExecutionId]) -> tuple[str, ...]:
+    """Free the slots of executions that have just ended. Returns the names of the slots."""
     freed: Counter[SlotKey] = Counter()
     for tenant, names, count in rows_of(conn, SQL.slots_of, as_json(ended)):
         for name in names:

@@ -1,11 +1,11 @@
 -- name: take_incidents
--- Incidents that somebody acts upon now. Answers those that were still there.
--- Differs: what others have in hand is left to them.
+-- Delete the incidents that the caller handles. Returns those that still existed.
+-- Differs: skips incidents that another transaction has locked.
 DELETE FROM incidents
 WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER BY i.id FOR UPDATE SKIP LOCKED) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to those that are open; nothing that was taken in before. Answers each alert.
+-- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
 INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
                          occasion)
 SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, j.name, coalesce(j.pool, ''), e ->> 5, coalesce(e ->> 6, j.endpoint), e ->> 7,
@@ -23,19 +23,19 @@ DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, 
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
 -- name: add_alert_events
--- What people may want to be told of.
+-- Insert alert events that people may want to be notified of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, e ->> 5, e ->> 6, e ->> 7, e ->> 8, (e ->> 9)::bigint, (e ->> 10)::bigint
 FROM jsonb_array_elements($1::text::jsonb) e;
 
 -- name: alert_events
--- The oldest ones of which nobody was told.
+-- Return the oldest alert events that nobody was notified of.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM happenings ORDER BY id LIMIT $1;
 
--- name: to_look_at
--- Of a page of alerts that have not recovered, by id: whether their job has succeeded since.
--- Differs: a job is named by comparing rows, which leaves no index but its own.
+-- name: unrecovered
+-- Return a page of alerts that have not recovered, by id, each with whether its job has succeeded since.
+-- Differs: a row comparison names the job, which leaves no index but the one by job.
 SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND a.job_id <> '' AND (
            EXISTS (SELECT 1 FROM executions x WHERE x.id = nullif(a.execution_id, '')::uuid AND x.state = 5 OFFSET 0)
            OR EXISTS (SELECT 1 FROM (SELECT x.state, x.finished_ms FROM executions x
@@ -46,14 +46,14 @@ SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND a.job_id <>
 FROM (SELECT * FROM alerts WHERE recovered_ms IS NULL AND id > $1 ORDER BY id LIMIT $2) a ORDER BY a.id;
 
 -- name: recover
--- It works again. Answers those that had not recovered before.
+-- Mark alerts as recovered. Returns those that had not recovered before.
 UPDATE alerts SET recovered_ms = $2
 WHERE id IN (SELECT r.id FROM alerts r WHERE r.id = ANY ($1::text[]) AND r.recovered_ms IS NULL ORDER BY r.id FOR UPDATE)
 RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
           acknowledged_ms, acknowledged_by, recovered_ms;
 
 -- name: late
--- Rows of the timeline that were due before an instant, after a mark.
+-- Return a page of timeline rows after a mark that were due before an instant.
 SELECT t.due_ms, t.key::text, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key::text ELSE coalesce(x.job_id::text, '') END,
        coalesce(x.id::text, ''), t.staged = 1
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > ($1::bigint, $2::uuid) AND due_ms < $3::bigint
@@ -62,15 +62,16 @@ FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > ($1::b
 ORDER BY t.due_ms, t.key;
 
 -- name: stranded
--- Of a page of open executions, by job after a mark: which were handed out before an instant and have not begun.
+-- Return a page of open executions by job, each with whether it was dispatched before an instant and has not started.
 SELECT x.due_ms, x.id::text, x.tenant, x.pool, x.job_id::text, x.id::text,
        coalesce(x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < $2::bigint, false)
 FROM (SELECT * FROM executions WHERE state < 2 AND job_id > $1::uuid ORDER BY job_id, fired_ms LIMIT $3) x
 ORDER BY x.job_id, x.id;
 
 -- name: slow
--- Of jobs after a mark, the oldest run that began before an instant; how many of the last ones succeeded, and the longest of them.
--- Differs: as `to_look_at`; uuids have no min().
+-- Return a page of jobs after a mark: the oldest run that started before an instant, how many of the last runs succeeded, and
+-- the longest of these.
+-- Differs: as `unrecovered`; uuids have no min().
 SELECT oldest.tenant, oldest.job_id::text, oldest.id::text, oldest.pool, oldest.started_ms, usual.successes, usual.longest_ms
 FROM (SELECT DISTINCT ON (r.job_id) r.tenant, r.job_id, r.id, r.pool, r.started_ms FROM executions r
       WHERE r.state = 1 AND r.job_id > $1::uuid AND r.started_ms < $2::bigint ORDER BY r.job_id, r.id LIMIT $3) oldest
@@ -85,7 +86,7 @@ FROM (SELECT DISTINCT ON (r.job_id) r.tenant, r.job_id, r.id, r.pool, r.started_
 ORDER BY oldest.job_id;
 
 -- name: alerts
--- Alerts of a tenant, newest first.
+-- Return a page of alerts of a tenant, newest first.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -94,7 +95,7 @@ WHERE (tenant, id) >= ($1, '') AND (tenant, id) < ($1, $2) AND coalesce((acknowl
 ORDER BY tenant DESC, id DESC LIMIT $6;
 
 -- name: unread_alerts
--- As `alerts`, of those that nobody has acknowledged.
+-- Return a page of alerts that nobody has acknowledged, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -103,7 +104,7 @@ WHERE (tenant, id) >= ($1, '') AND (tenant, id) < ($1, $2) AND acknowledged_ms I
 ORDER BY tenant DESC, id DESC LIMIT $6;
 
 -- name: alerts_of_job
--- As `alerts`, of a job.
+-- Return a page of alerts of a job, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -112,23 +113,23 @@ WHERE tenant = $1 AND job_id = $7 AND id < $2 AND coalesce((acknowledged_ms IS N
 ORDER BY job_id DESC, id DESC LIMIT $6;
 
 -- name: count_unread
--- How many nobody has acknowledged, counted up to a number.
+-- Return how many alerts nobody has acknowledged, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = $1 AND acknowledged_ms IS NULL LIMIT $2) counted;
 
 -- name: alert
--- One alert.
+-- Return one alert.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts WHERE tenant = $1 AND id = $2;
 
 -- name: acknowledge
--- Somebody has seen them.
+-- Mark alerts as acknowledged.
 UPDATE alerts SET acknowledged_ms = $3, acknowledged_by = $4
 WHERE id IN (SELECT r.id FROM alerts r WHERE r.id = ANY ($2::text[]) AND r.tenant = $1 AND r.acknowledged_ms IS NULL
              ORDER BY r.id FOR UPDATE)
 RETURNING id;
 
 -- name: prune_alerts
--- Old ones.
+-- Delete alerts that are past retention.
 DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < $1 ORDER BY last_ms LIMIT $2)
 RETURNING id;

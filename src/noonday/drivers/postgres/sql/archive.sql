@@ -1,15 +1,15 @@
 -- name: job
--- A job, what it waits for, and whether anything of it is open.
+-- Return a job, its fire row, and whether it has an open execution.
 SELECT json_build_array(job_json(j, true),
                         (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
                         EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: jobs
--- Jobs without their payloads, newest first. COMPLETED: active, with no time on the timeline and nothing open.
--- Differs: here and below, one plan serves all filters. What narrows the search (cursor, unique key) is a bound of the id that
--- is always there; the rest is written so that the planner expects matches and reads a page in order instead of sorting all;
--- and OFFSET 0 keeps a look at the index for each row from becoming a look at all rows at once.
+-- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
+-- Differs: here and below, one plan serves all filters. A cursor or a unique key is a bound of the id, which is always
+-- present. The other conditions are written so that the planner expects matches and reads a page in order instead of sorting
+-- all rows. OFFSET 0 keeps an index lookup per row from becoming one read of all rows.
 WITH keyed AS MATERIALIZED (
     SELECT id FROM jobs WHERE tenant = $1 AND unique_key = $7::text
 )
@@ -34,9 +34,10 @@ FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS 
       ORDER BY j.id DESC LIMIT $10) page;
 
 -- name: tasks
--- Jobs that call webhooks, newest first, with their latest execution and whether one runs.
--- Differs: as `jobs` and `executions`. For a status, what is open is read once, because to look for each job costs a look at each
--- day; what is shown of a job is looked up after the pages before were passed over. `+ 0`: by job, not all that run.
+-- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.
+-- Differs: as `jobs` and `executions`. To filter by status, open executions are read once, because a lookup per job visits the
+-- partition of every day. The columns that are shown are looked up after the pages before were skipped. `+ 0` selects the
+-- index by job instead of the index of all running executions.
 WITH open_jobs AS MATERIALIZED (
     SELECT x.job_id, bool_or(x.state = 1) AS running FROM executions x WHERE x.state < 2 AND x.tenant = $1 GROUP BY x.job_id
 )
@@ -78,7 +79,7 @@ FROM (SELECT j AS job, j.id, j.type
       ORDER BY j.id DESC OFFSET $3 LIMIT $4) page;
 
 -- name: count_tasks
--- How many `tasks` has, counted up to a number.
+-- Return how many rows `tasks` has, up to a limit.
 -- Differs: as `tasks`.
 WITH open_jobs AS MATERIALIZED (
     SELECT x.job_id, bool_or(x.state = 1) AS running FROM executions x WHERE x.state < 2 AND x.tenant = $1 GROUP BY x.job_id
@@ -107,14 +108,14 @@ FROM (SELECT 1
       LIMIT $3) counted;
 
 -- name: execution
--- An execution whole, with the due time of its dispatch row.
+-- Return a whole execution, with the due time of its dispatch row.
 SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true)::text
 FROM executions x WHERE x.id = $2::uuid AND x.tenant = $1;
 
 -- name: executions
--- Executions of a job, newest first.
--- Differs: a job is named by comparing rows, which leaves no index but its own; by id alone, a job that has none would cost a
--- look at everybody's.
+-- Return a page of executions of a job, newest first.
+-- Differs: a row comparison names the job, which leaves no index but the one by job. With a bound of the id alone, a job
+-- without executions would cost a scan of the executions of all jobs.
 SELECT coalesce(json_agg(execution), '[]')::text
 FROM (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS execution
       FROM executions x
@@ -123,7 +124,7 @@ FROM (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.
       ORDER BY x.job_id DESC, x.id DESC LIMIT $5) page;
 
 -- name: executions_between
--- Scheduled executions of a job by nominal time. The id begins with it.
+-- Return scheduled executions of a job by nominal time, with which the id begins.
 -- Differs: as `executions`.
 SELECT coalesce(json_agg(execution), '[]')::text
 FROM (SELECT execution_json(x, NULL, false) AS execution
@@ -131,25 +132,25 @@ FROM (SELECT execution_json(x, NULL, false) AS execution
       ORDER BY x.job_id, x.id LIMIT $4) page;
 
 -- name: decisions_between
--- Decisions of a job that touch an interval.
+-- Return decisions of a job that overlap an interval.
 SELECT job_id::text, from_ms, to_ms, count, outcome, reason
 FROM decisions WHERE job_id = $1::uuid AND from_ms <= $3 AND to_ms >= $2 ORDER BY from_ms LIMIT $4;
 
 -- name: payloads
--- The present payloads of some jobs.
+-- Return the current payloads of some jobs.
 SELECT coalesce(json_agg(json_build_array(id, base64(payload))), '[]')::text FROM jobs WHERE tenant = $1 AND id = ANY ($2::uuid[]);
 
 -- name: payload
--- The payload a revision of a job had.
+-- Return the payload of one revision of a job.
 SELECT CASE WHEN j.revision = $3 THEN j.payload
             ELSE (SELECT r.payload FROM revisions r WHERE r.job_id = j.id AND r.revision = $3) END
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: calls
--- Calls of webhooks of a tenant, newest first: of so many that are looked at, those that are meant; how many were looked at, and
--- the last of them.
--- Differs: a tenant is named by comparing rows, which leaves no index but its own; the bounds of the id alone, besides, tell
--- which days need not be looked at.
+-- Return a page of webhook calls of a tenant, newest first: the matches among a limited number of scanned executions, how many
+-- were scanned, and the last id scanned.
+-- Differs: a row comparison names the tenant, which leaves no index but the one by tenant. The separate bounds of the id tell
+-- which days' partitions to skip.
 WITH looked AS MATERIALIZED (
     SELECT x.id, x.job_id, x.state FROM executions x
     WHERE x.pool = 'webhooks' AND (x.tenant, x.id) >= ($1::text, $3::uuid) AND (x.tenant, x.id) < ($1, $2::uuid)
@@ -173,8 +174,8 @@ SELECT json_build_array(
     (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
 -- name: calls_of_task
--- As `calls`, of one job.
--- Differs: as `executions`; whose it is, is asked of the job.
+-- Return a page of webhook calls of one job, as `calls`.
+-- Differs: as `executions`. The job's row tells the tenant.
 WITH looked AS MATERIALIZED (
     SELECT x.id, x.job_id, x.state, x.pool FROM executions x
     WHERE (x.job_id, x.id) >= ($8::uuid, $3::uuid) AND (x.job_id, x.id) < ($8, $2::uuid)
@@ -197,7 +198,7 @@ SELECT json_build_array(
     (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
 -- name: known_calls
--- Some calls of webhooks, as `calls` has them.
+-- Return some webhook calls, in the form of `calls`.
 SELECT coalesce(json_agg(json_build_array(
            execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true), d.died_ms, coalesce(d.archived, 0) = 1,
            d.retried_as, d.resolved_ms)), '[]')::text
@@ -205,8 +206,8 @@ FROM unnest($2::uuid[]) e (id) JOIN executions x ON x.id = e.id LEFT JOIN dead d
 WHERE x.tenant = $1 AND x.pool = 'webhooks';
 
 -- name: definitions
--- What jobs said at some revisions, or say now if these are not kept.
--- Differs: rows, because ciphertext is bytes here.
+-- Return the definitions of jobs at some revisions, or the current definition where a revision is not kept.
+-- Differs: returns rows instead of JSON, because ciphertext is bytes here.
 SELECT j.id::text, e.revision, j.name, j.state, j.pool, j.handler,
        CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END,
        coalesce(r.revision, j.revision), CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END
@@ -214,8 +215,8 @@ FROM unnest($2::uuid[], $3::integer[]) e (job_id, revision) JOIN jobs j ON j.ten
      LEFT JOIN revisions r ON j.revision <> e.revision AND r.job_id = e.job_id AND r.revision = e.revision;
 
 -- name: dead
--- Dead letters, newest first.
--- Differs: in two halves, of which one is not read, because the index of those that nobody dealt with has no archived ones.
+-- Return a page of dead letters, newest first.
+-- Differs: in two halves, of which one is not read, because the index of unresolved dead letters has no archived ones.
 SELECT coalesce(json_agg(json_build_array(
            x.whole, d.died_ms, d.archived = 1, d.retried_as, d.resolved_ms,
            (SELECT j.name FROM jobs j WHERE j.tenant = d.tenant AND j.id = d.job_id)) ORDER BY d.execution_id DESC), '[]')::text
@@ -252,85 +253,85 @@ FROM ((SELECT * FROM dead
      CROSS JOIN LATERAL (SELECT execution_json(x, NULL, true) AS whole FROM executions x WHERE x.id = d.execution_id OFFSET 0) x;
 
 -- name: dead_letter
--- One dead letter.
+-- Return one dead letter.
 SELECT died_ms, archived = 1, retried_as::text FROM dead WHERE execution_id = $2::uuid AND tenant = $1;
 
 -- name: pools
--- Pools with what is known of them.
+-- Return pools with their settings.
 SELECT coalesce(json_agg(json_build_array(name, settings::json) ORDER BY name), '[]')::text
 FROM pools WHERE $1::text IS NULL OR name = $1;
 
 -- name: handlers
--- Handlers of all pools.
+-- Return the handlers of all pools.
 SELECT coalesce(json_agg(json_build_array(pool, name, info::json) ORDER BY pool, name), '[]')::text FROM handlers;
 
 -- name: handler
--- What is known of a handler.
+-- Return the declaration of a handler.
 SELECT info FROM handlers WHERE pool = $1 AND name = $2;
 
 -- name: open_by_pool
--- Open executions that are handed out, by pool and state: of a tenant, or of all.
+-- Return the number of open dispatched executions by pool and state, of one tenant or of all.
 SELECT pool, state, count(*) FROM executions
 WHERE state < 2 AND fired_ms IS NOT NULL AND coalesce(tenant = $1, true) GROUP BY pool, state;
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool, of a tenant or of all; of the first hundred thousand.
--- Differs: without the lower bound the planner expects a third of the table, and reads all of it.
+-- Return the number of due timeline rows by pool, of one tenant or of all, among the first 100,000.
+-- Differs: without the lower bound, the planner expects a third of the table and reads all of it.
 SELECT pool, count(*)
 FROM (SELECT pool, tenant FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first
 WHERE coalesce(tenant = $2, true) GROUP BY pool;
 
 -- name: put_pool
--- A pool's defaults.
+-- Save the settings of a pool.
 INSERT INTO pools (name, settings) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
 
 -- name: workers
--- Workers, newest first.
+-- Return up to 1,000 workers, live ones first, then newest first.
 SELECT coalesce(json_agg(json_build_array(id, host, pid, concurrency::json, started_ms, seen_ms, state, stuck::json,
                                           handlers::json)), '[]')::text
 FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT 1000) newest;
 
 -- name: running
--- What runs now.
+-- Return up to 10,000 running executions.
 SELECT coalesce(json_agg(execution), '[]')::text
 FROM (SELECT execution_json(x, NULL, false) AS execution FROM executions x WHERE x.state = 1 LIMIT 10000) shown;
 
 -- name: tenant
--- A tenant's settings.
+-- Return the settings of a tenant and when they were saved.
 SELECT settings, updated_ms FROM tenants WHERE id = $1;
 
 -- name: pauses
--- What is held.
+-- Return all pauses.
 SELECT kind, name, since_ms, subject FROM pauses;
 
 -- name: add_pause
--- Hold a tenant, a pool, or everything.
+-- Pause a tenant, a pool, or everything.
 INSERT INTO pauses (kind, name, since_ms, subject) VALUES ($1, $2, $3, $4) ON CONFLICT (kind, name) DO NOTHING;
 
 -- name: remove_pause
--- No longer hold it.
+-- Resume a tenant, a pool, or everything.
 DELETE FROM pauses WHERE kind = $1 AND name = $2;
 
 -- name: tenants_after
--- Settings that were put after a number, in their order.
+-- Return settings of tenants that were saved after a sequence number, in order.
 SELECT id, settings, seq FROM tenants WHERE seq > $1 ORDER BY seq;
 
 -- name: usage
--- What a tenant used, day by day.
+-- Return the usage of a tenant by day.
 SELECT day, runs, succeeded, failed, run_ms, payload_bytes FROM usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day;
 
 -- name: put_tenant
--- A tenant's settings.
+-- Save the settings of a tenant.
 INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
 
 -- name: set_caps
--- The caps of a tenant, or of a pool.
+-- Set the caps of a tenant or of a pool.
 SELECT set_caps($1, $2::text[], $3::text[], $4::integer[]);
 
 -- name: jobs_waiting
--- How many jobs of a tenant wait for a time, or are paused; counted up to a number.
--- Differs: by the index of the tenant's rows: first those with a time, then of those without one the paused.
+-- Return how many jobs of a tenant have a due time or are paused, up to a limit.
+-- Differs: reads the index of the tenant's rows: first those with a due time, then the paused ones among those without.
 WITH timed AS MATERIALIZED (
     SELECT count(*) AS jobs
     FROM (SELECT 1 FROM timeline t
@@ -346,7 +347,7 @@ SELECT least($2, timed.jobs + CASE WHEN timed.jobs >= $2 THEN 0 ELSE (
 FROM timed;
 
 -- name: next_one_shot
--- When the next one-shot of a tenant is due, if that is among the next of its timeline.
+-- Return when the next one-shot of a tenant is due, if it is among the first 1,000 rows of its timeline.
 -- Differs: as `executions`.
 SELECT t.due_ms
 FROM (SELECT * FROM timeline t
@@ -358,28 +359,28 @@ WHERE t.kind = 0
 ORDER BY t.tenant, t.due_ms LIMIT 1;
 
 -- name: keys_taken
--- Which unique keys a tenant uses.
+-- Return which of some unique keys a tenant uses.
 SELECT j.unique_key FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
 
 -- name: capped_pools
--- Pools that have a cap.
+-- Return the pools that have a cap.
 SELECT substr(key, 6) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
 
 -- name: slots
--- How full something is.
+-- Return the use and the cap of some slots.
 SELECT s.tenant, s.key, s.used, s.cap
 FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key;
 
 -- name: due_before
--- How much of a pool is due before a mark, whose it is, and how many rows were looked at.
+-- Return how many rows of a pool are due before a mark, of how many tenants, and how many rows were scanned.
 SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
 FROM (SELECT coalesce(t.pool = $4, $4 IS NULL) AS mine, t.tenant FROM timeline t
       WHERE t.due_ms IS NOT NULL AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
       ORDER BY t.due_ms, t.key LIMIT $3) looked_at;
 
 -- name: due_before_of
--- As `due_before`, of a tenant.
--- Differs: there is an index for it. A tenant is named by comparing rows, as a job in `executions`.
+-- Return the counts of `due_before` for one tenant.
+-- Differs: there is an index by tenant. A row comparison names the tenant, as it names the job in `executions`.
 SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
 FROM (SELECT coalesce(t.pool = $5, $5 IS NULL) AND (t.due_ms, t.key) < ($1::bigint, $2::uuid) AS mine, t.tenant
       FROM timeline t
@@ -387,7 +388,7 @@ FROM (SELECT coalesce(t.pool = $5, $5 IS NULL) AND (t.due_ms, t.key) < ($1::bigi
       ORDER BY t.tenant, t.due_ms LIMIT $3) looked_at;
 
 -- name: due_before_with_key
--- As `due_before`, of those of a tenant that share a concurrency key.
+-- Return the counts of `due_before` for rows of a tenant that share a concurrency key.
 SELECT count(*) FILTER (WHERE mine), count(DISTINCT tenant) FILTER (WHERE mine), count(*)
 FROM (SELECT t.tenant,
              CASE WHEN t.staged = 0 AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
@@ -400,11 +401,11 @@ FROM (SELECT t.tenant,
             ORDER BY t.tenant, t.due_ms LIMIT $3) t OFFSET 0) looked_at;
 
 -- name: add_audit
--- Who did what.
+-- Insert an audit entry.
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: audit
--- Who did what, newest first: in a tenant, and in all of them ('').
+-- Return a page of audit entries, newest first: those of a tenant, and those of all tenants ('').
 -- Differs: as `executions`.
 SELECT coalesce(json_agg(json_build_array(id, json_build_array(tenant, at_ms, subject, action, target, detail::json))),
                 '[]')::text
@@ -420,11 +421,11 @@ FROM ((SELECT * FROM audit
       ORDER BY id DESC LIMIT $5) page;
 
 -- name: note_visit
--- An operator's read of a tenant, once a day.
+-- Note once a day that an operator reads a tenant.
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING;
 
 -- name: counts
--- Totals of all tenants. What is due: of the first hundred thousand.
+-- Return totals of all tenants. Due rows are counted up to 100,000.
 SELECT json_build_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL),
@@ -437,7 +438,8 @@ FROM (SELECT count(*) AS due
       FROM (SELECT 1 FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms LIMIT 100000) rows) first;
 
 -- name: counts_of
--- Totals of a tenant, and the workers, which are everybody's. What is due: among the first hundred thousand of all tenants.
+-- Return totals of a tenant, and of the workers, which all tenants share. Due rows are counted among the first 100,000 of all
+-- tenants.
 SELECT json_build_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1 AND tenant = $2),
     'queued', (SELECT count(*) FROM executions WHERE state = 0 AND fired_ms IS NOT NULL AND tenant = $2),
@@ -449,10 +451,10 @@ SELECT json_build_object(
 FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first;
 
 -- name: figures
--- What recorders said of the last seconds.
+-- Return the figures of the last seconds that recorders wrote.
 SELECT recent FROM places WHERE recent <> '';
 
 -- name: declared
--- Live jobs whose unique key begins with a prefix.
+-- Return live jobs whose unique key begins with a prefix.
 SELECT unique_key, id::text
 FROM jobs WHERE tenant = $1 AND unique_key >= $2 AND unique_key < $2 || chr(1114111) AND state <> 2;

@@ -1,112 +1,112 @@
--- name: place
--- How far the recorder of a partition has come.
+-- name: checkpoint
+-- Return the checkpoint of a log partition.
 SELECT partition, era, next, tick_ms FROM places WHERE partition = $1;
 
 -- name: oldest_tick
--- The last tick applied on the partition of the log that is furthest behind.
+-- Return the last tick applied on the log partition that is furthest behind.
 SELECT min(tick_ms) FROM places;
 
 -- name: settle
--- A batch of the log: the place moved, plain successes settled, what was decided of the rest, what was used.
+-- Settle a batch of the log: move the checkpoint, settle simple successes, write what was decided for the rest, and add usage.
 SELECT settle($1, $2, $3, $4, $5, $6, $7, $8::uuid[], $9::integer[], $10::text[], $11::bigint[], $12::bigint[], $13::bytea[],
               $14::bytea[], $15::jsonb, $16, $17::jsonb, $18::jsonb)::text[];
 
 -- name: find
--- Some executions as they are, with the version of their rows.
+-- Return some executions and the versions of their rows.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
 -- name: keep_progress
--- What handlers said while they ran.
+-- Save the progress that running handlers reported.
 UPDATE executions x SET progress = e.said
 FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[]) e (id, dispatch, worker, said)
 WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.worker_id || '' = e.worker AND x.state + 0 = 1;
 
--- name: greet_worker
--- A worker is here.
+-- name: register_worker
+-- Insert a worker, or mark it as alive.
 INSERT INTO workers (id, partition, host, pid, concurrency, handlers, started_ms, seen_ms, state)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $7, 'ALIVE')
 ON CONFLICT (id) DO UPDATE
 SET seen_ms = greatest(workers.seen_ms, excluded.seen_ms), state = 'ALIVE', concurrency = excluded.concurrency,
     handlers = excluded.handlers;
 
--- name: greet_pool
--- A pool exists once a worker registered it, and stays.
+-- name: register_pool
+-- Insert a pool that a worker has registered. It stays when the worker leaves.
 INSERT INTO pools (name, settings) VALUES ($1, '{}') ON CONFLICT DO NOTHING;
 
--- name: greet_handler
--- What the newest worker says of a handler.
+-- name: register_handler
+-- Save the declaration of a handler by the newest worker.
 INSERT INTO handlers (pool, name, info) VALUES ($1, $2, $3)
 ON CONFLICT (pool, name) DO UPDATE SET info = excluded.info WHERE handlers.info <> excluded.info;
 
--- name: see_worker
--- A sign of life.
+-- name: note_heartbeat
+-- Note a heartbeat of a worker.
 UPDATE workers SET seen_ms = greatest(seen_ms, $2), stuck = $3, state = 'ALIVE' WHERE id = $1;
 
--- name: part_worker
--- A worker left, or is lost.
+-- name: set_worker_state
+-- Set the state of a worker that left or is lost.
 UPDATE workers SET state = $2, seen_ms = greatest(seen_ms, $3) WHERE id = $1;
 
 -- name: workers_to_judge
--- Workers of a partition of the log that are taken for alive or have RUNNING rows.
+-- Return the workers of a log partition that count as alive or have RUNNING executions.
 SELECT id FROM workers WHERE state = 'ALIVE' AND partition = $1
 UNION
 SELECT x.worker_id FROM (SELECT DISTINCT worker_id FROM executions WHERE state = 1) x LEFT JOIN workers w ON w.id = x.worker_id
 WHERE coalesce(w.partition, $1) = $1;
 
 -- name: running_of_workers
--- What some workers run.
+-- Return the running executions of some workers and the versions of their rows.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM unnest($1::text[]) e (id) JOIN executions x ON x.worker_id = e.id AND x.state = 1;
 
 -- name: running_of_partition
--- What the workers of a partition of the log run.
+-- Return the running executions of the workers of a log partition and the versions of their rows.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
 WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
 
--- name: handed_out
--- Everything that is handed out and not known to have started.
+-- name: dispatched
+-- Return all dispatched executions that are not known to have started, and the versions of their rows.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM executions x WHERE x.state = 0 AND x.worker_id IS NULL AND x.fired_ms IS NOT NULL;
 
--- name: note_era
--- Note which log is recorded now. Answers nothing if that was noted before.
+-- name: note_generation
+-- Note the generation of the log. Returns no row if it was noted before.
 INSERT INTO meta (key, value) VALUES ('log_era', $1)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value
 RETURNING 1;
 
 -- name: forget_batches
--- The topics lost their memory: what was in them is back on the timeline.
+-- Delete all batches. The topics lost their memory, and what was in them is back on the timeline.
 DELETE FROM batches;
 
--- name: part_all_workers
--- Nobody of the former log is here any more.
+-- name: lose_all_workers
+-- Mark all workers of a log partition as lost, because they belong to the former log.
 UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 
 -- name: keep_attempts
--- What is kept of some attempts.
+-- Insert attempt records.
 INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
 SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::integer[], $6::smallint[], $7::bytea[])
 ON CONFLICT DO NOTHING;
 
--- name: accounts
--- What was kept of the attempts of an execution.
+-- name: attempt_records
+-- Return the attempt records of an execution.
 SELECT dispatch, attempt, outcome, started_ms, ended_ms, account FROM accounts WHERE execution_id = $1::uuid
 ORDER BY dispatch, started_ms;
 
 -- name: incidents
--- What nobody has acted upon yet.
+-- Return the oldest incidents that are not handled yet.
 SELECT id, kind, tenant, execution_id::text, job_id::text, message, at_ms FROM incidents ORDER BY id LIMIT $1;
 
 -- name: revocations
--- What of a pool is handed out or running and asked to end, or ended since an instant after it was.
+-- Return the revoked dispatches of a pool that are open or ended after an instant.
 SELECT id::text, dispatch, cancel FROM executions
 WHERE cancel IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;
 
 -- name: drop_executions
--- A small step of executions that retention no longer keeps, with their dead letters. The id begins with the time of the
--- occurrence.
+-- Delete executions that are past retention, up to a limit, with their dead letters and attempt records. An id begins with the
+-- nominal time of the occurrence.
 WITH old AS MATERIALIZED (
     SELECT array_agg(id) AS ids FROM (
         SELECT id FROM executions WHERE id < $1::uuid AND state = ANY ($2::smallint[]) AND finished_ms < $3 ORDER BY id LIMIT $4) page
@@ -121,9 +121,9 @@ WITH old AS MATERIALIZED (
 )
 SELECT count(*) FROM gone;
 
--- name: old_executions_but
--- What `drop_executions` drops, but for tenants that keep theirs for longer: of so many rows from a mark on. And the mark to go
--- on from: the last that goes, if there are too many for one step, else the last that was looked at.
+-- name: old_executions_except
+-- Scan a page of executions after a mark. Returns those that `drop_executions` would delete, without exempt tenants, and the
+-- next mark: the last id to delete if there are too many for one step, else the last id of the page.
 WITH looked_at AS MATERIALIZED (
     SELECT id, tenant, state, finished_ms FROM executions WHERE id > $5::uuid AND id < $1::uuid ORDER BY id LIMIT $6
 ), old AS MATERIALIZED (
@@ -135,11 +135,11 @@ SELECT ARRAY(SELECT id::text FROM old),
             ELSE (SELECT id::text FROM looked_at ORDER BY id DESC LIMIT 1) END;
 
 -- name: jobs_of
--- Some jobs of a tenant from a mark on.
+-- Return a page of jobs of a tenant after a mark.
 SELECT id::text FROM jobs WHERE tenant = $1 AND id > $2::uuid ORDER BY id LIMIT $3;
 
 -- name: old_executions_of
--- A small step of executions of some jobs, which ended and are no longer kept.
+-- Return ended executions of some jobs that are past retention, up to a limit.
 SELECT x.id::text
 FROM unnest($1::uuid[]) e (id) CROSS JOIN LATERAL (
     SELECT x.id FROM executions x
@@ -148,8 +148,8 @@ FROM unnest($1::uuid[]) e (id) CROSS JOIN LATERAL (
     ORDER BY x.job_id, x.id LIMIT $4) x
 LIMIT $4;
 
--- name: drop_these
--- Some executions, with their dead letters.
+-- name: drop_executions_by_id
+-- Delete some executions with their dead letters and attempt records.
 WITH gone AS (
     DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
@@ -160,7 +160,7 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: drop_decisions
--- Decisions that are too old.
+-- Delete decisions that are past retention.
 WITH gone AS (
     DELETE FROM decisions WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM decisions WHERE decided_ms < $1 ORDER BY decided_ms LIMIT $2)) RETURNING 1
@@ -168,7 +168,7 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: drop_audit
--- Audit entries that are too old. They are numbered in order of time, so only the first ones need be looked at.
+-- Delete audit entries that are past retention. Ids grow with time, so only the first ones are read.
 WITH gone AS (
     DELETE FROM audit WHERE id IN
         (SELECT id FROM (SELECT id, at_ms FROM audit ORDER BY id LIMIT $2) first WHERE at_ms < $1) RETURNING 1
@@ -176,7 +176,7 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: drop_receipts
--- Answers kept under Idempotency-Keys that are too old.
+-- Delete responses saved under Idempotency-Keys that are past retention.
 WITH gone AS (
     DELETE FROM receipts WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM receipts WHERE at_ms < $1 ORDER BY at_ms LIMIT $2)) RETURNING 1
@@ -184,14 +184,14 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: drop_usage
--- What was used long ago.
+-- Delete the usage of days that are past retention.
 WITH gone AS (
     DELETE FROM usage WHERE ctid = ANY (ARRAY(SELECT ctid FROM usage WHERE day < $1 ORDER BY day LIMIT $2)) RETURNING 1
 )
 SELECT count(*) FROM gone;
 
 -- name: drop_unused_revisions
--- What replaced jobs once said is needed as long as something that was fired with it is open.
+-- Delete revisions that no open execution was fired with.
 WITH gone AS (
     DELETE FROM revisions WHERE (job_id, revision) IN
         (SELECT r.job_id, r.revision FROM revisions r
@@ -201,11 +201,12 @@ WITH gone AS (
 SELECT count(*) FROM gone;
 
 -- name: drop_workers
--- Workers that left long ago.
+-- Delete workers that left long ago.
 DELETE FROM workers WHERE state <> 'ALIVE' AND seen_ms < $1;
 
 -- name: jobs_page
--- Some jobs from a mark on, when each changed last, and whether it ended long ago and has no execution left.
+-- Return a page of jobs after a mark: when each last changed, and whether it ended before an instant and has no execution
+-- left.
 SELECT j.tenant, j.id::text, j.updated_ms,
        j.updated_ms < $3 AND j.state <> 1
        AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0))
@@ -213,17 +214,17 @@ SELECT j.tenant, j.id::text, j.updated_ms,
 FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > ($1, $2::uuid) ORDER BY tenant, id LIMIT $4) j;
 
 -- name: drop_jobs
--- Jobs that nothing refers to any more, with what they once said and their timeless fire rows. Answers how many went.
+-- Delete jobs that nothing refers to any more, with their revisions and fire rows. Returns how many were deleted.
 SELECT drop_ended_jobs($1::text[], $2::uuid[], $3::bigint[]);
 
 -- name: lock_partitions
--- Of several that would make partitions at the same time, one does.
+-- Try the lock under which one process creates and drops partitions.
 SELECT pg_try_advisory_xact_lock(4771262218590114);
 
 -- name: make_partitions
--- Room for the executions of the days to come.
+-- Create partitions for the executions of the coming days.
 SELECT make_partitions($1, $2);
 
 -- name: drop_partitions
--- Partitions of days before an instant that have nothing in them any more.
+-- Drop empty partitions of days before an instant.
 SELECT drop_partitions($1);

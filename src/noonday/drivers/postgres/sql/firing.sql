@@ -1,5 +1,5 @@
 -- name: take_over
--- Raise the epoch of some partitions in an instance's name, and tell whose they were.
+-- Raise the epoch of some partitions and set their owner. Returns the former owners.
 WITH former AS (
     SELECT partition, owner FROM partitions WHERE partition = ANY ($2::smallint[]) ORDER BY partition FOR UPDATE
 )
@@ -8,27 +8,29 @@ FROM former f WHERE p.partition = f.partition
 RETURNING p.partition, p.epoch, f.owner;
 
 -- name: epochs
--- The present epoch of every partition.
+-- Return the epoch of every partition.
 SELECT partition, epoch FROM partitions;
 
--- name: walk
--- Rows of some partitions in order of time, from a mark on.
--- Differs: here and below, ordered by the key of the table. `key` alone would be its text, and all that is due at one instant
--- be read and sorted for every page.
+-- name: walk_partitions
+-- Return a page of timeline rows of some partitions after a mark, in due order.
+-- Differs: here and below, the order names the table's columns. A bare `key` would be the selected text, and each page would
+-- read and sort all rows that are due at one instant.
 SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid) AND partition = ANY ($5::smallint[])
 ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: walk_all
--- Rows of all partitions in order of time, from a mark on.
+-- Return a page of timeline rows of all partitions after a mark, in due order.
 SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid)
 ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: walk_tenant
--- Rows of a tenant in order of time, beginning with a mark. It has very many: by time, which its own index knows too, but not by key.
+-- Return a page of timeline rows of a tenant in due order, from a mark on, inclusive.
+-- Differs: `|| ''` keeps the planner from the tenant's own index, which has the due time but not the key; the tenant has very
+-- many rows.
 SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) >= ($1, $2::uuid) AND tenant || '' = $6
@@ -36,21 +38,21 @@ WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) >= ($1, $2::uuid) AN
 ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: present
--- The rows of the timeline that some keys have now.
+-- Return the current timeline rows of some keys.
 SELECT t.due_ms, t.key::text, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane, t.staged, t.planned
 FROM unnest($1::uuid[]) e (key) JOIN timeline t ON t.key = e.key;
 
 -- name: plans
--- The jobs behind fires that need a plan.
+-- Return the jobs of recurring fires, with their remaining runs.
 SELECT coalesce(jsonb_agg(jsonb_build_array(job_json(j, false), t.runs_left)), '[]')::text
 FROM unnest($1::text[], $2::uuid[]) e (tenant, id)
      JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
      JOIN timeline t ON t.key = j.id;
 
 -- name: fire_simple
--- One-shots that nothing can stand in the way of, all at once: those whose row is the one the entry names, that are due, whose
--- epoch is the owner's, that nothing pauses, and that nobody else has locked. Answers what workers need, in the order of the fields of a Dispatch,
--- and the batch.
+-- Fire simple one-shots, all in one statement, and note the batch. Skips entries whose timeline row has changed, is not due,
+-- is paused or is locked, and entries of partitions with another epoch. Returns the fields of each Dispatch in order, and the
+-- batch.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
@@ -85,8 +87,8 @@ SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms,
 FROM ready, moment, noted;
 
 -- name: fire_capped
--- As fire_plain, of those of which some count against a cap: as many as there are slots for, first come first served. A slot is
--- locked last; those that count against one that another transaction has locked are left.
+-- Fire simple one-shots of which some count against a cap, as `fire_simple`, up to the free slots, first come first served.
+-- Slots are locked last. Entries that count against a slot that another transaction has locked are skipped.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
@@ -117,7 +119,7 @@ WITH moment AS MATERIALIZED (
     FROM named n JOIN slots s ON s.tenant = n.tenant AND s.key = n.key
     WHERE s.cap IS NOT NULL AND NOT EXISTS (SELECT 1 FROM locked l WHERE l.tenant = s.tenant AND l.key = s.key)
 ), seen AS (
-    -- What it counts against, from the narrowest on: what does not fit there takes no place in the next.
+    -- Caps apply from the narrowest to the widest. An entry that exceeds one cap takes no slot of the next.
     SELECT r.*, here.free AS free_here, pool.free AS free_in_pool, own.free AS free_of_tenant,
            row_number() OVER (PARTITION BY r.tenant, r.pool ORDER BY r.n) AS nth
     FROM ready r
@@ -160,22 +162,22 @@ SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms,
 FROM chosen, moment, noted;
 
 -- name: caps
--- What some tenants and pools have a cap on.
+-- Return the use and the cap of those slots that have a cap.
 SELECT s.tenant, s.key, s.used, s.cap
 FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key
 WHERE s.cap IS NOT NULL;
 
 -- name: fire_decided
--- Entries that were planned: all of them, or none. Those that are paused are refused first, by the same statement.
+-- Fire decided entries, all or none. The same statement first refuses those that are paused.
 SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::jsonb -> 'shots');
 
 -- name: pauses
--- What is paused.
+-- Return the kind and name of every pause.
 SELECT kind, name FROM pauses;
 
 -- name: constrained_inputs
--- What becomes of careful entries depends on: their jobs with what they say of overlap and keys, open executions, slots, and the
--- first fire of each line, which must be of the same moment as the slot.
+-- Return the inputs of constrained entries: their jobs with overlap and concurrency limits, open executions, slots in use, and
+-- the first fire of each ordering key. One statement reads slots and first fires, because both must be of the same moment.
 WITH again AS (
     SELECT x.id, x.tenant, x.job_id, coalesce(x.slots::jsonb, '[]') AS kept
     FROM unnest($3::uuid[]) e (id) JOIN executions x ON x.id = e.id
@@ -205,12 +207,12 @@ SELECT jsonb_build_array(
 )::text;
 
 -- name: pool_timeouts
--- Pools that say how long their handlers may run.
+-- Return the pools that set a timeout for their handlers, and the timeout in seconds.
 SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
 
 -- name: dispatches
--- What workers need to run what is still PENDING of a batch, in the order of the fields of a Dispatch. A start deadline counts from
--- the time of the occurrence, however often it waited since, and is met once it has started.
+-- Return the fields of a Dispatch, in order, for each execution of a batch that is still PENDING. A start deadline counts from
+-- the due time of the occurrence, however often the execution waited since. It is met once the execution has started.
 SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.due_ms, x.nominal_ms, x.attempt, x.fired_ms, x.revision,
        CASE WHEN r.revision IS NULL THEN j.timeout_sec ELSE (r.spec::jsonb ->> 'timeoutSec')::float8 END,
        CASE WHEN r.revision IS NULL THEN j.heartbeat_sec ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END,
@@ -228,46 +230,48 @@ WHERE b.id = $1 AND x.state + 0 = 0 AND x.fired_ms + 0 = b.fired_ms
 ORDER BY m.n;
 
 -- name: seal
--- The bus has acknowledged these batches.
+-- Delete batches that the bus has acknowledged.
 DELETE FROM batches WHERE id = ANY ($1::bigint[]);
 
 -- name: unsealed
--- Batches that were fired and never acknowledged, after an id.
+-- Return batches after an id that were fired before an instant and are not acknowledged.
 SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 AND id > $3 ORDER BY id LIMIT $2;
 
 -- name: orphans
--- Handed out long ago, or stamped further ahead than a clock that was never set can be; and no worker ever said a word about it.
+-- Return executions that were dispatched before an instant and that no worker ever reported. This includes those with a fire
+-- time so far ahead that a clock must have been set back.
 SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
 FROM (SELECT *, xmin FROM executions WHERE state < 2 AND state = 0 AND worker_id IS NULL AND (fired_ms < $1 OR fired_ms > $3)
       ORDER BY fired_ms LIMIT $2) f
      JOIN executions x ON x.id = f.id;
 
 -- name: count_due
--- Due rows of each pool, and the oldest; of the first hundred thousand, for there may be very many, and this is asked often.
+-- Return the number of due rows and the oldest due time by pool. This runs often, so it counts the first 100,000 due rows
+-- only.
 SELECT pool, count(*), min(due_ms)
 FROM (SELECT pool, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first GROUP BY pool;
 
 -- name: meta
--- A small thing to remember.
+-- Return a value of the key-value table.
 SELECT value FROM meta WHERE key = $1;
 
 -- name: set_meta
--- Remember a small thing.
+-- Set a value of the key-value table.
 INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: forget_meta
--- No longer remember a small thing.
+-- Delete a value of the key-value table.
 DELETE FROM meta WHERE key = $1;
 
 -- name: zoned_fires
--- Fires of jobs with a schedule, by key.
+-- Return a page of recurring fires with their jobs, in key order.
 SELECT t.key::text, jsonb_build_array(job_json(j, false), jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))::text
 FROM timeline t JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
 WHERE t.key > $1::uuid AND t.kind = 0 AND t.planned = 1
 ORDER BY t.key LIMIT $2;
 
 -- name: lock_fires
--- Lock those of some fires that are as they were read and that nobody else has locked.
+-- Lock the fires that have not changed since they were read and that no other transaction has locked. Returns their keys.
 SELECT t.key::text
 FROM unnest($1::uuid[], $2::integer[], $3::bigint[]) e (key, number, nominal_ms) JOIN timeline t ON t.key = e.key
 WHERE t.number = e.number AND t.nominal_ms = e.nominal_ms AND t.due_ms IS NOT NULL
@@ -275,9 +279,9 @@ ORDER BY t.key
 FOR UPDATE OF t SKIP LOCKED;
 
 -- name: existing
--- Which of some executions exist.
+-- Return which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
 -- name: write_rows
--- What a ledger collected.
+-- Write a write set.
 SELECT write_ledger($1::jsonb, $2);

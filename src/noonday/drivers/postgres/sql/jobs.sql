@@ -1,5 +1,5 @@
 -- name: add_jobs
--- New jobs, and what they wait for.
+-- Insert new jobs and their fire rows.
 WITH fires AS (
     INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left,
                           line)
@@ -13,7 +13,7 @@ SELECT * FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::
                      $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bytea[]);
 
 -- name: set_job
--- A job's new row.
+-- Update the row of a job. A NULL spec keeps the stored one.
 UPDATE jobs
 SET revision = $3, state = $4, name = $5, type = $6, pool = $7, handler = $8, lane = $9, unique_key = $10, timeout_sec = $11,
     heartbeat_sec = $12, deadline_sec = $13, watch = $14, anchor_ms = $15, created_ms = $16, updated_ms = $17, trace = $18,
@@ -21,42 +21,43 @@ SET revision = $3, state = $4, name = $5, type = $6, pool = $7, handler = $8, la
 WHERE tenant = $1 AND id = $2::uuid;
 
 -- name: watch_open
--- Open executions are watched for what the job says now as well as for what it said when they were fired.
+-- Add the watch flags of an edited job to its open executions, which keep the flags they were fired with.
 UPDATE executions SET watch = watch | $1 WHERE job_id = $2::uuid AND state < 2;
 
 -- name: keep_revision
--- What a job said until now.
+-- Save the current spec and payload of a job as a revision.
 INSERT INTO revisions (job_id, revision, spec, payload)
 SELECT id, revision, spec, payload FROM jobs WHERE tenant = $1 AND id = $2::uuid
 ON CONFLICT DO NOTHING;
 
 -- name: unique_keys
--- Which unique keys are taken, and by which jobs.
+-- Return which unique keys are taken, and the jobs that have them.
 SELECT j.unique_key, j.id::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
 
 -- name: lock_jobs
--- Several jobs, by their ids, before one of them is decided about.
+-- Lock several jobs in id order, before one of them is edited.
 SELECT count(*) FROM (
     SELECT 1 FROM unnest($2::uuid[]) e (id) JOIN jobs j ON j.tenant = $1 AND j.id = e.id ORDER BY j.id FOR UPDATE OF j) locked;
 
 -- name: lock_job
--- Whoever has the job's row decides about the job.
+-- Lock the row of a job. The transaction that has it decides about the job.
 SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2::uuid FOR UPDATE;
 
 -- name: lock_rows
--- Then its fire row, the dispatch rows of some executions and these executions: nobody fires or settles them meanwhile.
+-- Lock the fire row of a job, then some executions and their dispatch rows, so that nobody fires or settles them.
 SELECT lock_rows($1::uuid[]);
 
 -- name: open_ids
--- All open executions of a job.
+-- Return the ids of all open executions of a job.
 SELECT id::text FROM executions WHERE job_id = $1::uuid AND state < 2;
 
 -- name: unbuffered_ids
--- All open executions of a job that does not allow overlap, but for those that are buffered.
+-- Return the ids of the open executions of a job that does not allow overlap, without buffered ones.
 SELECT id::text FROM executions WHERE job_id = $1::uuid AND buffered = 0 AND state < 2 AND watch & 1 = 1;
 
 -- name: snapshot
--- A job as it is, what it waits for, some of its executions, and the first few open ones, so many of each kind.
+-- Return a job, its fire row and some of its executions. The executions include one that is open, and the first unbuffered and
+-- buffered ones, up to a limit of each.
 SELECT jsonb_build_array(
     job_json(j, true),
     (SELECT jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
@@ -71,27 +72,27 @@ SELECT jsonb_build_array(
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: existing
--- Which of some executions exist.
+-- Return which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
 -- name: resolve_dead
--- Dead letters that somebody dealt with.
+-- Mark dead letters as archived or retried.
 UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived END, retried_as = e.retried_as,
                   resolved_ms = $3
 FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.id;
 
 -- name: write_rows
--- What a ledger collected.
+-- Lock the slots of a write set and write it. Returns how many executions are new.
 SELECT write_ledger($1::jsonb, $2) FROM lock_slots($1::jsonb -> 'slots');
 
 -- name: add_audit
--- Who did what.
+-- Insert an audit entry.
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: add_receipt
--- The answer kept under an Idempotency-Key.
+-- Save the response to a request under its Idempotency-Key.
 INSERT INTO receipts (tenant, key, fingerprint, at_ms, status, body) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: receipt
--- The answer given before.
+-- Return the response that is saved under an Idempotency-Key.
 SELECT tenant, key, fingerprint, at_ms, status, body FROM receipts WHERE tenant = $1 AND key = $2;

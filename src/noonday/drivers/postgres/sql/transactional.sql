@@ -1,31 +1,31 @@
 -- name: add
--- New jobs, unless a unique key is taken.
+-- Insert jobs unless a unique key is taken. Returns the keys that are taken.
 SELECT callers_add($1::text);
 
--- name: look
--- An execution, and what settling it depends on.
+-- name: inputs
+-- Return an execution and the inputs of its settlement.
 SELECT callers_look($1::text);
 
 -- name: settle
--- What was decided, if what it was decided by is unchanged.
+-- Write a settlement if its inputs are unchanged. Returns whether it was written.
 SELECT callers_settle($1::text, $2::bigint);
 
 -- name: pools
--- Which pools there are.
+-- Return the names of all pools.
 SELECT callers_pools();
 
 -- name: handler
--- What is known of a handler.
+-- Return the declaration of a handler.
 SELECT callers_handler($1::text, $2::text);
 
 -- name: tenant
--- A tenant's settings.
+-- Return the settings of a tenant.
 SELECT callers_tenant($1::text);
 
 -- name: waiting
--- How many jobs of a tenant wait.
+-- Return how many jobs of a tenant have a due time or are paused, up to a limit.
 SELECT callers_waiting($1::text, $2::bigint);
 
 -- name: next_one_shot
--- When the next one-shot of a tenant is due.
+-- Return when the next one-shot of a tenant is due.
 SELECT callers_next_one_shot($1::text);

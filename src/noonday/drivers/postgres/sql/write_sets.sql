@@ -1,6 +1,7 @@
 -- name: inputs
--- What a settlement looks at: how often the jobs that decide were touched, and whether they are paused; the first open executions
--- of jobs that do not allow overlap; who says how failures are retried; jobs under which what was asked back goes on, and what these wait for.
+-- Return the inputs of a settlement: the jobs that decide, each with its change counter and whether it is paused; the first
+-- open executions of jobs that do not allow overlap; retry policies; the jobs of returned executions; the fire rows of these
+-- jobs.
 SELECT jsonb_build_array(
     (SELECT coalesce(jsonb_agg(jsonb_build_array(j.tenant, j.id, j.touched, j.state = 1)), '[]')
      FROM unnest($4::text[], $5::uuid[]) e (tenant, id) JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id),
@@ -22,5 +23,5 @@ SELECT jsonb_build_array(
 )::text;
 
 -- name: apply
--- What was decided, if what it was decided by is unchanged.
+-- Write a decision if its inputs are unchanged.
 SELECT apply_ledger($1::jsonb, $2);

@@ -1,8 +1,8 @@
 #!lua
--- The start or end of dispatches is on the log.
+-- Marks dispatches as acked: their start or end is on the log.
 -- KEYS[1]  names the slot. In it, as in claim.lua:
 --          KEYS[1]:TIME    hash: EXECUTION:NUMBER -> 'acked', or 'CLAIMED LAPSES'
--- ARGV     ms until all is forgotten, then for each hash: TIME, how many dispatches, then EXECUTION:NUMBER of each
+-- ARGV     ms until the hash expires, then for each hash: TIME, number of dispatches, then EXECUTION:NUMBER of each
 
 local at = 2
 while ARGV[at] do

@@ -1,12 +1,12 @@
--- The members of one group, by Redis' own clock.
--- KEYS[1]  hash: instance -> JSON {lease, weight, till}; till is in ms. It is also the channel on which changes are told.
--- ARGV[1]  join | renew | members | leave, and then what that one takes.
+-- Keeps the members of one group, by the clock of Redis.
+-- KEYS[1]  hash: instance -> JSON {lease, weight, till}; till is when the lease lapses, ms. Also the channel of changes.
+-- ARGV     the verb (join, renew, members or leave), then its arguments
 
 local key = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
-local function tell()
+local function publish_change()
   redis.call('PUBLISH', key, '')
 end
 
@@ -15,7 +15,7 @@ local function find(instance)
   return entry and cjson.decode(entry)
 end
 
-local function keep(instance, lease, weight, ttl_ms)
+local function store(instance, lease, weight, ttl_ms)
   redis.call('HSET', key, instance, cjson.encode({lease = lease, weight = weight, till = now + ttl_ms}))
   if redis.call('PTTL', key) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', key, ttl_ms)
@@ -26,11 +26,11 @@ local function remove(instance, lease)
   local entry = find(instance)
   if entry and entry.lease == lease then
     redis.call('HDEL', key, instance)
-    tell()
+    publish_change()
   end
 end
 
--- A lapse publishes nothing by itself: whoever comes first tells the others.
+-- A lapse publishes nothing by itself: the next call of any instance does.
 local function remove_lapsed()
   local entries = redis.call('HGETALL', key)
   for i = 1, #entries, 2 do
@@ -43,18 +43,18 @@ end
 
 local verbs = {}
 
--- 1, or 0 if somebody else has this name. Joining twice with one lease is joining.
+-- Returns 1, or 0 if another lease has this name. Joining twice with one lease succeeds.
 function verbs.join(instance, lease, weight, ttl_ms)
   local entry = find(instance)
   if entry and entry.lease ~= lease then
     return 0
   end
-  keep(instance, lease, weight, ttl_ms)
-  tell()
+  store(instance, lease, weight, ttl_ms)
+  publish_change()
   return 1
 end
 
--- 1, or 0 if this lease is gone. An empty weight is the former one.
+-- Returns 1, or 0 if this lease has lapsed. An empty weight keeps the former one.
 function verbs.renew(instance, lease, weight, ttl_ms)
   local entry = find(instance)
   if not entry or entry.lease ~= lease then
@@ -63,14 +63,14 @@ function verbs.renew(instance, lease, weight, ttl_ms)
   if weight == '' then
     weight = entry.weight
   end
-  keep(instance, lease, weight, ttl_ms)
+  store(instance, lease, weight, ttl_ms)
   if weight ~= entry.weight then
-    tell()
+    publish_change()
   end
   return 1
 end
 
--- JSON {instance: [lease, weight, ms that remain]}.
+-- Returns JSON {instance: [lease, weight, ms until it lapses]}.
 function verbs.members()
   local members = {}
   local entries = redis.call('HGETALL', key)

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- The revocations of one pool.
+-- Reads the revocations and fences of one pool.
 -- KEYS[1]  names the slot. In it:
---          KEYS[1]:generation    string: present if all revocations that the store knows of are raised; until when fires are fenced
---          KEYS[1]:DAY    hash, for each day since 1970 by our clock: EXECUTION:DISPATCH -> reason
---                         and JOB -> until when its fires are fenced
--- ARGV     how many fields may be answered unasked, then those that are asked about
--- Answers  the generation or nil, whether what follows is all that could be asked about, then field, value
+--          KEYS[1]:generation    string: present if all revocations of the store are copied; the instant up to which it fences
+--          KEYS[1]:DAY           hash, for each day since 1970 by the clock of Redis: EXECUTION:DISPATCH -> reason,
+--                                and JOB -> the instant up to which its dispatches are fenced, ms
+-- ARGV     most fields to return without naming them, then the fields that are asked about
+-- Returns  the generation or nil, 1 if the rest is complete (else 0), then field, value of each
 
 local generation = redis.call('GET', KEYS[1] .. ':generation')
 local today = math.floor(redis.call('TIME')[1] / 86400)

@@ -1,4 +1,4 @@
-"""Numbered migrations, applied once each and never edited once landed."""
+"""Apply numbered migrations, each once. A migration is never edited once landed."""
 
 import hashlib
 import sqlite3
@@ -9,17 +9,17 @@ from noonday.model.ids import PARTITIONS
 
 
 def migrate(conn: sqlite3.Connection) -> list[str]:
-    """Bring the file up to date in one transaction. Answers the names that were applied."""
+    """Bring the file up to date in one transaction. Returns the names of those that were applied."""
     conn.execute(
         "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)"
     )
     known = dict(conn.execute("SELECT name, checksum FROM migrations").fetchall())
-    wanted = _all()
-    _refuse_the_unknown(known, wanted)
+    available = _all()
+    _refuse_unknown(known, available)
     applied = []
     conn.execute("BEGIN IMMEDIATE")
     try:
-        for name, text in wanted.items():
+        for name, text in available.items():
             if name not in known:
                 _apply(conn, name, text)
                 applied.append(name)
@@ -36,11 +36,11 @@ def _all() -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in paths}
 
 
-def _refuse_the_unknown(known: dict[str, str], wanted: dict[str, str]) -> None:
+def _refuse_unknown(known: dict[str, str], available: dict[str, str]) -> None:
     for name, checksum in known.items():
-        if name not in wanted:
+        if name not in available:
             raise StoreUnavailable(f"this file was used by a newer Noonday (it has {name}): upgrade Noonday")
-        if _checksum(wanted[name]) != checksum:
+        if _checksum(available[name]) != checksum:
             raise StoreUnavailable(f"migration {name} was changed after it had been applied to this file")
 
 

@@ -1,9 +1,9 @@
 -- name: take_incidents
--- Incidents that somebody acts upon now. Answers those that were still there.
+-- Delete the incidents that the caller handles. Returns those that still existed.
 DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to those that are open; nothing that was taken in before. Answers each alert.
+-- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
 INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, occasion)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, j.name, coalesce(j.pool, ''), e.value ->> 5,
        coalesce(e.value ->> 6, j.endpoint), e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11
@@ -17,19 +17,19 @@ DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, 
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
 -- name: add_alert_events
--- What people may want to be told of.
+-- Insert alert events that people may want to be notified of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
        value ->> 9, value ->> 10
 FROM json_each(?1);
 
 -- name: alert_events
--- The oldest ones of which nobody was told.
+-- Return the oldest alert events that nobody was notified of.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM happenings ORDER BY id LIMIT ?1;
 
--- name: to_look_at
--- Of a page of alerts that have not recovered, by id: whether their job has succeeded since.
+-- name: unrecovered
+-- Return a page of alerts that have not recovered, by id, each with whether its job has succeeded since.
 SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND (
            EXISTS (SELECT 1 FROM executions x WHERE x.job_id = a.job_id AND x.id = a.execution_id AND x.state = 5)
            OR EXISTS (SELECT 1 FROM (SELECT x.state, x.finished_ms FROM executions x
@@ -38,13 +38,13 @@ SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND (
 FROM alerts a WHERE a.recovered_ms IS NULL AND a.id > ?1 ORDER BY a.id LIMIT ?2;
 
 -- name: recover
--- It works again. Answers those that had not recovered before.
+-- Mark alerts as recovered. Returns those that had not recovered before.
 UPDATE alerts SET recovered_ms = ?2 WHERE id IN (SELECT value FROM json_each(?1)) AND recovered_ms IS NULL
 RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
           acknowledged_ms, acknowledged_by, recovered_ms;
 
 -- name: late
--- Rows of the timeline that were due before an instant, after a mark.
+-- Return a page of timeline rows after a mark that were due before an instant.
 SELECT t.due_ms, t.key, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key ELSE coalesce(x.job_id, '') END,
        coalesce(x.id, ''), t.staged = 1
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > (?1, ?2) AND due_ms < ?3
@@ -53,7 +53,7 @@ FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > (?1, ?
 ORDER BY t.due_ms, t.key;
 
 -- name: stranded
--- Of a page of open executions, by job after a mark: which were handed out before an instant and have not begun.
+-- Return a page of open executions by job, each with whether it was dispatched before an instant and has not started.
 SELECT x.due_ms, x.id, x.tenant, x.pool, x.job_id, x.id, x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < ?2
 FROM (SELECT o.job_id, o.id FROM executions o INDEXED BY executions_open
       WHERE o.state < 2 AND o.job_id > ?1 ORDER BY o.job_id, o.id LIMIT ?3) page
@@ -61,7 +61,8 @@ FROM (SELECT o.job_id, o.id FROM executions o INDEXED BY executions_open
 ORDER BY x.job_id, x.id;
 
 -- name: slow
--- Of jobs after a mark, the oldest run that began before an instant; how many of the last ones succeeded, and the longest of them.
+-- Return a page of jobs after a mark: the oldest run that started before an instant, how many of the last runs succeeded, and
+-- the longest of these.
 SELECT x.tenant, x.job_id, x.id, x.pool, x.started_ms,
        (SELECT json_array(count(*), coalesce(max(s.finished_ms - s.started_ms), 0))
         FROM (SELECT latest.finished_ms, latest.started_ms
@@ -74,7 +75,7 @@ FROM (SELECT r.job_id, min(r.id) AS id FROM executions r INDEXED BY executions_r
 ORDER BY x.job_id;
 
 -- name: alerts
--- Alerts of a tenant, newest first.
+-- Return a page of alerts of a tenant, newest first.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -83,7 +84,7 @@ WHERE tenant = ?1 AND id < ?2 AND coalesce((acknowledged_ms IS NULL) = ?3, 1) AN
 ORDER BY id DESC LIMIT ?6;
 
 -- name: unread_alerts
--- As `alerts`, of those that nobody has acknowledged.
+-- Return a page of alerts that nobody has acknowledged, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -92,7 +93,7 @@ WHERE tenant = ?1 AND id < ?2 AND acknowledged_ms IS NULL AND ?3 AND coalesce(ki
 ORDER BY id DESC LIMIT ?6;
 
 -- name: alerts_of_job
--- As `alerts`, of a job.
+-- Return a page of alerts of a job, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -101,20 +102,20 @@ WHERE tenant = ?1 AND job_id = ?7 AND id < ?2 AND coalesce((acknowledged_ms IS N
 ORDER BY id DESC LIMIT ?6;
 
 -- name: count_unread
--- How many nobody has acknowledged, counted up to a number.
+-- Return how many alerts nobody has acknowledged, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = ?1 AND acknowledged_ms IS NULL LIMIT ?2);
 
 -- name: alert
--- One alert.
+-- Return one alert.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts WHERE tenant = ?1 AND id = ?2;
 
 -- name: acknowledge
--- Somebody has seen them.
+-- Mark alerts as acknowledged.
 UPDATE alerts SET acknowledged_ms = ?3, acknowledged_by = ?4
 WHERE id IN (SELECT value FROM json_each(?2)) AND tenant = ?1 AND acknowledged_ms IS NULL;
 
 -- name: prune_alerts
--- Old ones.
+-- Delete alerts that are past retention.
 DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < ?1 ORDER BY last_ms LIMIT ?2);

@@ -1,5 +1,5 @@
 -- name: job
--- A job, what it waits for, and whether anything of it is open.
+-- Return a job, its fire row, and whether it has an open execution.
 SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
                              j.updated_ms, j.trace, j.halted),
                   (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
@@ -7,7 +7,7 @@ SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), 
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
--- Jobs without their payloads, newest first. COMPLETED: active, with no time on the timeline and nothing open.
+-- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
 SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, NULL, created_ms, updated_ms,
                                               trace, halted), json(fire), open, payload_bytes))
 FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created_ms, j.updated_ms, j.trace, j.halted,
@@ -28,7 +28,7 @@ FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created
       ORDER BY j.id DESC LIMIT ?10);
 
 -- name: tasks
--- Jobs that call webhooks, newest first, with their latest execution and whether one runs.
+-- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.
 SELECT json_group_array(json_array(
            json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
                                  j.updated_ms, j.trace, j.halted),
@@ -62,7 +62,7 @@ FROM (SELECT j.*,
       ORDER BY j.id DESC LIMIT ?4 OFFSET ?3) j;
 
 -- name: count_tasks
--- How many `tasks` has, counted up to a number.
+-- Return how many rows `tasks` has, up to a limit.
 SELECT count(*)
 FROM (SELECT 1
       FROM jobs j INDEXED BY jobs_of_endpoints
@@ -82,7 +82,7 @@ FROM (SELECT 1
       LIMIT ?3);
 
 -- name: execution
--- An execution whole, with the due time of its dispatch row.
+-- Return a whole execution, with the due time of its dispatch row.
 SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause, x.pool,
                   x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                   x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
@@ -90,7 +90,7 @@ FROM executions x LEFT JOIN timeline t ON t.key = x.id
 WHERE x.id = ?2 AND x.tenant = ?1;
 
 -- name: executions
--- Executions of a job, newest first.
+-- Return a page of executions of a job, newest first.
 SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
                                    x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
                                    t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result,
@@ -100,29 +100,29 @@ FROM (SELECT * FROM executions
       ORDER BY id DESC LIMIT ?5) x LEFT JOIN timeline t ON t.key = x.id;
 
 -- name: executions_between
--- Scheduled executions of a job by nominal time. The id begins with it.
+-- Return scheduled executions of a job by nominal time, with which the id begins.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
                                    finished_ms, cancel, failure, NULL, NULL, retry_of))
 FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
 
 -- name: decisions_between
--- Decisions of a job that touch an interval.
+-- Return decisions of a job that overlap an interval.
 SELECT json_group_array(json_array(job_id, from_ms, to_ms, count, outcome, reason))
 FROM (SELECT * FROM decisions WHERE job_id = ?1 AND from_ms <= ?3 AND to_ms >= ?2 ORDER BY from_ms LIMIT ?4);
 
 -- name: payloads
--- The present payloads of some jobs.
+-- Return the current payloads of some jobs.
 SELECT json_group_array(json_array(id, payload)) FROM jobs WHERE tenant = ?1 AND id IN (SELECT value FROM json_each(?2));
 
 -- name: payload
--- The payload a revision of a job had.
+-- Return the payload of one revision of a job.
 SELECT json_array(iif(j.revision = ?3, j.payload, (SELECT r.payload FROM revisions r WHERE r.job_id = ?2 AND r.revision = ?3)))
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: calls
--- Calls of webhooks of a tenant, newest first: of so many that are looked at, those that are meant; how many were looked at, and
--- the last of them.
+-- Return a page of webhook calls of a tenant, newest first: the matches among a limited number of scanned executions, how many
+-- were scanned, and the last id scanned.
 WITH looked AS MATERIALIZED (
     SELECT x.id, x.job_id, x.state FROM executions x INDEXED BY executions_of_webhooks
     WHERE x.tenant = ?1 AND x.pool = 'webhooks' AND x.id < ?2 AND x.id >= ?3
@@ -147,7 +147,7 @@ SELECT json_array(
     (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
 
 -- name: calls_of_task
--- As `calls`, of one job.
+-- Return a page of webhook calls of one job, as `calls`.
 WITH looked AS MATERIALIZED (
     SELECT x.id, x.job_id, x.state FROM executions x
     WHERE x.job_id = ?8 AND x.tenant = ?1 AND x.pool = 'webhooks' AND x.id < ?2 AND x.id >= ?3
@@ -172,7 +172,7 @@ SELECT json_array(
     (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
 
 -- name: known_calls
--- Some calls of webhooks, as `calls` has them.
+-- Return some webhook calls, in the form of `calls`.
 SELECT json_group_array(json_array(
                         json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
@@ -184,7 +184,7 @@ FROM json_each(?2) e CROSS JOIN executions x ON x.id = e.value
 WHERE x.tenant = ?1 AND x.pool = 'webhooks';
 
 -- name: definitions
--- What jobs said at some revisions, or say now if these are not kept.
+-- Return the definitions of jobs at some revisions, or the current definition where a revision is not kept.
 SELECT json_group_array(json_array(j.id, e.value ->> 1, json_array(j.name, j.state, j.pool, j.handler,
                                                                    iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint'),
                                                                    coalesce(r.revision, j.revision),
@@ -193,7 +193,7 @@ FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> 0
      LEFT JOIN revisions r ON j.revision <> e.value ->> 1 AND r.job_id = j.id AND r.revision = e.value ->> 1;
 
 -- name: dead
--- Dead letters, newest first.
+-- Return a page of dead letters, newest first.
 SELECT json_group_array(json_array(
            json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                       x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), NULL, x.worker_id,
@@ -213,102 +213,102 @@ FROM (SELECT * FROM dead
       ORDER BY execution_id DESC LIMIT ?9) d CROSS JOIN executions x ON x.id = d.execution_id;
 
 -- name: dead_letter
--- One dead letter.
+-- Return one dead letter.
 SELECT died_ms, archived, retried_as FROM dead WHERE execution_id = ?2 AND tenant = ?1;
 
 -- name: pools
--- Pools with what is known of them.
+-- Return pools with their settings.
 SELECT json_group_array(json_array(name, json(settings))) FROM pools WHERE ?1 IS NULL OR name = ?1;
 
 -- name: handlers
--- Handlers of all pools.
+-- Return the handlers of all pools.
 SELECT json_group_array(json_array(pool, name, json(info))) FROM handlers;
 
 -- name: handler
--- What is known of a handler.
+-- Return the declaration of a handler.
 SELECT info FROM handlers WHERE pool = ?1 AND name = ?2;
 
 -- name: open_by_pool
--- Open executions that are handed out, by pool and state: of a tenant, or of all.
+-- Return the number of open dispatched executions by pool and state, of one tenant or of all.
 SELECT json_group_array(json_array(pool, state, n))
 FROM (SELECT pool, state, count(*) AS n FROM executions
       WHERE state < 2 AND fired_ms IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY pool, state);
 
 -- name: due_by_pool
--- Due rows of the timeline, by pool, of a tenant or of all; of the first hundred thousand.
+-- Return the number of due timeline rows by pool, of one tenant or of all, among the first 100,000.
 SELECT json_group_array(json_array(pool, n))
 FROM (SELECT pool, count(*) AS n
       FROM (SELECT pool, tenant FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000)
       WHERE ?2 IS NULL OR tenant = ?2 GROUP BY pool);
 
 -- name: put_pool
--- A pool's defaults.
+-- Save the settings of a pool.
 INSERT INTO pools (name, settings) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
 
 -- name: workers
--- Workers, newest first.
+-- Return up to 1,000 workers, live ones first, then newest first.
 SELECT json_group_array(json_array(id, host, pid, json(concurrency), started_ms, seen_ms, state, json(stuck), json(handlers)))
 FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT 1000);
 
 -- name: running
--- What runs now.
+-- Return up to 10,000 running executions.
 SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
                                    handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms))
 FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 
 -- name: tenant
--- A tenant's settings.
+-- Return the settings of a tenant and when they were saved.
 SELECT settings, updated_ms FROM tenants WHERE id = ?1;
 
 -- name: pauses
--- What is held.
+-- Return all pauses.
 SELECT json_group_array(json_array(kind, name, since_ms, subject)) FROM pauses;
 
 -- name: add_pause
--- Hold a tenant, a pool, or everything.
+-- Pause a tenant, a pool, or everything.
 INSERT INTO pauses (kind, name, since_ms, subject) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (kind, name) DO NOTHING;
 
 -- name: remove_pause
--- No longer hold it.
+-- Resume a tenant, a pool, or everything.
 DELETE FROM pauses WHERE kind = ?1 AND name = ?2;
 
 -- name: tenants_after
--- Settings that were put after a number, in their order.
+-- Return settings of tenants that were saved after a sequence number, in order.
 SELECT json_group_array(json_array(id, settings, seq)) FROM (SELECT * FROM tenants WHERE seq > ?1 ORDER BY seq);
 
 -- name: usage
--- What a tenant used, day by day.
+-- Return the usage of a tenant by day.
 SELECT json_group_array(json_array(day, runs, succeeded, failed, run_ms, payload_bytes))
 FROM (SELECT * FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day);
 
 -- name: put_tenant
--- A tenant's settings, with the next number.
+-- Save the settings of a tenant with the next sequence number.
 -- Differs: there is one writer, so no counter has to be locked.
 INSERT INTO tenants (id, settings, updated_ms, seq) VALUES (?1, ?2, ?3, (SELECT coalesce(max(seq), 0) + 1 FROM tenants))
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms, seq = excluded.seq;
 
 -- name: count_in
--- What is handed out at present and counts against a new cap.
+-- Mark the dispatched executions that count against a new cap.
 UPDATE executions SET slots = json_insert(coalesce(slots, '[]'), '$[#]', ?1)
 WHERE state < 2 AND fired_ms IS NOT NULL AND (?2 = '' OR tenant = ?2) AND (?3 IS NULL OR pool = ?3)
       AND NOT EXISTS (SELECT 1 FROM json_each(executions.slots) s WHERE s.value = ?1);
 
 -- name: uncap
--- A tenant, or a pool, has no caps.
+-- Remove the caps of a tenant or of a pool.
 UPDATE slots SET cap = NULL WHERE tenant = ?1 AND (?1 <> '' OR key = ?2);
 
 -- name: cap
--- It has one.
+-- Set a cap and add the executions that count against it.
 INSERT INTO slots (tenant, key, used, cap) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (tenant, key) DO UPDATE SET used = used + excluded.used, cap = excluded.cap;
 
 -- name: drop_free_slots
--- What nothing counts against.
+-- Delete unused slots without a cap.
 DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
 
 -- name: jobs_waiting
--- How many jobs of a tenant wait for a time, or are paused; counted up to a number.
--- Differs: no index has the tenant, so this reads the timeline until it has counted enough.
+-- Return how many jobs of a tenant have a due time or are paused, up to a limit.
+-- Differs: no index has the tenant, so the query reads the timeline until it has counted enough.
 SELECT count(*)
 FROM (SELECT 1 FROM timeline t
       WHERE t.tenant = ?1 AND t.kind = 0
@@ -316,7 +316,7 @@ FROM (SELECT 1 FROM timeline t
       LIMIT ?2);
 
 -- name: next_one_shot
--- When the next one-shot of a tenant is due, if that is among the next of the timeline.
+-- Return when the next one-shot of a tenant is due, if it is among the first 10,000 rows of the timeline.
 SELECT t.due_ms
 FROM (SELECT due_ms, key, kind, tenant FROM timeline WHERE due_ms IS NOT NULL ORDER BY due_ms, key LIMIT 10000) t
 WHERE t.tenant = ?1 AND t.kind = 0
@@ -324,28 +324,28 @@ WHERE t.tenant = ?1 AND t.kind = 0
 LIMIT 1;
 
 -- name: keys_taken
--- Which unique keys a tenant uses.
+-- Return which of some unique keys a tenant uses.
 SELECT json_group_array(json_array(j.unique_key))
 FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
 
 -- name: capped_pools
--- Pools that have a cap.
+-- Return the pools that have a cap.
 SELECT json_group_array(json_array(substr(key, 6))) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
 
 -- name: slots
--- How full something is.
+-- Return the use and the cap of some slots.
 SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
 FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
 
 -- name: due_before
--- How much of a tenant or a pool is due before a mark, whose it is, and how many rows were looked at.
+-- Return how many rows of a tenant or a pool are due before a mark, of how many tenants, and how many rows were scanned.
 SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
 FROM (SELECT (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR pool = ?5) AS mine, tenant FROM timeline INDEXED BY timeline_due
       WHERE due_ms IS NOT NULL AND due_ms <= ?1 AND (due_ms, key) < (?1, ?2)
       ORDER BY due_ms, key LIMIT ?3);
 
 -- name: due_before_with_key
--- As `due_before`, of those that share a concurrency key.
+-- Return the counts of `due_before` for rows of a tenant that share a concurrency key.
 SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
 FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
                   THEN coalesce((SELECT j.spec ->> '$.concurrency.key' = ?5 FROM jobs j
@@ -358,7 +358,7 @@ FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
             ORDER BY due_ms, key LIMIT ?3) t);
 
 -- name: audit
--- Who did what, newest first: in a tenant, and in all of them ('').
+-- Return a page of audit entries, newest first: those of a tenant, and those of all tenants ('').
 SELECT json_group_array(json_array(id, json_array(tenant, at_ms, subject, action, target, json(detail))))
 FROM (SELECT * FROM (SELECT * FROM audit
                      WHERE tenant = ?1 AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
@@ -372,11 +372,11 @@ FROM (SELECT * FROM (SELECT * FROM audit
       ORDER BY id DESC LIMIT ?5);
 
 -- name: note_visit
--- An operator's read of a tenant, once a day.
+-- Note once a day that an operator reads a tenant.
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING;
 
 -- name: counts
--- Totals of all tenants. What is due: of the first hundred thousand.
+-- Return totals of all tenants. Due rows are counted up to 100,000.
 SELECT json_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1),
     'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL),
@@ -388,7 +388,8 @@ SELECT json_object(
 FROM (SELECT count(*) AS due FROM (SELECT 1 FROM timeline WHERE due_ms <= ?1 LIMIT 100000)) first;
 
 -- name: counts_of
--- Totals of a tenant, and the workers, which are everybody's. What is due: among the first hundred thousand of all tenants.
+-- Return totals of a tenant, and of the workers, which all tenants share. Due rows are counted among the first 100,000 of all
+-- tenants.
 SELECT json_object(
     'running', (SELECT count(*) FROM executions WHERE state = 1 AND tenant = ?2),
     'queued', (SELECT count(*) FROM executions WHERE state < 2 AND state = 0 AND fired_ms IS NOT NULL AND tenant = ?2),
@@ -400,10 +401,10 @@ SELECT json_object(
 FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000);
 
 -- name: figures
--- What recorders said of the last seconds.
+-- Return the figures of the last seconds that recorders wrote.
 SELECT json_group_array(json_array(recent)) FROM places WHERE recent <> '';
 
 -- name: declared
--- Live jobs whose unique key begins with a prefix.
+-- Return live jobs whose unique key begins with a prefix.
 SELECT json_group_array(json_array(unique_key, id))
 FROM jobs WHERE tenant = ?1 AND unique_key >= ?2 AND unique_key < ?2 || char(1114111) AND state <> 2;

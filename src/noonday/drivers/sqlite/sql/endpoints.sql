@@ -1,56 +1,56 @@
 -- name: end_former
--- Secrets of an endpoint that were to end later end now; the one that was to last ends at an instant.
+-- End the former secrets of an endpoint: one without an end at a given instant, one with a later end now.
 UPDATE secrets SET expires_ms = iif(expires_ms IS NULL, ?3, ?4)
 WHERE tenant = ?1 AND endpoint = ?2 AND coalesce(expires_ms, ?4 + 1) > ?4;
 
 -- name: add_secret
--- What calls are signed with from now on.
+-- Insert the secret that signs calls from now on.
 INSERT INTO secrets (tenant, id, endpoint, kind, sealed, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
 
 -- name: has_secret
--- Whether a tenant has, or had, a secret of this id.
+-- Return a row if a tenant has, or had, a secret of this id.
 SELECT 1 FROM secrets WHERE tenant = ?1 AND id = ?2;
 
 -- name: end_secret
--- Nothing is signed with it any more.
+-- End a secret.
 UPDATE secrets SET expires_ms = ?3 WHERE tenant = ?1 AND id = ?2 AND coalesce(expires_ms, ?3 + 1) > ?3
 RETURNING tenant, id, endpoint, kind, sealed, created_ms, expires_ms;
 
 -- name: drop_ended
--- Secrets of a tenant that ended long ago.
+-- Delete the secrets of a tenant that ended long ago.
 DELETE FROM secrets WHERE tenant = ?1 AND expires_ms < ?2;
 
 -- name: secrets
--- The secrets of a tenant, newest first.
+-- Return the secrets of a tenant, newest first.
 SELECT tenant, id, endpoint, kind, sealed, created_ms, expires_ms FROM secrets WHERE tenant = ?1 ORDER BY created_ms DESC, id DESC;
 
 -- name: secrets_for
--- What may sign calls of some tenants to some endpoints.
+-- Return the secrets that may sign calls of some tenants to some endpoints.
 SELECT DISTINCT s.tenant, s.id, s.endpoint, s.kind, s.sealed, s.created_ms, s.expires_ms
 FROM json_each(?1) e CROSS JOIN secrets s ON s.tenant = e.value ->> 0 AND s.endpoint IN ('', e.value ->> 1);
 
 -- name: endpoint
--- What is known of an endpoint.
+-- Return an endpoint.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
 FROM endpoints WHERE tenant = ?1 AND endpoint = ?2;
 
 -- name: endpoints
--- The endpoints of a tenant after one of them, by name.
+-- Return a page of endpoints of a tenant, by name.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
 FROM endpoints WHERE tenant = ?1 AND endpoint > ?2 ORDER BY endpoint LIMIT ?3;
 
 -- name: put_settings
--- What is set from now on.
+-- Save the settings of an endpoint.
 INSERT INTO endpoints (tenant, endpoint, settings, updated_ms) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (tenant, endpoint) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
 
 -- name: settings_of
--- What is set for some endpoints.
+-- Return the settings of some endpoints.
 SELECT n.tenant, n.endpoint, n.settings
 FROM json_each(?1) e CROSS JOIN endpoints n ON n.tenant = e.value ->> 0 AND n.endpoint = e.value ->> 1 AND n.settings IS NOT NULL;
 
 -- name: note_successes
--- Calls succeeded: whatever failed before is forgiven. When the last one was is known to the minute.
+-- Note successful calls and clear earlier failures. The time of the last success is exact to the minute.
 INSERT INTO endpoints (tenant, endpoint, last_success_ms, updated_ms)
 SELECT e.value ->> 0, e.value ->> 1, ?2, ?2 FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, endpoint) DO UPDATE
@@ -58,7 +58,7 @@ SET failing_since_ms = NULL, failures = 0, last_success_ms = excluded.last_succe
 WHERE failing_since_ms IS NOT NULL OR coalesce(last_success_ms, 0) <= excluded.last_success_ms - 60000;
 
 -- name: note_failures
--- Calls failed. After a long silence the first failure counts as a first one.
+-- Note failed calls. After a long silence, the count of failures begins again.
 INSERT INTO endpoints (tenant, endpoint, failing_since_ms, failures, last_failure_ms, last_error, updated_ms)
 SELECT e.value ->> 0, e.value ->> 1, ?2, e.value ->> 2, ?2, e.value ->> 3, ?2 FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, endpoint) DO UPDATE
@@ -67,7 +67,7 @@ SET failing_since_ms = iif(coalesce(last_failure_ms, 0) <= ?2 - ?3, ?2, coalesce
     last_failure_ms = ?2, last_error = excluded.last_error, updated_ms = ?2;
 
 -- name: hopeless
--- Endpoints that have failed for longer than they may.
+-- Return endpoints that have failed for longer than allowed.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
 FROM endpoints
 WHERE failing_since_ms IS NOT NULL AND disabled_ms IS NULL AND failures >= ?2
@@ -76,7 +76,7 @@ WHERE failing_since_ms IS NOT NULL AND disabled_ms IS NULL AND failures >= ?2
 ORDER BY failing_since_ms LIMIT ?4;
 
 -- name: disable
--- It is not called any more. With ?5: only if it fails since then.
+-- Disable an endpoint. With ?5, only if it has been failing since that instant.
 INSERT INTO endpoints (tenant, endpoint, disabled_ms, disabled_why, unsettled_ms, updated_ms) SELECT ?1, ?2, ?4, ?3, ?4, ?4
 WHERE ?5 IS NULL OR EXISTS (SELECT 1 FROM endpoints n WHERE n.tenant = ?1 AND n.endpoint = ?2 AND n.failing_since_ms = ?5)
 ON CONFLICT (tenant, endpoint) DO UPDATE
@@ -86,28 +86,28 @@ WHERE endpoints.disabled_ms IS NULL
 RETURNING 1;
 
 -- name: add_incident
--- Somebody has to hear of it.
+-- Insert an incident about a disabled endpoint.
 INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms) VALUES ('DISABLED', ?1, '', '', ?2, ?3);
 
 -- name: enable
--- It may be called again, and begins anew.
+-- Enable an endpoint and clear its failures.
 UPDATE endpoints
 SET disabled_ms = NULL, disabled_why = NULL, failing_since_ms = NULL, failures = 0, unsettled_ms = ?3, updated_ms = ?3
 WHERE tenant = ?1 AND endpoint = ?2 AND disabled_ms IS NOT NULL
 RETURNING 1;
 
 -- name: unsettled
--- Endpoints whose tasks may not know yet what was done to them.
+-- Return endpoints that were disabled or enabled and whose tasks are not all halted or resumed yet.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why,
        unsettled_ms
 FROM endpoints WHERE unsettled_ms IS NOT NULL ORDER BY unsettled_ms LIMIT ?1;
 
 -- name: settled
--- Its tasks know, unless something else was done to it since.
+-- Note that the tasks of an endpoint are halted or resumed, unless it was disabled or enabled again since.
 UPDATE endpoints SET unsettled_ms = NULL WHERE tenant = ?1 AND endpoint = ?2 AND unsettled_ms = ?3;
 
 -- name: tasks_to_halt
--- Jobs for an endpoint that go on.
+-- Return a page of jobs of an endpoint that are active.
 SELECT j.id FROM jobs j INDEXED BY jobs_of_endpoints
 WHERE j.tenant = ?1 AND j.endpoint IS NOT NULL AND j.endpoint = ?2 AND j.id > ?3 AND j.state = 0 AND j.pool = 'webhooks'
       AND (EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
@@ -115,14 +115,14 @@ WHERE j.tenant = ?1 AND j.endpoint IS NOT NULL AND j.endpoint = ?2 AND j.id > ?3
 ORDER BY j.id LIMIT ?4;
 
 -- name: tasks_to_resume
--- Jobs for an endpoint that were halted for a reason.
+-- Return a page of jobs of an endpoint that were halted for a given reason.
 SELECT j.id FROM jobs j INDEXED BY jobs_of_endpoints
 WHERE j.tenant = ?1 AND j.endpoint IS NOT NULL AND j.endpoint = ?2 AND j.id > ?3 AND j.state = 1 AND j.pool = 'webhooks'
       AND substr(j.halted, 1, length(?5)) = ?5
 ORDER BY j.id LIMIT ?4;
 
 -- name: forget
--- Endpoints that nobody has called for long, and that are like any other.
+-- Delete endpoints that have no settings and have not been called for long.
 DELETE FROM endpoints
 WHERE (tenant, endpoint) IN (SELECT tenant, endpoint FROM endpoints
                              WHERE settings IS NULL AND updated_ms <= ?1 AND disabled_ms IS NULL AND unsettled_ms IS NULL LIMIT ?2);

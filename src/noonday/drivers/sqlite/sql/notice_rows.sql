@@ -1,38 +1,38 @@
 -- name: put_preference
--- What somebody wants to be told of. It keeps the time it was first put at.
+-- Save a preference. It keeps its creation time.
 INSERT INTO alert_preferences (tenant, id, said, channel, created_ms, updated_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (tenant, id) DO UPDATE SET said = excluded.said, channel = excluded.channel, updated_ms = excluded.updated_ms;
 
 -- name: count_others
--- How many preferences a tenant has besides one.
+-- Return how many other preferences a tenant has.
 SELECT count(*) FROM alert_preferences WHERE tenant = ?1 AND id <> ?2;
 
 -- name: delete_preference
--- Nobody is told by it any more.
+-- Delete a preference.
 DELETE FROM alert_preferences WHERE tenant = ?1 AND id = ?2 RETURNING id;
 
 -- name: find_preference
--- One of a tenant's.
+-- Return one preference of a tenant.
 SELECT tenant, id, said, channel, created_ms, updated_ms FROM alert_preferences WHERE tenant = ?1 AND id = ?2;
 
 -- name: preferences
--- Those of some tenants.
+-- Return the preferences of some tenants.
 SELECT p.tenant, p.id, p.said, p.channel, p.created_ms, p.updated_ms
 FROM json_each(?1) e CROSS JOIN alert_preferences p ON p.tenant = e.value ORDER BY p.tenant, p.id;
 
 -- name: take_alert_events
--- Those of some events that nobody else has taken.
+-- Delete the alert events that the caller handles. Returns those that still existed.
 DELETE FROM happenings WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
 
 -- name: open_notices
--- The notice that is open for a preference, or else a new one.
+-- Return the open notice of each preference, and open those that are missing.
 INSERT INTO notices (id, tenant, preference, due_ms)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, preference) WHERE closed = 0 DO UPDATE SET due_ms = min(due_ms, excluded.due_ms)
 RETURNING id, tenant, preference;
 
 -- name: add_lines
--- What is to be told; of the same it counts.
+-- Add lines to notices. A line with the same subject and kind is counted.
 INSERT INTO notice_lines (notice_id, about, kind, count, first_ms, last_ms, alert_id, job_id, job_name, pool, execution_id,
                           endpoint, message)
 SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, e.value ->> 7,
@@ -44,28 +44,28 @@ ON CONFLICT (notice_id, about, kind) DO UPDATE SET
     endpoint = excluded.endpoint, message = excluded.message;
 
 -- name: close_due
--- What is due gathers nothing more.
+-- Close due notices, so that they gather nothing more.
 UPDATE notices SET closed = 1
 WHERE id IN (SELECT id FROM notices WHERE closed = 0 AND due_ms <= ?1 ORDER BY due_ms LIMIT ?2);
 
 -- name: closed
--- What is to be sent.
+-- Return closed notices, which are to be sent.
 SELECT id, tenant, preference, due_ms FROM notices WHERE closed = 1 ORDER BY due_ms, id LIMIT ?1;
 
 -- name: next_due
--- When the next one that is open is due.
+-- Return when the next open notice is due.
 SELECT min(due_ms) FROM notices WHERE closed = 0;
 
 -- name: counted
--- How often each kind happened, and when.
+-- Return how often each kind of event is in a notice, and its first and last time.
 SELECT kind, sum(count), min(first_ms), max(last_ms) FROM notice_lines WHERE notice_id = ?1 GROUP BY kind ORDER BY kind;
 
 -- name: count_subjects
--- To how many things.
+-- Return how many subjects a notice has.
 SELECT count(DISTINCT about) FROM notice_lines WHERE notice_id = ?1;
 
 -- name: lines
--- What happened to the first of them.
+-- Return the lines of the first subjects of a notice.
 SELECT l.about, l.kind, l.count, l.first_ms, l.last_ms, l.alert_id, l.job_id, l.job_name, l.pool, l.execution_id, l.endpoint,
        l.message
 FROM (SELECT about, min(first_ms) AS began_ms FROM notice_lines WHERE notice_id = ?1
@@ -74,13 +74,13 @@ FROM (SELECT about, min(first_ms) AS began_ms FROM notice_lines WHERE notice_id 
 ORDER BY first.began_ms, l.about, l.first_ms, l.kind;
 
 -- name: drop_lines
--- What was gathered for a notice.
+-- Delete the lines of a notice.
 DELETE FROM notice_lines WHERE notice_id = ?1;
 
 -- name: drop_notice
--- One that was sent.
+-- Delete a notice.
 DELETE FROM notices WHERE id = ?1;
 
 -- name: notices_of
--- What is gathered, or closed, for a preference.
+-- Return the notices of a preference.
 SELECT id FROM notices WHERE tenant = ?1 AND preference = ?2;

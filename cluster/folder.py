@@ -1,4 +1,4 @@
-"""Where a cluster keeps what belongs to it, and the settings that all its processes share."""
+"""The folder of a cluster: its settings, secrets, logs and lock."""
 
 import fcntl
 import json
@@ -23,27 +23,27 @@ Sections = Mapping[str, Mapping[str, str | int]]
 
 
 class AlreadyRuns(Exception):
-    """A cluster is being run from this folder."""
+    """Another process runs a cluster from this folder."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder that only its owner can look into."""
+class ClusterFolder:
+    """The private folder of a cluster."""
 
-    folder: Path
+    path: Path
 
     @property
     def config(self) -> Path:
-        """What every process reads, and what makes the command line find the cluster (NOONDAY_CONFIG)."""
-        return self.folder / "noonday.toml"
+        """Path of the settings file, which all processes and the command line (NOONDAY_CONFIG) read."""
+        return self.path / "noonday.toml"
 
     def prepare(self, name: str, port: int, urls: Mapping[str, str]) -> None:
-        """Write the settings. Keys and secret are made at the first start, and stay."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keys = read_or_create_private(self.folder / "keys", new_env_value).strip()
+        """Write the settings file. Keys and secret are created at the first start and kept."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = read_or_create_private(self.path / "keys", new_env_value).strip()
         sections: Sections = {
             "": {"port": port, "log_level": "INFO"},
-            "auth": {"secret": load_or_create_secret(self.folder / "secret")},
+            "auth": {"secret": load_or_create_secret(self.path / "secret")},
             "encryption": {"keys": keys},
             "postgres": {"url": urls["NOONDAY_POSTGRES_URL"], "schema": name.replace("-", "_")},
             "redis": {"url": urls["NOONDAY_REDIS_URL"]},
@@ -57,27 +57,29 @@ class Place:
         return tomllib.loads(self.config.read_text())
 
     def environment(self) -> dict[str, str]:
-        """For a process of this cluster. What the file says is not to be overruled by what our own environment says."""
+        """Return environment variables for a process of this cluster. Our own variables must not override the settings file."""
         named = [f"{section}_{key}" if section else key for section, key in _keys(self.settings())]
         unset = {f"NOONDAY_{name.upper()}": "" for name in [*named, "keys"]}
         return {**unset, "NOONDAY_CONFIG": str(self.config)}
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """For as long as we run the cluster. Raises AlreadyRuns if another process does."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def locked(self) -> Iterator[None]:
+        """Lock the folder until the block ends. Raises AlreadyRuns if another process has the lock."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock.open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise AlreadyRuns(f"a cluster runs from {self.folder} already (process {self.holder()})") from None
+                raise AlreadyRuns(
+                    f"a cluster already runs from {self.path} (process {self.holder()}): stop it first"
+                ) from None
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
             yield
 
     def holder(self) -> int | None:
-        """The process that runs the cluster, if one does."""
+        """Return the id of the process that runs the cluster, or None."""
         if not self._lock.exists():
             return None
         with self._lock.open() as lock:
@@ -89,18 +91,18 @@ class Place:
 
     @property
     def _lock(self) -> Path:
-        return self.folder / "lock"
+        return self.path / "lock"
 
     def _write(self, sections: Sections) -> None:
-        lines = ["# Written by scripts/cluster at each start. It has secrets in it: keep it to yourself."]
+        lines = ["# scripts/cluster writes this file at each start. It contains secrets: do not share it."]
         for section, values in sections.items():
             lines += ["", f"[{section}]"] if section else []
             lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        written = self.config.with_suffix(".new")
-        written.unlink(missing_ok=True)
-        written.touch(mode=0o600)
-        written.write_text("\n".join(lines) + "\n")
-        written.replace(self.config)
+        new = self.config.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600)
+        new.write_text("\n".join(lines) + "\n")
+        new.replace(self.config)
 
 
 def _keys(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The data file as somebody else reads it: what is really stored."""
+"""Committed rows of a data file, read from outside the engine."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _OPEN = "SELECT EXISTS (SELECT 1 FROM executions INDEXED BY executions_open WHER
 _SUCCEEDED = "SELECT id FROM executions WHERE state = ? AND due_ms BETWEEN ? AND ?"
 
 
-class Ledger:
+class StoredRows:
     """Reads committed rows; a row it can see has been synced."""
 
     def __init__(self, conn: sqlite3.Connection) -> None:
@@ -31,10 +31,10 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(data: str) -> Iterator[Ledger]:
+def open_stored_rows(data: str) -> Iterator[StoredRows]:
     conn = sqlite3.connect(f"{Path(data).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     try:
         conn.execute("PRAGMA busy_timeout = 5000")
-        yield Ledger(conn)
+        yield StoredRows(conn)
     finally:
         conn.close()
