@@ -11,7 +11,7 @@ from tests.docs.pages import DOCS, PAGES, ROOT, SOURCE, name_of, names_in, spans
 _FILE = re.compile(r"(?P<path>[\w/-]+\.(?:py|sql|toml|lock|md)|[\w-]+/(?:[\w-]+/)*)(?:: (?P<name>[\w.]+))?")
 _TEST = re.compile(r"test_\w+")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-OTHERS = {"noonday.toml", "uv.lock", "jobs.py", "shop/jobs.py", "var/chaos/"}
+OTHERS = {"noonday.toml", "uv.lock", "jobs.py", "shop/jobs.py", "var/chaos/", "var/servers/"}
 """Files of the reader, and what is made by running something; not of the project."""
 LATER = {"performance.md"}
 """Written from measurements: not there before the first."""

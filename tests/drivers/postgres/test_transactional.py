@@ -250,14 +250,19 @@ async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it
     assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)]
 
 
-async def test_what_was_completed_and_never_reported_goes_with_its_execution(
-    caller: Caller, crank: Crank, store: PostgresStore, schema: str
+@pytest.mark.parametrize(
+    "policy",
+    [Retention(0, 0, 0, 0, 0, 0, 0, 0), Retention(*[9 * DAY] * 8, tenants={TENANT: 0})],
+    ids=["general retention", "retention of the tenant"],
+)
+async def test_pruned_executions_leave_no_unreported_completion(
+    caller: Caller, crank: Crank, store: PostgresStore, schema: str, policy: Retention
 ) -> None:
     dispatch = await fired(crank)
     async with caller.transaction():
         await complete(caller, schema, report(dispatch))
     assert await store.database.value("SELECT count(*) FROM unreported") == 1
-    await store.executions.prune(Retention(0, 0, 0, 0, 0, 0, 0, 0), NOW_MS + DAY, 1000)
+    await store.executions.prune(policy, NOW_MS + DAY, 1000)
     assert await store.database.value("SELECT count(*) FROM unreported") == 0
 
 

@@ -149,13 +149,15 @@ FROM unnest($1::uuid[]) e (id) CROSS JOIN LATERAL (
 LIMIT $4;
 
 -- name: drop_executions_by_id
--- Delete some executions with their dead letters and attempt records.
+-- Delete some executions with their dead letters, attempt records and unreported completions.
 WITH gone AS (
     DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ($1)
 ), accounts_gone AS (
     DELETE FROM accounts WHERE execution_id = ANY ($1)
+), never_reported AS (
+    DELETE FROM unreported WHERE execution_id = ANY ($1)
 )
 SELECT count(*) FROM gone;
 
