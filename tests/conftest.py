@@ -1,6 +1,8 @@
 """For every test: logs are silent unless a test listens, and no example has to be quick."""
 
+import gc
 import logging
+from collections.abc import Iterator
 from itertools import cycle
 
 import pytest
@@ -23,6 +25,21 @@ NOT_QUICK = (
     "tests/wiring/test_transactions.py",
     "tests/simulation/test_named_cluster_seeds.py",
 )
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """Keep finalizers from running while a test parses source files.
+
+    A finalizer that formats a traceback parses source, too. Inside another `ast.parse`, CPython 3.11 then raises SystemError
+    ("AST constructor recursion depth mismatch").
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,6 +27,7 @@ OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operation
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_the_api_keeps_its_contract(label: str) -> None:
     @hypothesis.settings(max_examples=10, deadline=None, derandomize=True)

@@ -5,7 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import SOURCE, table
+
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 OF_TASKS = {"task", "status"}

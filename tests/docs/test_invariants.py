@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.docs.pages import DOCS, ROOT, names_in, table
+
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 
 SIMULATION = ROOT / "tests" / "simulation"
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.docs.pages import DOCS, PAGES, ROOT, SOURCE, name_of, names_in, spans, without_code
 
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
+
 _FILE = re.compile(r"(?P<path>[\w/-]+\.(?:py|sql|toml|lock|md)|[\w-]+/(?:[\w-]+/)*)(?:: (?P<name>[\w.]+))?")
 _TEST = re.compile(r"test_\w+")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.pages import ROOT, SOURCE, table
 
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
+
 OLD_WORDS = (
     r"\b(Task|Alert|Secret|Endpoint|Preference)?Desk\b",
     r"\bledger\b|\bLedger\b|\bBooks\b|\bVolley\b|\bShot\b",
