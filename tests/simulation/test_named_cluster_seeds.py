@@ -711,7 +711,7 @@ def test_trigger_races_delete(after_ms: int) -> None:
     play(story, seed=after_ms)
 
 
-def test_dead_before_told() -> None:
+def test_dead_before_ack() -> None:
     """A report is acknowledged, and its worker dies before it can say so to the claims."""
 
     async def story(simulation: ClusterSimulation) -> None:
@@ -725,7 +725,7 @@ def test_dead_before_told() -> None:
     assert_ran_once(play(story), 1)
 
 
-def test_dead_before_told_with_its_recorder() -> None:
+def test_dead_before_ack_with_its_recorder() -> None:
     """A worker dies between the acknowledgement of its report and the mark for it; the recorder of its partition settles that
     report, and dies before it sets the mark in the worker's place. The next recorder does."""
 
@@ -742,7 +742,7 @@ def test_dead_before_told_with_its_recorder() -> None:
     assert_ran_once(play(story), 1)
 
 
-def test_twin_parked_then_flush() -> None:
+def test_duplicate_parked_then_flush() -> None:
     """A message is delivered twice to one worker; when the first run is settled, Redis forgets that it was."""
 
     async def story(simulation: ClusterSimulation) -> None:
@@ -757,7 +757,7 @@ def test_twin_parked_then_flush() -> None:
     assert_ran_once(play(story), 1)
 
 
-def test_twin_parked_flush_while_running() -> None:
+def test_duplicate_parked_flush_while_running() -> None:
     """Redis forgets a claim while the first delivery runs: the second does not take its place."""
 
     async def story(simulation: ClusterSimulation) -> None:
@@ -770,7 +770,7 @@ def test_twin_parked_flush_while_running() -> None:
     assert_ran_once(play(story), 1)
 
 
-def test_twin_waits_then_flush() -> None:
+def test_duplicate_waits_then_flush() -> None:
     """Both deliveries wait for a slot of one worker, because Redis forgot between their claims."""
 
     async def story(simulation: ClusterSimulation) -> None:
