@@ -1,4 +1,4 @@
-"""Whom webhooks call, in a process of its own: as cheap as a receiver can be, it notes who called and when."""
+"""EndpointKey webhooks call, in a process of its own: as cheap as a receiver can be, it notes who called and when."""
 
 import asyncio
 import subprocess

@@ -10,17 +10,16 @@ from noonday.drivers.sqlite.alerts import SqliteAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.waiting import Waiting
-from noonday.model.alert import Alert, AlertKind, AlertState, Observation
+from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, Slow
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, Job, Target
+from noonday.model.pause import Pause
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.rate import TokenRequest
 from noonday.model.tenancy import rate_of
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.alerts import AlertFilter, Slow
-from noonday.ports.archive import Pause
-from noonday.ports.tokens import Ask
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.factories import (
@@ -171,7 +170,7 @@ async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Cran
     await store.archive.put_tenant(TENANT, settings, audit("tenant.put"))
     rate = rate_of(settings)
     assert rate is not None
-    await tokens.take([Ask(TENANT, rate, 1_000)], NOW_MS)
+    await tokens.take([TokenRequest(TENANT, rate, 1_000)], NOW_MS)
     await crank.add(job())
     await watching(store, tokens).run_once(NOW_MS + HOUR)
     assert await alerts(store) == []

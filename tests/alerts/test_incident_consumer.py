@@ -3,14 +3,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonday.alerts.incident_consumer import IncidentConsumer, observation_of
-from noonday.model.alert import GIVEN_UP, AlertKind
+from noonday.model.alert import GIVEN_UP, AlertFilter, AlertKind
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import ExecutionId, JobId
+from noonday.model.incident import Incident
 from noonday.model.job import CatchUp, CatchUpPolicy, Job
 from noonday.model.message import Dispatch
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.ports.alerts import AlertFilter
-from noonday.ports.executions import Incident
 from tests.api.engine import Backstage
 from tests.support.crank import Crank
 from tests.support.factories import MINUTE, NOW_MS, TENANT, every, failure, job, report

@@ -24,18 +24,18 @@ from noonday.intake.presenters import Presenter
 from noonday.intake.visits import Visits
 from noonday.intake.waiting import Waiting
 from noonday.mail.smtp import MailServer, SmtpChannel
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import SCOPES, Caller
+from noonday.model.claim import Revocation
 from noonday.model.errors import Unauthorized
 from noonday.model.ids import JobId, TenantId, WorkerId
 from noonday.model.limits import Sizes
 from noonday.model.message import Beat, Hello
 from noonday.model.notice import ChannelType
+from noonday.model.recording import Checkpoint
 from noonday.model.view import PoolSettings
 from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
-from noonday.ports.executions import Checkpoint
-from noonday.ports.jobs import AuditEntry
-from noonday.ports.signals import Revocation
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.endpoint_disabler import EndpointDisabler

@@ -4,10 +4,10 @@ from typing import Any, get_args
 import pytest
 
 from noonday.api.executions import ExecutionStateName
+from noonday.model.audit import AuditEntry
 from noonday.model.execution import FINAL, OPEN
 from noonday.model.ids import TenantId
 from noonday.model.view import PoolSettings
-from noonday.ports.jobs import AuditEntry
 from tests.api.asgi import Client, Response
 from tests.api.engine import Backstage
 from tests.support.crank import Crank

@@ -8,7 +8,7 @@ from noonday.api.operations import MOST_SUGGESTIONS
 from noonday.model.errors import MOST_COMPARED, few_suggestions, nearest
 from noonday.model.ids import WorkerId
 from noonday.model.message import HandlerInfo, Hello
-from noonday.ports.executions import Checkpoint
+from noonday.model.recording import Checkpoint
 from tests.api.asgi import Client
 from tests.api.engine import NOON_MS, Backstage
 

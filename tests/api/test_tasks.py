@@ -8,15 +8,16 @@ import pytest
 
 from noonday.intake import edits
 from noonday.model.caller import Caller
+from noonday.model.change import Change
+from noonday.model.claim import FENCED
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec, JobState, JobType, Target
 from noonday.model.message import Dispatch
 from noonday.model.redaction import REDACTED
+from noonday.model.snapshot import Snapshot
 from noonday.model.view import TenantSettings
-from noonday.ports.jobs import Change, Snapshot
-from noonday.ports.signals import FENCED
 from noonday.tasks.task_service import WITHIN_REACH
 from tests.api.asgi import Client, Response
 from tests.api.engine import NOON_MS, Backstage

@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from noonday.model.endpoint import EndpointSettings, endpoint_id, endpoint_named
-from noonday.ports.endpoints import Failures
+from noonday.model.endpoint import EndpointSettings, Failures, endpoint_id, endpoint_named
 from tests.api.asgi import Client, Response
 from tests.api.engine import NOON_MS, Backstage
 from tests.api.test_tasks import ask, daily, made, status_at

@@ -4,16 +4,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.model.alert import GIVEN_UP, Alert, AlertKind, AlertState, Observation
+from noonday.model.alert import GIVEN_UP, Alert, AlertFilter, AlertKind, AlertState, Observation
 from noonday.model.execution import GONE, Failure, Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, Target
 from noonday.model.message import Dispatch
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.receipt import Receipt
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.ports.alerts import AlertFilter, Alerts
+from noonday.ports.alerts import Alerts
 from noonday.ports.executions import Executions
-from noonday.ports.jobs import Jobs, Receipt
+from noonday.ports.jobs import Jobs
 from tests.support.crank import Crank
 from tests.support.drivers import Store
 from tests.support.factories import (

@@ -1,15 +1,19 @@
 import msgspec
 import pytest
 
+from noonday.model.audit import EVERY_TENANT, AuditEntry
+from noonday.model.change import Change, NewExecution
 from noonday.model.execution import Cause, Outcome, State
-from noonday.model.firing import Decided, Decision
+from noonday.model.filters import DeadFilterQuery, JobFilter
+from noonday.model.firing import Decided, Decision, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Bye, Dispatch, HandlerInfo
+from noonday.model.pause import Pause
 from noonday.model.retry import RetryPolicy
+from noonday.model.rows import Ahead
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import Ahead, Archive, DeadFilterQuery, JobFilter, Pause
-from noonday.ports.jobs import EVERY_TENANT, AuditEntry, Change, Fire, NewExecution
+from noonday.ports.archive import Archive
 from tests.support.crank import Crank
 from tests.support.factories import (
     DAY,

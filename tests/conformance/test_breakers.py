@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from noonday.model.breaker import BUCKET_MS, CLOSED, MIN_CALLS, OPEN_MS, PROBE, PROBE_MS, WINDOW_MS, Breaker
-from noonday.ports.breakers import Breakers, CallCounts
+from noonday.model.breaker import BUCKET_MS, CLOSED, MIN_CALLS, OPEN_MS, PROBE, PROBE_MS, WINDOW_MS, Breaker, CallCounts
+from noonday.ports.breakers import Breakers
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import BREAKERS

@@ -7,13 +7,15 @@ import pytest
 
 from noonday.intake import edits
 from noonday.intake.edits import Resend
-from noonday.model.execution import Cause, Outcome, State
+from noonday.model.change import Change
+from noonday.model.execution import Cause, Execution, Outcome, State
+from noonday.model.filters import CallFilter, DeadFilterQuery
 from noonday.model.ids import ExecutionId, TenantId
 from noonday.model.job import Job, JobSpec, JobState, Overlap, Target
+from noonday.model.retention import Retention
 from noonday.model.retry import RetryPolicy
-from noonday.ports.archive import Archive, CallFilter, DeadFilterQuery
-from noonday.ports.executions import Retention
-from noonday.ports.jobs import Change, Execution, Snapshot
+from noonday.model.snapshot import Snapshot
+from noonday.ports.archive import Archive
 from noonday.tasks.translating import to_job_spec
 from noonday.tasks.wire import HANDLER, POOL
 from tests.support.crank import Crank

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import pytest
 
+from noonday.model.change import Change
 from noonday.model.execution import OPEN, Outcome
+from noonday.model.firing import Fire
 from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Job, Target
 from noonday.model.message import Dispatch, Report
-from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, of_key, of_pool, of_tenant_in
+from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, Slots, of_key, of_pool, of_tenant_in
 from noonday.model.view import PoolSettings, TenantInPool, TenantSettings
-from noonday.ports.archive import Slots
-from noonday.ports.jobs import Change, Fire
 from tests.support.crank import Crank
 from tests.support.factories import (
     HANDLER,

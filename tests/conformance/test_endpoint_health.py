@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from noonday.model.change import Change
 from noonday.model.endpoint import (
     DAY_MS,
     LEAST_FAILURES,
@@ -9,20 +10,22 @@ from noonday.model.endpoint import (
     EndpointHealth,
     EndpointLimits,
     EndpointSettings,
+    Failures,
 )
+from noonday.model.firing import Fire
 from noonday.model.ids import TenantId
 from noonday.model.job import Job, JobState, Target
+from noonday.model.secret import EndpointKey
 from noonday.ports.archive import Archive
-from noonday.ports.endpoints import Endpoints, Failures, Whom
+from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions
-from noonday.ports.jobs import Change, Fire
 from tests.support.crank import Crank
 from tests.support.drivers import Store
 from tests.support.factories import NOW_MS, TENANT, audit, every, job
 
-THERE: Whom = (TENANT, "https://a.example:443")
-ELSEWHERE: Whom = (TENANT, "https://b.example:443")
-OF_OTHERS: Whom = (TenantId("other"), "https://a.example:443")
+THERE: EndpointKey = (TENANT, "https://a.example:443")
+ELSEWHERE: EndpointKey = (TENANT, "https://b.example:443")
+OF_OTHERS: EndpointKey = (TenantId("other"), "https://a.example:443")
 MINUTE_MS = 60_000
 
 
@@ -31,11 +34,11 @@ def endpoints(store: Store) -> Endpoints:
     return store.endpoints
 
 
-async def fail(endpoints: Endpoints, now_ms: int, count: int = 1, whom: Whom = THERE) -> None:
+async def fail(endpoints: Endpoints, now_ms: int, count: int = 1, whom: EndpointKey = THERE) -> None:
     await endpoints.note_calls([], {whom: Failures(count, "answered 500")}, now_ms)
 
 
-async def health(endpoints: Endpoints, whom: Whom = THERE) -> EndpointHealth:
+async def health(endpoints: Endpoints, whom: EndpointKey = THERE) -> EndpointHealth:
     found = await endpoints.find(whom)
     assert found is not None
     return found.health
@@ -181,7 +184,7 @@ async def test_what_was_done_is_unsettled_until_somebody_says_that_all_know_it(e
     assert (row.whom, since_ms, row.health.status) == (THERE, NOW_MS + 2, Condition.HEALTHY)
 
 
-def calling(whom: Whom = THERE) -> Job:
+def calling(whom: EndpointKey = THERE) -> Job:
     return job(every(target=Target("webhooks", "webhook.call", whom[1])), tenant=whom[0])
 
 

@@ -3,9 +3,11 @@ import pytest
 
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
-from noonday.ports.endpoints import OF_TENANT, Endpoints, Secret, SecretKind
+from noonday.model.receipt import Receipt
+from noonday.model.secret import OF_TENANT, Secret, SecretKind
+from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions
-from noonday.ports.jobs import Jobs, Receipt
+from noonday.ports.jobs import Jobs
 from tests.support.crank import Crank
 from tests.support.drivers import Store
 from tests.support.factories import HOUR, NOW_MS, TENANT, audit, every, job, report

@@ -4,18 +4,22 @@ import msgspec
 import pytest
 
 from noonday.intake import edits
+from noonday.model.change import Change
 from noonday.model.errors import StaleEpoch
-from noonday.model.execution import KEPT_DISPATCHES, Failure, Outcome, State, is_path
-from noonday.model.firing import Kind
+from noonday.model.execution import KEPT_DISPATCHES, Execution, Failure, Outcome, State, is_path
+from noonday.model.firing import Fire, Kind
 from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
 from noonday.model.message import Beat, Bye, Dispatch, HandlerInfo, Report
+from noonday.model.receipt import Receipt
+from noonday.model.recording import Checkpoint
+from noonday.model.retention import Retention
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
-from noonday.ports.executions import Checkpoint, Executions, Retention
+from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
-from noonday.ports.jobs import Change, Execution, Fire, Jobs, Receipt
+from noonday.ports.jobs import Jobs
 from tests.support.crank import GENERATION, Crank, moves_of
 from tests.support.factories import (
     DAY,

@@ -5,8 +5,10 @@ from random import Random
 import msgspec
 import pytest
 
+from noonday.model.batch import Batch, FireRequest, Owner
+from noonday.model.change import Change, NewExecution
 from noonday.model.execution import OPEN, Cause, Outcome, State, is_path
-from noonday.model.firing import Decided, Decision, FirePlan, Kind
+from noonday.model.firing import Decided, Decision, Fire, FirePlan, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, TenantId, execution_id, partition_of
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, Report
@@ -15,8 +17,7 @@ from noonday.model.schedule import tzdata_version
 from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
-from noonday.ports.firing import Batch, FireRequest, Firing, Owner
-from noonday.ports.jobs import Change, Fire, NewExecution
+from noonday.ports.firing import Firing
 from tests.support.crank import INSTANCE, Crank, moves_of
 from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from noonday.model.change import Applied, Change, NewExecution, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State, is_path
-from noonday.model.firing import Decided, Decision, Kind
+from noonday.model.firing import Decided, Decision, Fire, Kind
 from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
+from noonday.model.receipt import Receipt
 from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.snapshot import Scope, Snapshot
 from noonday.ports.archive import Archive
 from noonday.ports.firing import Firing
-from noonday.ports.jobs import Applied, Change, Fire, Jobs, NewExecution, NewJob, Receipt, Scope, Snapshot
+from noonday.ports.jobs import Jobs
 from tests.support.crank import Crank, first_fire, moves_of
 from tests.support.factories import (
     HOUR,

@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from noonday.model.batch import FireRequest
+from noonday.model.change import Change
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.firing import plan_error
 from noonday.model.job import Concurrency, Job, JobState, Overlap
 from noonday.model.retry import RetryPolicy
+from noonday.model.snapshot import Snapshot
 from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.firing import FireRequest
-from noonday.ports.jobs import Change, Snapshot
 from tests.support.crank import Crank
 from tests.support.drivers import execute, read_value
 from tests.support.factories import MINUTE, NOW_MS, POOL, TENANT, audit, every, failure, job, report, spec

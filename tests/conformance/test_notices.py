@@ -6,9 +6,10 @@ import pytest
 from noonday.model.alert import AlertEvent, AlertKind, Observation
 from noonday.model.ids import TenantId
 from noonday.model.notice import USUAL_KINDS, Note, Open, Preference
+from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
-from noonday.ports.jobs import Jobs, Receipt
+from noonday.ports.jobs import Jobs
 from noonday.ports.notices import Notices
 from tests.support.drivers import Store
 from tests.support.factories import MINUTE, NOW_MS, SECOND, TENANT, audit

@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from noonday.intake import edits
+from noonday.model.change import Change
 from noonday.model.execution import OPEN, Outcome, State
-from noonday.model.firing import Kind
+from noonday.model.firing import Fire, Kind
 from noonday.model.ids import TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Job, JobSpec, Overlap
 from noonday.model.message import Dispatch
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.slots import of_ordering_key
-from noonday.ports.archive import Slots
-from noonday.ports.jobs import Change, Fire
+from noonday.model.slots import Slots, of_ordering_key
 from tests.support.crank import Crank
 from tests.support.factories import (
     HOUR,

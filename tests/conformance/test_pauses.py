@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from noonday.model.batch import FireRequest
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, JobSpec, Overlap, Target
+from noonday.model.pause import Pause
 from noonday.model.view import TenantSettings
-from noonday.ports.archive import Pause
-from noonday.ports.firing import FireRequest
 from tests.support.crank import Crank
 from tests.support.factories import HANDLER, MINUTE, NOW_MS, POOL, TENANT, audit, every, job, report, spec
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from noonday.model.claim import FENCED, ClaimRefused
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Token
-from noonday.ports.signals import FENCED, ClaimRefused, Signals
+from noonday.ports.signals import Signals
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import SIGNALS_THAT_LAPSE_SOON, Capability

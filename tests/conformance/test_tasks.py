@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from noonday.model.change import Change, NewExecution
 from noonday.model.execution import Cause, Outcome, State
+from noonday.model.firing import Fire
 from noonday.model.ids import JobId, TenantId, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Target
 from noonday.model.retry import RetryPolicy
+from noonday.model.snapshot import Snapshot
 from noonday.ports.archive import Archive
-from noonday.ports.jobs import Change, Fire, NewExecution, Snapshot
 from noonday.tasks.viewing import row_of, status_of
 from noonday.tasks.wire import HANDLER, POOL, TaskStatus
 from tests.support.crank import Crank

@@ -16,9 +16,11 @@ from noonday.model.throttle import (
     LATE_MS,
     LATEST_MS,
     SOONEST_MS,
+    CallEnd,
+    CallRequest,
     Throttle,
 )
-from noonday.ports.throttles import CallEnd, CallRequest, Throttles
+from noonday.ports.throttles import Throttles
 from tests.conformance.conftest import chosen, each
 from tests.support.clock import ManualClock
 from tests.support.drivers import THROTTLES

@@ -3,8 +3,8 @@ from random import Random
 import pytest
 
 from noonday.model.ids import TenantId
-from noonday.model.rate import Granted, Rate
-from noonday.ports.tokens import Ask, Tokens
+from noonday.model.rate import Granted, Rate, TokenRequest
+from noonday.ports.tokens import Tokens
 from tests.support.factories import NOW_MS
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -12,7 +12,7 @@ TEN_A_SECOND = Rate(10, burst=5)
 
 
 async def take(tokens: Tokens, count: int, after_ms: int = 0, rate: Rate = TEN_A_SECOND) -> Granted:
-    (granted,) = await tokens.take([Ask(ACME, rate, count)], NOW_MS + after_ms)
+    (granted,) = await tokens.take([TokenRequest(ACME, rate, count)], NOW_MS + after_ms)
     return granted
 
 
@@ -52,7 +52,7 @@ async def test_clock_that_was_ahead_for_a_while_spends_no_more_than_a_burst(toke
 
 
 async def test_tenants_do_not_take_from_each_other(tokens: Tokens) -> None:
-    asks = [Ask(ACME, TEN_A_SECOND, 9), Ask(GLOBEX, Rate(1, burst=1), 9)]
+    asks = [TokenRequest(ACME, TEN_A_SECOND, 9), TokenRequest(GLOBEX, Rate(1, burst=1), 9)]
     assert [each.count for each in await tokens.take(asks, NOW_MS)] == [5, 1]
     assert [each.count for each in await tokens.take(asks, NOW_MS + 200)] == [2, 0]
     assert await tokens.take([], NOW_MS) == []

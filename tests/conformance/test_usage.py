@@ -10,10 +10,12 @@ from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId, WorkerId
 from noonday.model.job import Concurrency, JobSpec, Overlap
 from noonday.model.message import Dispatch, Report
+from noonday.model.recording import Checkpoint
+from noonday.model.retention import Retention
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.usage import KEPT_DAYS, Used
 from noonday.ports.archive import Archive
-from noonday.ports.executions import Checkpoint, Executions, Retention
+from noonday.ports.executions import Executions
 from tests.support.crank import GENERATION, Crank
 from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, WORKER, failure, hello, job, report, spec
 

@@ -18,13 +18,15 @@ from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase
 from noonday.drivers.sqlite.store import open_store as open_sqlite
 from noonday.intake import edits
+from noonday.model.change import Change, NewJob
 from noonday.model.execution import Outcome
 from noonday.model.firing import Kind
 from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, Overlap, Target
 from noonday.model.message import Dispatch
 from noonday.model.retry import RetryPolicy
-from noonday.ports.jobs import Change, Decide, NewJob, Snapshot
+from noonday.model.snapshot import Snapshot
+from noonday.ports.jobs import Decide
 from tests.drivers.postgres.own_schema import opened, own_schema
 from tests.support.crank import Crank, first_fire
 from tests.support.drivers import LEAD_MS

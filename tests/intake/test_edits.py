@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonday.intake import edits
+from noonday.model.change import Change
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.execution import RETURN_REASONS, Cause, State
-from noonday.model.firing import Decided, Decision, plan_fire
+from noonday.model.execution import RETURN_REASONS, Cause, Execution, State
+from noonday.model.firing import Decided, Decision, Fire, plan_fire
 from noonday.model.ids import execution_id
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobSpec, JobState, JobType, Overlap, rule_of, spread_ms
-from noonday.ports.jobs import Change, Execution, Fire, Snapshot
+from noonday.model.snapshot import Snapshot
 from tests.support.factories import HOUR, MINUTE, NOW_MS, SECOND, audit, every, execution, instant, job, job_id, spec
 
 BY = audit()

@@ -8,11 +8,12 @@ import pytest
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.quotas import Quotas
+from noonday.model.change import Change
 from noonday.model.errors import QuotaExceeded
+from noonday.model.firing import Fire
 from noonday.model.ids import TenantId
 from noonday.model.job import Job, JobState, JobType
 from noonday.model.view import TenantSettings
-from noonday.ports.jobs import Change, Fire
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.factories import MINUTE, NOW_MS, TENANT, audit, every, job, spec

@@ -15,10 +15,10 @@ from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, JobSpec, JobType, Target, ms_of
-from noonday.model.rate import Granted
+from noonday.model.rate import Granted, TokenRequest
 from noonday.model.tenancy import rate_of
 from noonday.model.view import JobView, OccurrenceView, PoolSettings, TenantInPool, TenantSettings
-from noonday.ports.tokens import Ask, Tokens
+from noonday.ports.tokens import Tokens
 from noonday.testing import ManualClock, Testing
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import Settings
@@ -350,7 +350,7 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         await store.archive.put_tenant(TENANT, settings, audit())
         rate = rate_of(settings)
         assert rate is not None
-        await RedisTokens(redis, prefix).take([Ask(TENANT, rate, 2)], NOW_MS)
+        await RedisTokens(redis, prefix).take([TokenRequest(TENANT, rate, 2)], NOW_MS)
         held = await ask(3)
         assert (held.by, held.position) == (BlockedBy.TENANT_RATE, 3)
         assert held.expected_ms is not None

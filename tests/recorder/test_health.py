@@ -5,16 +5,16 @@ import pytest
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, SqliteDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.store import open_store
-from noonday.model.endpoint import EndpointHealth
+from noonday.model.endpoint import EndpointHealth, Failures
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.message import Report
-from noonday.ports.endpoints import Failures, Whom
+from noonday.model.secret import EndpointKey
 from noonday.recorder.health import CACHE_SEC, HealthKeeper
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, TENANT, dispatch, failure, report
 
-THERE: Whom = (TENANT, "https://a.example:443")
+THERE: EndpointKey = (TENANT, "https://a.example:443")
 
 
 class CountedEndpoints(SqliteEndpoints):
@@ -25,7 +25,9 @@ class CountedEndpoints(SqliteEndpoints):
         self.noted = 0
         self.away = False
 
-    async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
+    async def note_calls(
+        self, succeeded: Collection[EndpointKey], failed: Mapping[EndpointKey, Failures], now_ms: int
+    ) -> None:
         if self.away:
             raise StoreUnavailable("away")
         self.noted += 1

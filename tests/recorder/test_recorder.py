@@ -11,13 +11,14 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, Work
 from noonday.drivers.sqlite.store import prepare, store_on
+from noonday.model.claim import DispatchRef
 from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE
 from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
-from noonday.ports.executions import Executions, Settled
-from noonday.ports.signals import DispatchRef
+from noonday.model.recording import Settled
+from noonday.ports.executions import Executions
 from noonday.recorder.recorder import TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing

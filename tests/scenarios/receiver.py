@@ -1,4 +1,4 @@
-"""Whom tasks call in scenarios: a real HTTP server that writes down what it was asked for, as handlers do."""
+"""EndpointKey tasks call in scenarios: a real HTTP server that writes down what it was asked for, as handlers do."""
 
 import asyncio
 import contextlib

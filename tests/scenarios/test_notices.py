@@ -13,11 +13,10 @@ from noonday.alerts.preferences import PreferenceSpec
 from noonday.alerts.wire import AlertView
 from noonday.crypto.envelope import context_of
 from noonday.intake.filters import DeadFilter
-from noonday.model.alert import AlertKind, AlertState
+from noonday.model.alert import AlertFilter, AlertKind, AlertState
 from noonday.model.job import instant_of
 from noonday.model.notice import ChannelType, Recipient
 from noonday.model.retry import Backoff
-from noonday.ports.alerts import AlertFilter
 from noonday.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import verify

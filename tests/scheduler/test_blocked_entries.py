@@ -2,11 +2,11 @@
 
 import msgspec
 
+from noonday.model.batch import Blocked
 from noonday.model.budget import EntryBudget
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS
 from noonday.model.slots import SlotKey, of_key, of_ordering_key
-from noonday.ports.firing import Blocked
 from noonday.scheduler.blocked_entries import FIRST_RETRY_SEC, LONGEST_RETRY_SEC, SPARE, BlockedEntries
 from tests.support.factories import NOW_MS, TENANT, entry
 

@@ -12,12 +12,12 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
+from noonday.model.batch import FireRequest, FireResult, Owner
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.job import Concurrency, Target
+from noonday.model.pause import Pause
 from noonday.model.view import PoolSettings
-from noonday.ports.archive import Pause
-from noonday.ports.firing import FireRequest, FireResult, Owner
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.dispatcher import STUCK_SEC

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from noonday.drivers.postgres.store import PostgresStore
+from noonday.model.batch import FireRequest, FireResult, Owner
+from noonday.model.change import NewJob
 from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome
-from noonday.model.firing import Decided, Entry, Kind
+from noonday.model.firing import Decided, Entry, Fire, Kind
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobType
-from noonday.ports.firing import FireRequest, FireResult, Owner
-from noonday.ports.jobs import Fire, NewJob
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import LONGEST_SEC
 from noonday.scheduler.isolating import MAX_FAILURES, FireOutcome, IsolatingFirer

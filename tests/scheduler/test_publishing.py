@@ -8,9 +8,8 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.endpoint import EndpointLimits, EndpointSettings
 from noonday.model.execution import Outcome, State
-from noonday.model.message import Dispatch, Report
-from noonday.ports.bus import Oversized
-from noonday.ports.endpoints import Secret, SecretKind
+from noonday.model.message import Dispatch, Oversized, Report
+from noonday.model.secret import Secret, SecretKind
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.publishing import CACHE_SEC, REPORTS_PARTITION, Publisher
 from tests.support.clock import ManualClock

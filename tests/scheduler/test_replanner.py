@@ -6,8 +6,9 @@ import pytest
 
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
+from noonday.model.change import Change
+from noonday.model.firing import Fire
 from noonday.model.job import JobType
-from noonday.ports.jobs import Change, Fire
 from noonday.scheduler.replanner import PAGE, REQUEST_EVERY_SEC, Replanner
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank

@@ -6,13 +6,12 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
+from noonday.model.batch import Batch
 from noonday.model.errors import BusUnavailable
 from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry
 from noonday.model.ids import PARTITIONS, InstanceId
-from noonday.model.message import Dispatch
-from noonday.ports.bus import Oversized
-from noonday.ports.firing import Batch
+from noonday.model.message import Dispatch, Oversized
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.publishing import Publisher
 from noonday.scheduler.sweeper import BATCHES, Sweeper

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from noonday.model.errors import Conflict, InvalidInput, NotFound
+from noonday.model.secret import SecretKind
 from noonday.model.view import BulkView
-from noonday.ports.endpoints import SecretKind
 from noonday.sdk.client import Client
 from noonday.sdk.problems import UnexpectedAnswer
 from noonday.sdk.secrets import SecretsClient

@@ -39,11 +39,10 @@ from noonday.model.errors import (
 )
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
-from noonday.model.message import Dispatch, LogEntry
+from noonday.model.message import Dispatch, LogEntry, Oversized
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import JobView, TenantSettings
-from noonday.ports.bus import Oversized
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings, WorkerSettings

@@ -11,6 +11,8 @@ import msgspec
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sqlite.connection import PendingWork, SqliteDatabase, Work
+from noonday.model.breaker import CallCounts
+from noonday.model.claim import FENCED, ClaimRefused, DispatchRef, Revocation
 from noonday.model.errors import (
     BusUnavailable,
     IndexUnavailable,
@@ -21,11 +23,11 @@ from noonday.model.errors import (
 )
 from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, InstanceId, JobId, WorkerId
-from noonday.model.message import Dispatch, LogEntry, Report, Token
-from noonday.ports.breakers import Breakers, CallCounts
-from noonday.ports.bus import Bus, LogBatch, Oversized
+from noonday.model.message import Dispatch, LogBatch, LogEntry, Oversized, Report, Token
+from noonday.ports.breakers import Breakers
+from noonday.ports.bus import Bus
 from noonday.ports.leases import Leases
-from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
+from noonday.ports.signals import Signals
 from tests.simulation.embedded import Disk
 from tests.simulation.history import History, Logged, Passed, Span
 from tests.simulation.kernel import Process, SimClock, World

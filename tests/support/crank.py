@@ -3,14 +3,15 @@
 import json
 from collections.abc import Sequence
 
-from noonday.model.execution import State
-from noonday.model.firing import Entry, plan_fire
+from noonday.model.batch import FireRequest, FireResult, Owner
+from noonday.model.change import Applied, Change, NewJob
+from noonday.model.execution import Execution, State
+from noonday.model.firing import Entry, Fire, plan_fire
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId
 from noonday.model.job import Job, rule_of, spread_ms
 from noonday.model.message import Beat, Bye, Dispatch, Hello, Report
-from noonday.ports.executions import Checkpoint, Settled
-from noonday.ports.firing import FireRequest, FireResult, Owner
-from noonday.ports.jobs import Applied, Change, Decide, Execution, Fire, NewJob
+from noonday.model.recording import Checkpoint, Settled
+from noonday.ports.jobs import Decide
 from tests.support.drivers import Store
 from tests.support.factories import NOW_MS
 

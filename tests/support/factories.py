@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from noonday.model.execution import Cause, Failure, Outcome, State
+from noonday.model.audit import AuditEntry
+from noonday.model.execution import Cause, Execution, Failure, Outcome, State
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId, execution_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, JobType, Target, anchor_of
 from noonday.model.message import Dispatch, HandlerInfo, Hello, Report
-from noonday.ports.jobs import AuditEntry, Execution
 
 NOW_MS = 1_893_456_000_000
 """2030-01-01T00:00:00Z."""

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from noonday.model.errors import NotFound
-from noonday.model.execution import FINAL, OPEN, Failure, State
+from noonday.model.execution import FINAL, OPEN, Execution, Failure, State
+from noonday.model.firing import Fire
 from noonday.model.job import JobSpec, JobState
 from noonday.model.redaction import REDACTED
+from noonday.model.rows import JobRow, WebhookRow
 from noonday.model.view import AttemptView, ExecutionView, JobView
-from noonday.ports.archive import JobRow, WebhookRow
-from noonday.ports.jobs import Execution, Fire
 from noonday.tasks.translating import to_job_spec
 from noonday.tasks.viewing import execution_view, row_of, status_after, status_of, task_view
 from noonday.tasks.wire import STATE_OF, TaskSpec, TaskStatus

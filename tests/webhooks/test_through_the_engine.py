@@ -14,13 +14,13 @@ import pytest
 from noonday.crypto.envelope import context_of
 from noonday.intake.edits import first_fire
 from noonday.model.caller import Caller
+from noonday.model.change import Change, NewJob
 from noonday.model.errors import InvalidInput
 from noonday.model.ids import TenantId
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.notice import Notice
 from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.view import ExecutionView, PoolSettings
-from noonday.ports.jobs import Change, NewJob
 from noonday.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.urls import read_url
 from noonday.wiring.embedded import Embedded

@@ -9,7 +9,7 @@ import pytest
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.redis.reference import RedisReference
-from noonday.ports.executions import Settled
+from noonday.model.recording import Settled
 from noonday.runtime.clock import ReferenceClock
 from noonday.wiring.cluster import Node, Role, _Servers
 from noonday.wiring.settings import ClusterSettings, Settings

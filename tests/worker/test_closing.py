@@ -14,8 +14,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import ExecutionId
-from noonday.model.message import Bye, LogEntry
-from noonday.ports.bus import Oversized
+from noonday.model.message import Bye, LogEntry, Oversized
 from noonday.runtime.clock import SystemClock
 from noonday.worker.context import Context
 from noonday.worker.handler import Mode

@@ -11,8 +11,7 @@ from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.limits import BEAT_BYTES
-from noonday.model.message import Beat, Bye, HandlerInfo, Hello, LogEntry, Report
-from noonday.ports.bus import Oversized
+from noonday.model.message import Beat, Bye, HandlerInfo, Hello, LogEntry, Oversized, Report
 from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, WORKER

@@ -7,7 +7,7 @@ from noonday.model.endpoint import EndpointLimits
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.message import Token
-from noonday.ports.throttles import CallEnd, CallRequest
+from noonday.model.throttle import CallEnd, CallRequest
 from noonday.worker.run import Run
 from noonday.worker.throttling import LEASE_SLACK_SEC, EndpointThrottle, failure_of_throttled
 from tests.support.clock import ManualClock

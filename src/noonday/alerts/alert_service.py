@@ -3,13 +3,13 @@
 from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView, alert_view
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
-from noonday.model.alert import Alert, AlertKind
+from noonday.model.alert import Alert, AlertFilter, AlertKind
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import NotFound
 from noonday.model.job import ms_of
-from noonday.ports.alerts import AlertFilter, Alerts
+from noonday.ports.alerts import Alerts
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import AuditEntry
 
 MOST_UNREAD = 1_000
 """Unread alerts are counted up to this number."""

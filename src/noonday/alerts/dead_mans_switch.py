@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from noonday.alerts.aggregator import AlertAggregator
 from noonday.alerts.lateness import Lateness
-from noonday.model.alert import AlertKind, Observation
+from noonday.model.alert import AlertKind, Late, Observation, Slow
 from noonday.model.pool import NOTICES_POOL
-from noonday.ports.alerts import Alerts, Late, Slow
+from noonday.ports.alerts import Alerts
 
 LATE_PAGE, OPEN_PAGE, SLOW_PAGE, ALERT_PAGE = 5_000, 5_000, 200, 500
 MOST_LATE = 100

@@ -10,8 +10,9 @@ from noonday.model.alert import GIVEN_UP, AlertKind, Observation
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import GONE
+from noonday.model.incident import Incident
 from noonday.ports.alerts import Alerts
-from noonday.ports.executions import Executions, Incident
+from noonday.ports.executions import Executions
 
 log = structlog.get_logger("noonday.alerts")
 BATCH = 1_000

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting, still_awaited
-from noonday.model.alert import AlertKind, Observation
+from noonday.model.alert import AlertKind, Late, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
+from noonday.model.pause import Pause
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by
-from noonday.ports.alerts import Late
-from noonday.ports.archive import Archive, Pause
+from noonday.ports.archive import Archive
 
 EXPLAINED = 10
 """Groups whose reason is looked up in one round. Alerts of further groups have no reason."""

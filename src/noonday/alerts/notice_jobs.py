@@ -8,16 +8,20 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.edits import first_fire
 from noonday.intake.job_service import JobService
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
+from noonday.model.change import Change, NewJob
 from noonday.model.firing import fire_entry
 from noonday.model.ids import JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.receipt import Receipt
+from noonday.model.snapshot import Snapshot
 from noonday.model.view import PoolSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import AuditEntry, Change, Jobs, NewJob, Receipt, Snapshot
+from noonday.ports.jobs import Jobs
 
 SYSTEM_SUBJECT = "noonday"
 _encode = msgspec.json.Encoder().encode

@@ -16,6 +16,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.model.alert import AlertKind
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound
 from noonday.model.ids import JobId, TenantId, is_id
@@ -30,10 +31,10 @@ from noonday.model.notice import (
     Preference,
     Recipient,
 )
+from noonday.model.receipt import Receipt
 from noonday.model.stored import StoredDecoder
 from noonday.ports.channels import Channels
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import AuditEntry, Receipt
 from noonday.ports.notices import Notices
 from noonday.webhooks.bounds import CallBounds
 

@@ -5,8 +5,8 @@ import msgspec
 from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route, TaskIdInPath
 from noonday.intake.filters import Instant
+from noonday.model.filters import CallFilter
 from noonday.model.job import ms_of
-from noonday.ports.archive import CallFilter
 from noonday.tasks.kept_calls import endpoint_of_url
 from noonday.tasks.wire import (
     STATE_OF,

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonday.model.audit import AuditEntry
+from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, State
-from noonday.model.firing import Decided, Decision, Start, decide_overlap, first_unfired, still_wanted
+from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, Execution, State
+from noonday.model.firing import Decided, Decision, Fire, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
 from noonday.model.pool import NOTICES_POOL
-from noonday.ports.jobs import AuditEntry, Change, Execution, Fire, NewExecution, Scope, Snapshot
+from noonday.model.snapshot import Scope, Snapshot
 
 SAME_MOMENT_MS = 1_000
 """Clock step, backwards, below which an edit still takes effect after the previous one."""

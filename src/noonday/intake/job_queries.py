@@ -12,11 +12,14 @@ from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, still
 from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NotFound
-from noonday.model.execution import State
-from noonday.model.firing import Decision
+from noonday.model.execution import Execution, State
+from noonday.model.filters import DeadFilterQuery, JobFilter
+from noonday.model.firing import Decision, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Concurrency, Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms
+from noonday.model.pause import Pause
 from noonday.model.recent import overview_of
+from noonday.model.rows import JobRow, PoolRow, WorkerRow
 from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe, local_text, zone
 from noonday.model.view import (
     AuditPage,
@@ -40,10 +43,9 @@ from noonday.model.view import (
     UsageView,
     WorkerView,
 )
-from noonday.ports.archive import DUE_LOOKED_AT, Archive, DeadFilterQuery, JobFilter, JobRow, Pause, PoolRow, WorkerRow
+from noonday.ports.archive import DUE_LOOKED_AT, Archive
 from noonday.ports.aside import Aside, MayGoOn
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import Execution, Fire
 
 T = TypeVar("T")
 PAGE_BYTES = 4 * 1024 * 1024

@@ -18,7 +18,9 @@ from noonday.intake.job_queries import JobQueries, dead_query
 from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import Quotas, Room, Standing
 from noonday.intake.receipts import Receipts
+from noonday.model.audit import EVERY_TENANT, AuditEntry
 from noonday.model.caller import TENANT_RULE, Caller, is_tenant_name
+from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import (
     FLAWS_OF_BATCH,
     Conflict,
@@ -32,12 +34,16 @@ from noonday.model.errors import (
     nearest,
 )
 from noonday.model.execution import State
+from noonday.model.filters import DeadFilterQuery
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of, with_default_spread
 from noonday.model.limits import Sizes
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
+from noonday.model.pause import Pause
 from noonday.model.retry import flaws_of
+from noonday.model.rows import JobRow
+from noonday.model.snapshot import Scope, Snapshot
 from noonday.model.tenancy import flaws_of_pool, flaws_of_pool_name, flaws_of_tenant
 from noonday.model.view import (
     BackfillView,
@@ -51,11 +57,11 @@ from noonday.model.view import (
     TenantSettings,
     TenantView,
 )
-from noonday.ports.archive import Archive, DeadFilterQuery, JobRow, Pause
+from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.jobs import EVERY_TENANT, Applied, AuditEntry, Change, Decide, Jobs, NewJob, Scope, Snapshot
+from noonday.ports.jobs import Decide, Jobs
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 

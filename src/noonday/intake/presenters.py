@@ -10,9 +10,11 @@ import msgspec
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import BadKey
-from noonday.model.execution import Cause, Failure, State
+from noonday.model.execution import Cause, Execution, Failure, State
+from noonday.model.firing import Fire
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.redaction import redacted_call
+from noonday.model.rows import JobRow
 from noonday.model.schedule import local_text
 from noonday.model.usage import Used
 from noonday.model.view import (
@@ -25,8 +27,6 @@ from noonday.model.view import (
     UsageView,
     UsedView,
 )
-from noonday.ports.archive import JobRow
-from noonday.ports.jobs import Execution, Fire
 from noonday.runtime.tracing import trace_id_of
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)

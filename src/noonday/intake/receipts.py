@@ -10,8 +10,9 @@ from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, InvalidInput, NotFound
 from noonday.model.ids import TenantId
+from noonday.model.receipt import Receipt
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import Jobs, Receipt
+from noonday.ports.jobs import Jobs
 
 T = TypeVar("T")
 

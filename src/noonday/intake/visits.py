@@ -1,9 +1,9 @@
 """Visits: reads of a tenant by operators of another one, noted in the tenant's audit log once a day."""
 
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import AuditEntry
 
 OPERATOR_READ = "OPERATOR_READ"
 DAY_MS = 86_400_000

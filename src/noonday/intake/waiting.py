@@ -10,17 +10,20 @@ from enum import StrEnum
 
 import msgspec
 
+from noonday.model.batch import Mark
 from noonday.model.errors import TokensUnavailable
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Concurrency, instant_of
+from noonday.model.pause import Pause
+from noonday.model.rate import TokenRequest
 from noonday.model.recent import rate_per_sec
-from noonday.model.slots import capped_by, of_key, of_ordering_key
+from noonday.model.rows import Ahead, PoolRow
+from noonday.model.slots import Slots, capped_by, of_key, of_ordering_key
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
-from noonday.ports.archive import Ahead, Archive, Pause, PoolRow, Slots
+from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Mark
-from noonday.ports.tokens import Ask, Tokens
+from noonday.ports.tokens import Tokens
 
 MOST = 10_000
 """Maximum number of rows counted to find a position. If there are more, the position is "at least"."""
@@ -150,7 +153,7 @@ class Waiting:
             return None
         ahead, now_ms = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant), self._clock.now_ms()
         try:
-            (granted,) = await self._tokens.take([Ask(waiter.tenant, rate, 0)], now_ms)
+            (granted,) = await self._tokens.take([TokenRequest(waiter.tenant, rate, 0)], now_ms)
         except TokensUnavailable:
             reason = f"the rate of tenant {waiter.tenant!r} is unknown: its counters cannot be reached"
             return _Limit(BlockedBy.TENANT_RATE, reason, ahead, None, is_reached=True, blocks=True)

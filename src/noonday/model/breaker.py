@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 WINDOW_MS = 60_000
 BUCKET_MS = 10_000
 MIN_CALLS = 10
@@ -74,3 +76,14 @@ class Breaker:
     def _should_open(self, least: int) -> bool:
         calls = sum(each[0] for each in self.counts.values())
         return calls >= least and sum(each[1] for each in self.counts.values()) * 2 > calls
+
+
+class CallCounts(msgspec.Struct, frozen=True):
+    """The calls of one worker since its last report to a breaker."""
+
+    calls: int = 0
+    failures: int = 0
+    probe_failed: bool | None = None
+    """Whether the probe failed. None if no probe ended."""
+    least: int = MIN_CALLS
+    """Minimum number of calls in a minute before the breaker may open."""

@@ -3,10 +3,15 @@
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+
+from noonday.model.ids import TenantId
+from noonday.model.secret import EndpointKey
+from noonday.model.stored import read_stored
 
 DAY_MS = 86_400_000
 DISABLE_AFTER_DAYS = 5.0
@@ -114,3 +119,40 @@ def endpoint_named(name: str) -> str | None:
     except (NotBase64, ValueError):
         return None
     return endpoint if endpoint_id(endpoint) == name and endpoint.isprintable() else None
+
+
+class EndpointRow(msgspec.Struct, frozen=True):
+    """The settings and health of an endpoint. Only an endpoint that was called or has settings has a row."""
+
+    tenant: TenantId
+    endpoint: str
+    settings: EndpointSettings
+    health: EndpointHealth
+
+    @property
+    def whom(self) -> EndpointKey:
+        return self.tenant, self.endpoint
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """Failed calls to an endpoint since its last success."""
+
+    count: int
+    error: str
+    """The last error, for people."""
+
+
+def row_of(columns: Iterable[Any]) -> EndpointRow:
+    """Return the endpoint of a stored row: tenant, endpoint, settings as JSON, and the columns of its health."""
+    tenant, endpoint, settings, *health = columns
+    return EndpointRow(tenant, endpoint, _settings(settings), EndpointHealth(*health))
+
+
+def limits_in(rows: Iterable[Any]) -> dict[EndpointKey, EndpointLimits]:
+    """Return the limits in (tenant, endpoint, settings as JSON) rows. An endpoint without limits is missing."""
+    found = {(tenant, endpoint): _settings(text).limits for tenant, endpoint, text in rows}
+    return {whom: limits for whom, limits in found.items() if limits is not None}
+
+
+def _settings(text: str | None) -> EndpointSettings:
+    return EndpointSettings() if text is None else read_stored(text, EndpointSettings)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import msgspec
 
+from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId
 from noonday.model.retry import RetryPolicy, wait_ms
 
 HAND_BACK_WAIT_MS, HAND_BACK_LONGEST_MS = 5_000, 300_000
@@ -181,3 +182,51 @@ def judge(
 def is_path(states: list[State]) -> bool:
     """Return whether each state legally follows the one before it."""
     return all(b in TRANSITIONS[a] for a, b in pairwise(states))
+
+
+class Execution(msgspec.Struct, frozen=True, array_like=True):
+    """An execution as it is stored. `progress` and `result` are ciphertext."""
+
+    id: ExecutionId
+    job_id: JobId
+    tenant: TenantId
+    nominal_ms: int
+    due_ms: int
+    """The due time of the first dispatch."""
+    state: State
+    attempt: int
+    dispatch: int
+    revision: int
+    cause: Cause
+    pool: str
+    handler: str
+    lane: int
+    created_ms: int
+    fired_ms: int | None = None
+    """When the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
+    buffered: int = 0
+    """1 if the execution waits for an earlier open one to close. It has no row on the timeline."""
+    watch: int = 0
+    """WATCH_OVERLAP, WATCH_KEY: closing this execution looks for others that wait for it."""
+    slots: tuple[str, ...] = ()
+    """The slots that the execution occupies while it is dispatched: a concurrency key, and caps of its tenant and its pool."""
+    waits_until_ms: int | None = None
+    """The due time of its dispatch row on the timeline. None if it has no such row, or one without a due time."""
+    worker_id: WorkerId | None = None
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    cancel: str | None = None
+    """The reason of its revocation. None if it is not revoked."""
+    failure: str | None = None
+    progress: bytes | None = None
+    result: bytes | None = None
+    retry_of: ExecutionId | None = None
+    transitions: str = ""
+    """Comma-separated JSON arrays [state, at_ms, worker or null, reason or null], one for each transition. Append-only."""
+    suspended_until_ms: int | None = None
+    """The former due time of a dispatch row that is suspended, and so has none."""
+
+    @property
+    def early(self) -> bool:
+        """Whether the execution is dispatched and not known to have started."""
+        return self.state is State.PENDING and self.fired_ms is not None

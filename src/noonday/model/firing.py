@@ -251,3 +251,12 @@ def first_unfired(
                 return time
         after_ms, count = times[-1], min(4 * count, LOOK_UP_MOST)
     return None
+
+
+class Fire(msgspec.Struct, frozen=True, array_like=True):
+    """A job's fire row on the timeline. While the job has nothing to fire, the row stays without a due time."""
+
+    nominal_ms: int
+    """The next nominal time. All earlier occurrences are decided."""
+    due_ms: int | None
+    runs_left: int | None = None

@@ -1,5 +1,7 @@
 """Messages of the bus: dispatches to workers, and the entries that workers and recorders write to the events log."""
 
+from typing import Generic, NamedTuple, TypeVar
+
 import msgspec
 
 from noonday.model.endpoint import EndpointLimits
@@ -144,3 +146,22 @@ class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     def __int__(self) -> int:
         return (self.dispatch << 48) | (self.claimed_ms & ((1 << 48) - 1))
+
+
+class LogBatch(msgspec.Struct, frozen=True):
+    """Entries of a log partition, with the offset of the first and the offset to read next."""
+
+    offset: int
+    next_offset: int
+    entries: tuple[LogEntry, ...]
+
+
+T = TypeVar("T", bound="Dispatch | LogEntry")
+
+
+class Oversized(NamedTuple, Generic[T]):
+    """An entry that is larger than one message. It was not sent and cannot be sent."""
+
+    entry: T
+    size_bytes: int
+    limit_bytes: int

@@ -1,6 +1,7 @@
 """Pauses of a tenant, a pool, or everything."""
 
 from collections.abc import Container
+from typing import NamedTuple
 
 ALL = ("ALL", "")
 
@@ -8,3 +9,12 @@ ALL = ("ALL", "")
 def is_paused(pauses: Container[tuple[str, str]], tenant: str, pool: str) -> bool:
     """Return whether one of the pauses, each (kind, name), stops the jobs of a tenant in a pool."""
     return ALL in pauses or ("POOL", pool) in pauses or ("TENANT", tenant) in pauses
+
+
+class Pause(NamedTuple):
+    """A pause of a TENANT, a POOL, or everything (ALL): nothing of it is dispatched."""
+
+    kind: str
+    name: str
+    since_ms: int
+    subject: str

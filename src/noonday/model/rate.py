@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import floor
 
+from noonday.model.ids import TenantId
+
 MIN_RATE, MAX_RATE = 0.001, 1e9
 """Bounds of a rate, in tokens per second."""
 _NEARLY = 1e-6
@@ -40,3 +42,13 @@ def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[Gr
     spent = max(float(now_ms), spent + granted * interval)
     more_ms = now_ms if granted < most else floor(spent - (rate.burst - 1) * interval) + 1
     return Granted(granted, max(now_ms, more_ms)), spent
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """A request for tokens of a tenant's rate."""
+
+    tenant: TenantId
+    rate: Rate
+    count: int
+    """Number of tokens requested. A negative number returns unused tokens."""

@@ -4,6 +4,8 @@ The limits are those of a concurrency key, of a tenant, of a tenant in one pool,
 keeps the one slot of an ordering key until it ends, even while it waits for a retry. The names are stored.
 """
 
+from typing import NamedTuple
+
 from noonday.model.view import PoolSettings, TenantSettings
 
 SlotKey = tuple[str, str]
@@ -57,3 +59,10 @@ def caps_of_tenant(tenant: str, settings: TenantSettings) -> dict[SlotKey, int |
 def caps_of_pool(pool: str, settings: PoolSettings) -> dict[SlotKey, int | None]:
     """Return the cap in a pool's settings. None removes the cap."""
     return {(NOBODY, of_pool(pool)): settings.max_running}
+
+
+class Slots(NamedTuple):
+    """How many dispatched open executions occupy a slot, and its cap."""
+
+    used: int
+    cap: int | None

@@ -12,8 +12,10 @@ new call leaves free the slots of waiting calls that are due to return.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from math import ceil
+from typing import NamedTuple
 
 from noonday.model.endpoint import EndpointLimits
+from noonday.model.ids import ExecutionId
 
 LATE_MS = 1_000
 """Slack of the rate of actual starts."""
@@ -137,3 +139,23 @@ def _slot_wait_ms(before: int, most: int, mean_ms: float) -> int:
         return ceil(SOONEST_MS + (GUESSING_MS - SOONEST_MS) * spread)
     wait = HASTE * (before + 1) * mean_ms / most
     return ceil(max(SOONEST_MS, wait if wait <= LATEST_MS else LATEST_MS * (0.75 + 0.25 * spread)))
+
+
+class CallRequest(NamedTuple):
+    """A request of an execution to call an endpoint."""
+
+    whom: str
+    """The name of a throttle: an endpoint of a tenant."""
+    execution: ExecutionId
+    limits: EndpointLimits
+    lease_ms: int
+    """How long the call occupies its slot if its end is never reported."""
+
+
+class CallEnd(NamedTuple):
+    """The end of a call that was allowed."""
+
+    whom: str
+    execution: ExecutionId
+    ran_ms: int
+    """How long the call took. 0 if it was not made."""

@@ -3,52 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-import msgspec
-
-from noonday.model.alert import Alert, AlertEvent, AlertKind, Observation
+from noonday.model.alert import Alert, AlertEvent, AlertFilter, Late, Observation, Slow
+from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
-from noonday.ports.jobs import AuditEntry, Receipt
-
-
-class AlertFilter(msgspec.Struct, frozen=True):
-    """Which alerts to list. None matches every value."""
-
-    unread: bool | None = None
-    """True: only alerts that are not acknowledged. False: only acknowledged ones."""
-    kind: AlertKind | None = None
-    job_id: str | None = None
-    until_ms: int | None = None
-    """Only alerts that were last added to by this instant."""
-
-
-class Late(msgspec.Struct, frozen=True):
-    """Work that is due and has not started: a row on the timeline, or a dispatched execution."""
-
-    due_ms: int
-    key: str
-    tenant: TenantId
-    pool: str
-    job_id: str
-    """Empty if the job no longer exists."""
-    execution_id: str
-    """Empty if there is no execution yet."""
-    early: bool
-    """False if it may have to wait for other executions of its job or its concurrency key."""
-    handed_out: bool = False
-    """True if it is dispatched and a worker should have started it."""
-
-
-class Slow(msgspec.Struct, frozen=True):
-    """The oldest running execution of a job, with the longest duration of its last successes."""
-
-    tenant: TenantId
-    job_id: str
-    execution_id: str
-    pool: str
-    started_ms: int
-    successes: int
-    """Number of successes that `longest_ms` is taken from."""
-    longest_ms: int
+from noonday.model.receipt import Receipt
 
 
 class Alerts(ABC):

@@ -3,20 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-import msgspec
-
-from noonday.model.breaker import MIN_CALLS
-
-
-class CallCounts(msgspec.Struct, frozen=True):
-    """The calls of one worker since its last report to a breaker."""
-
-    calls: int = 0
-    failures: int = 0
-    probe_failed: bool | None = None
-    """Whether the probe failed. None if no probe ended."""
-    least: int = MIN_CALLS
-    """Minimum number of calls in a minute before the breaker may open."""
+from noonday.model.breaker import CallCounts
 
 
 class Breakers(ABC):

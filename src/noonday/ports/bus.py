@@ -2,30 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from noonday.model.ids import WorkerId
-from noonday.model.message import Dispatch, LogEntry
+from noonday.model.message import Dispatch, LogBatch, LogEntry, Oversized
 
 T = TypeVar("T", bound=Dispatch | LogEntry)
-
-
-class LogBatch(msgspec.Struct, frozen=True):
-    """Entries of a log partition, with the offset of the first and the offset to read next."""
-
-    offset: int
-    next_offset: int
-    entries: tuple[LogEntry, ...]
-
-
-class Oversized(NamedTuple, Generic[T]):
-    """An entry that is larger than one message. It was not sent and cannot be sent."""
-
-    entry: T
-    size_bytes: int
-    limit_bytes: int
 
 
 class Bus(ABC):

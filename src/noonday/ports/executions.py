@@ -1,66 +1,14 @@
 """The store as the recorder uses it: settled reports, checkpoints of the log, incidents and retention."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
-from noonday.model.execution import Outcome
-from noonday.model.firing import Entry
-from noonday.model.ids import ExecutionId, JobId, TenantId, WorkerId
+from noonday.model.attempt import AttemptRecord
+from noonday.model.ids import ExecutionId, WorkerId
+from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
-from noonday.model.usage import NOTHING, Usage
-
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a log partition is recorded. `generation` names the log: another generation is another log."""
-
-    partition: int
-    generation: str
-    offset: int
-    tick_ms: int
-    """The store's time in the last tick that was applied."""
-    recent: str = ""
-    """`Figures` of the last seconds, as JSON."""
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The result of settling a batch of reports."""
-
-    entries: tuple[Entry, ...]
-    """Rows now on the timeline: retries, snoozes, and buffered executions whose turn has come."""
-    refused: tuple[Report, ...]
-    """Reports of another dispatch or worker, or of an illegal transition. They changed nothing."""
-    by_state: dict[str, int]
-    """Number of executions that ended in each state."""
-    freed: tuple[str, ...] = ()
-    """Concurrency keys that have a free slot again."""
-    usage: Usage = NOTHING
-    """The usage that was added to tenants."""
-
-
-class Incident(msgspec.Struct, frozen=True):
-    """An event that needs attention, stored until an alert has taken it in."""
-
-    id: int
-    kind: str
-    tenant: TenantId
-    execution_id: ExecutionId
-    job_id: JobId
-    message: str
-    at_ms: int
-
-
-class AttemptRecord(msgspec.Struct, frozen=True):
-    """The details of one attempt that were kept, such as the request and response of a webhook call."""
-
-    dispatch: int
-    attempt: int
-    outcome: Outcome
-    started_ms: int
-    ended_ms: int
-    account: bytes
-    """The details, as ciphertext."""
+from noonday.model.recording import Checkpoint, Settled
+from noonday.model.retention import Retention
 
 
 class Executions(ABC):
@@ -139,40 +87,3 @@ class Executions(ABC):
     @abstractmethod
     async def prune(self, policy: "Retention", now_ms: int, limit: int) -> int:
         """Delete some rows that are past their retention. Returns how many rows were deleted; 0 when none is left."""
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """Retention periods, in milliseconds."""
-
-    succeeded_ms: int
-    cancelled_ms: int
-    expired_ms: int
-    dead_ms: int
-    jobs_ms: int
-    """Cancelled and completed jobs: the time since their last change."""
-    decisions_ms: int
-    audit_ms: int
-    receipts_ms: int
-    tenants: Mapping[TenantId, int] = {}
-    """Periods of tenants that have one of their own for ended executions and jobs."""
-
-    def jobs_before_ms(self, tenant: TenantId, now_ms: int) -> int:
-        """Return the instant such that an ended job of this tenant may be deleted if it has not changed since."""
-        return now_ms - self.tenants.get(tenant, self.jobs_ms)
-
-    def any_jobs_before_ms(self, now_ms: int) -> int:
-        """Return the instant such that no job that has changed since may be deleted, whatever its tenant."""
-        return now_ms - min([self.jobs_ms, *self.tenants.values()])
-
-    def keep_longer_than(self, age_ms: int) -> list[TenantId]:
-        """Return the tenants whose own period is longer than an age."""
-        return [tenant for tenant, own_ms in self.tenants.items() if own_ms > age_ms]
-
-
-def attempt_rows(reports: Sequence[Report]) -> list[tuple[ExecutionId, int, int, int, int, int, bytes]]:
-    """Return (execution, dispatch, started, ended, attempt, outcome, record) of each report that has an attempt record."""
-    return [
-        (r.execution_id, r.dispatch, r.started_ms, r.ended_ms, r.attempt, r.outcome, r.account)
-        for r in reports
-        if r.account is not None
-    ]

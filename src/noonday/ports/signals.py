@@ -2,25 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from enum import Enum
 
+from noonday.model.claim import ClaimRefused, DispatchRef, Revocation
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-
-DispatchRef = tuple[ExecutionId, int]
-"""(execution, dispatch number)."""
-Revocation = tuple[ExecutionId, int, str]
-"""(execution, dispatch number, reason)."""
-FENCED = "FENCED"
-"""The reason why a dispatch must not start that was fired before its job's fence, or before the present generation began. It may
-have run already, and its definition may have changed. It returns to the timeline if it is still wanted."""
-
-
-class ClaimRefused(Enum):
-    """Why a delivered dispatch may not run."""
-
-    ACKED = "the log has its start or end: drop it"
-    CLAIMED = "another delivery of it is claimed: park it, and try again when that claim has lapsed"
 
 
 class Signals(ABC):

@@ -2,30 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from noonday.model.endpoint import EndpointLimits
-from noonday.model.ids import ExecutionId
-
-
-class CallRequest(NamedTuple):
-    """A request of an execution to call an endpoint."""
-
-    whom: str
-    """The name of a throttle: an endpoint of a tenant."""
-    execution: ExecutionId
-    limits: EndpointLimits
-    lease_ms: int
-    """How long the call occupies its slot if its end is never reported."""
-
-
-class CallEnd(NamedTuple):
-    """The end of a call that was allowed."""
-
-    whom: str
-    execution: ExecutionId
-    ran_ms: int
-    """How long the call took. 0 if it was not made."""
+from noonday.model.throttle import CallEnd, CallRequest
 
 
 class Throttles(ABC):

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 import structlog
 
+from noonday.model.endpoint import Failures
 from noonday.model.errors import is_bad_data
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.message import Report
+from noonday.model.secret import EndpointKey
 from noonday.ports.clock import Clock
-from noonday.ports.endpoints import Endpoints, Failures, Whom
+from noonday.ports.endpoints import Endpoints
 
 log = structlog.get_logger("noonday.recorder")
 CACHE_SEC = 5.0
@@ -28,10 +30,10 @@ class HealthKeeper:
     def __init__(self, endpoints: Endpoints, clock: Clock) -> None:
         self._endpoints = endpoints
         self._clock = clock
-        self._healthy_until: dict[Whom, float] = {}
+        self._healthy_until: dict[EndpointKey, float] = {}
         """Until when each healthy endpoint is taken for healthy, by the monotonic clock."""
-        self._succeeded: set[Whom] = set()
-        self._failed: dict[Whom, Failures] = {}
+        self._succeeded: set[EndpointKey] = set()
+        self._failed: dict[EndpointKey, Failures] = {}
 
     async def note(self, reports: Iterable[Report]) -> None:
         """Write the outcomes of calls that change the health of their endpoints. Raises StoreUnavailable."""
@@ -51,7 +53,7 @@ class HealthKeeper:
             self._succeeded, self._failed = set(), {}
         self._cache_successes(now)
 
-    def _add(self, endpoint: Whom, report: Report, now: float) -> None:
+    def _add(self, endpoint: EndpointKey, report: Report, now: float) -> None:
         if report.outcome != Outcome.SUCCEEDED:
             failures = self._failed[endpoint].count if endpoint in self._failed else 0
             self._failed[endpoint] = Failures(failures + 1, _error(report))

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from noonday.model.claim import DispatchRef
 from noonday.model.ids import WorkerId
 from noonday.model.message import Report
-from noonday.ports.signals import DispatchRef
 
 SILENT_SEC = 3.0
 """Silence after which a worker counts as silent. A worker that runs something reports more often."""

@@ -13,12 +13,13 @@ from noonday.model.errors import SignalsUnavailable, StaleEpoch, StoreFailed, Un
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import InstanceId
 from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
-from noonday.model.message import Beat, Bye, Hello, LogEntry, Report, Tick
+from noonday.model.message import Beat, Bye, Hello, LogBatch, LogEntry, Report, Tick
 from noonday.model.recent import Recent
-from noonday.ports.bus import Bus, LogBatch
+from noonday.model.recording import Checkpoint, Settled
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
-from noonday.ports.executions import Checkpoint, Executions, Settled
+from noonday.ports.executions import Executions
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.recorder.health import HealthKeeper

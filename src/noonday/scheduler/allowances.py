@@ -7,19 +7,19 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from noonday.model.batch import Blocked
 from noonday.model.errors import TokensUnavailable
 from noonday.model.ids import TenantId
 from noonday.model.message import Dispatch
-from noonday.model.rate import Rate
+from noonday.model.rate import Rate, TokenRequest
 from noonday.model.shares import Shares, Within
 from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, capped_by, caps_of_tenant, of_pool, of_tenant_in, pool_in
 from noonday.model.tenancy import rate_of
 from noonday.model.view import TenantSettings
 from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Blocked
 from noonday.ports.hot_index import HotIndex
-from noonday.ports.tokens import Ask, Tokens
+from noonday.ports.tokens import Tokens
 from noonday.scheduler.in_flight import InFlight
 
 TOKENS_RETRY_MS = 500
@@ -192,7 +192,7 @@ class Allowances:
     async def _take_tokens(self, demand: Mapping[str, int], now_ms: int) -> dict[Within, int]:
         if not demand:
             return {}
-        asks = [Ask(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
+        asks = [TokenRequest(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
         try:
             answers = await self._tokens.take(asks, now_ms)
         except TokensUnavailable:
@@ -217,7 +217,7 @@ class Allowances:
 
     async def _return_tokens(self, counts: Mapping[str, int]) -> None:
         unused = [
-            Ask(TenantId(tenant), self._rates[tenant], -count)
+            TokenRequest(TenantId(tenant), self._rates[tenant], -count)
             for tenant, count in counts.items()
             if count > 0 and tenant in self._rates
         ]

@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
+from noonday.model.batch import Blocked
 from noonday.model.budget import EntryBudget, fair_level
 from noonday.model.firing import Entry, Kind
 from noonday.model.slots import SlotKey, is_of_ordering_key
-from noonday.ports.firing import Blocked
 
 FIRST_RETRY_SEC = 0.5
 LONGEST_RETRY_SEC = 2.0

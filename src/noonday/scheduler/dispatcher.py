@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 
+from noonday.model.batch import FireResult
 from noonday.model.budget import EntryBudget
 from noonday.model.errors import SignalsUnavailable, StoreFailed, StoreUnavailable, Unavailable
 from noonday.model.firing import Entry
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.firing import FireResult, Firing
+from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.signals import Signals
 from noonday.runtime.metrics import Metrics

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from noonday.model.batch import Mark
 from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
-from noonday.ports.firing import Firing, Mark
+from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 
 PAGE = 5_000

@@ -5,11 +5,12 @@ from collections.abc import Collection, Sequence
 import msgspec
 import structlog
 
+from noonday.model.batch import FireRequest, FireResult, Owner, RecurringJob
 from noonday.model.errors import StaleEpoch, StoreFailed, Unavailable, is_bad_data
 from noonday.model.firing import Entry, Kind, plan_error, plan_fire, plan_refused
 from noonday.model.ids import JobId
 from noonday.ports.clock import Clock
-from noonday.ports.firing import FireRequest, FireResult, Firing, Owner, RecurringJob
+from noonday.ports.firing import Firing
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import DeferredEntries
 

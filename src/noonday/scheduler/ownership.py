@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
+from noonday.model.batch import Owner
 from noonday.model.errors import LeasesUnavailable
 from noonday.model.ids import PARTITIONS, InstanceId
 from noonday.model.rendezvous import share_of, weight_of
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.firing import Firing, Owner
+from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.leases import Leases
 

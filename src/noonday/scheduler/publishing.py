@@ -9,10 +9,11 @@ import structlog
 from noonday.model.endpoint import EndpointLimits
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import TenantId, WorkerId
-from noonday.model.message import Dispatch, Report
-from noonday.ports.bus import Bus, Oversized
+from noonday.model.message import Dispatch, Oversized, Report
+from noonday.model.secret import EndpointKey
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.ports.endpoints import Endpoints, Whom
+from noonday.ports.endpoints import Endpoints
 from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.publisher")
@@ -43,7 +44,7 @@ class Publisher:
         self._endpoints = endpoints
         self._tracing = tracing
         self._clock = clock
-        self._cache: dict[Whom, _Terms] = {}
+        self._cache: dict[EndpointKey, _Terms] = {}
         self._cached_until = 0.0
 
     async def publish(self, dispatches: Sequence[Dispatch]) -> None:
@@ -69,7 +70,7 @@ class Publisher:
         terms = self._cache[_endpoint_of(dispatch)]
         return msgspec.structs.replace(dispatch, secrets=terms.secrets, limits=terms.limits)
 
-    async def _load_terms(self, endpoints: set[Whom]) -> None:
+    async def _load_terms(self, endpoints: set[EndpointKey]) -> None:
         if self._clock.monotonic() >= self._cached_until or len(self._cache) > _MAX_CACHED:
             self._cache = {}
             self._cached_until = self._clock.monotonic() + CACHE_SEC
@@ -79,7 +80,7 @@ class Publisher:
             self._cache |= {endpoint: _Terms(secrets[endpoint], limits.get(endpoint)) for endpoint in missing}
 
 
-def _endpoint_of(dispatch: Dispatch) -> Whom:
+def _endpoint_of(dispatch: Dispatch) -> EndpointKey:
     assert dispatch.endpoint is not None
     return TenantId(dispatch.tenant), dispatch.endpoint
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import structlog
 
+from noonday.model.batch import Mark
 from noonday.model.errors import NoondayError
 from noonday.model.fence import ORPHANED_AFTER_MS
 from noonday.model.firing import Entry
 from noonday.ports.executions import Executions
-from noonday.ports.firing import Firing, Mark
+from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.scheduler.ownership import Ownership
 from noonday.scheduler.publishing import Publisher

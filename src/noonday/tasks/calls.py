@@ -16,11 +16,12 @@ from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
-from noonday.model.execution import FINAL, State
+from noonday.model.execution import FINAL, Execution, State
+from noonday.model.filters import CallFilter
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
+from noonday.model.rows import KnownCall
 from noonday.model.view import ExecutionView
-from noonday.ports.archive import Archive, CallFilter, KnownCall
-from noonday.ports.jobs import Execution
+from noonday.ports.archive import Archive
 from noonday.tasks.kept_calls import KeptCalls
 from noonday.tasks.viewing import call_view, resent_view
 from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage

@@ -8,10 +8,12 @@ from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import NotFound
+from noonday.model.filters import DeadFilterQuery
 from noonday.model.ids import ExecutionId
 from noonday.model.job import ms_of
+from noonday.model.rows import DeadLetter, KnownCall
 from noonday.model.view import BulkView
-from noonday.ports.archive import Archive, DeadFilterQuery, DeadLetter, KnownCall
+from noonday.ports.archive import Archive
 from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
 from noonday.tasks.viewing import dead_view, execution_view
 from noonday.tasks.wire import (

@@ -13,12 +13,12 @@ from functools import partial
 import structlog
 
 from noonday.intake.job_service import JobService
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
-from noonday.model.endpoint import DAY_MS, Condition, EndpointHealth
+from noonday.model.endpoint import DAY_MS, Condition, EndpointHealth, EndpointRow
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.ids import JobId
-from noonday.ports.endpoints import EndpointRow, Endpoints
-from noonday.ports.jobs import AuditEntry
+from noonday.ports.endpoints import Endpoints
 
 log = structlog.get_logger("noonday.endpoints")
 SUBJECT = "noonday"

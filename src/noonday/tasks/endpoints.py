@@ -7,10 +7,12 @@ import msgspec
 
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.endpoint import (
     Condition,
     EndpointHealth,
+    EndpointRow,
     EndpointSettings,
     endpoint_id,
     endpoint_named,
@@ -18,10 +20,10 @@ from noonday.model.endpoint import (
 from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.ids import TenantId
 from noonday.model.job import instant_of, text_of
+from noonday.model.secret import EndpointKey
 from noonday.model.view import Page
 from noonday.ports.clock import Clock
-from noonday.ports.endpoints import EndpointRow, Endpoints, Whom
-from noonday.ports.jobs import AuditEntry
+from noonday.ports.endpoints import Endpoints
 from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.webhooks.urls import read_url
 
@@ -67,7 +69,7 @@ class EndpointService:
         self._endpoint_disabler = endpoint_disabler
         self._receipts = receipts
         self._clock = clock
-        self._enabled_until: dict[Whom, float] = {}
+        self._enabled_until: dict[EndpointKey, float] = {}
         """Endpoints known to be enabled, with the monotonic time until which this is trusted."""
 
     async def list_endpoints(self, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> EndpointPage:
@@ -124,14 +126,14 @@ class EndpointService:
             self._enabled_until = {}
         self._enabled_until[tenant, endpoint] = self._clock.monotonic() + CACHE_SEC
 
-    async def _apply_to_tasks(self, whom: Whom) -> EndpointView:
+    async def _apply_to_tasks(self, whom: EndpointKey) -> EndpointView:
         """Halt or resume the first tasks at once; the endpoint disabler does the rest."""
         row = await self._endpoints.find(whom)
         assert row is not None
         await self._endpoint_disabler.apply_to_tasks(row)
         return endpoint_view(row)
 
-    def _audit(self, caller: Caller, action: str, whom: Whom, detail: dict[str, object]) -> AuditEntry:
+    def _audit(self, caller: Caller, action: str, whom: EndpointKey, detail: dict[str, object]) -> AuditEntry:
         return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, whom[1], detail)
 
 
@@ -152,7 +154,7 @@ def _health(health: EndpointHealth) -> EndpointHealthView:
     )
 
 
-def _whom(caller: Caller, name: str) -> Whom:
+def _whom(caller: Caller, name: str) -> EndpointKey:
     """Return tenant and endpoint of an id. Raises NotFound if the id is malformed."""
     endpoint = endpoint_named(name)
     if endpoint is None or not _is_endpoint(endpoint):

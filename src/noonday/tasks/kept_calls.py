@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from noonday.intake.presenters import Presenter
 from noonday.model.errors import InvalidInput
+from noonday.model.execution import Execution
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobState
-from noonday.ports.archive import Archive, Definition
-from noonday.ports.jobs import Execution
+from noonday.model.rows import Definition
+from noonday.ports.archive import Archive
 from noonday.tasks.wire import HANDLER, POOL
 from noonday.webhooks.urls import read_url
 

@@ -10,13 +10,14 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.ids import TenantId
 from noonday.model.job import instant_of
+from noonday.model.secret import OF_TENANT, Secret, SecretKind
 from noonday.ports.clock import Clock
-from noonday.ports.endpoints import OF_TENANT, Endpoints, Secret, SecretKind
-from noonday.ports.jobs import AuditEntry
+from noonday.ports.endpoints import Endpoints
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import new_key_pair, new_secret, public_key_of
 from noonday.webhooks.urls import read_url

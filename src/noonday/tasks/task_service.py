@@ -13,14 +13,14 @@ from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound, StoreUnavailable, VersionMismatch
-from noonday.model.execution import State
+from noonday.model.execution import Execution, State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job, JobSpec, JobState
+from noonday.model.rows import WebhookRow
 from noonday.model.view import JobView, PoolSettings
-from noonday.ports.archive import Archive, WebhookRow
+from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
-from noonday.ports.jobs import Execution
 from noonday.tasks.calls import TaskCalls
 from noonday.tasks.dead_letters import TaskDeadLetters
 from noonday.tasks.endpoints import EndpointService

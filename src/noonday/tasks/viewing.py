@@ -7,14 +7,13 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from noonday.intake.presenters import state_of
+from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import NotFound
-from noonday.model.execution import Failure, State
+from noonday.model.execution import Execution, Failure, State
 from noonday.model.job import JobState, instant_of
 from noonday.model.redaction import redacted_call
+from noonday.model.rows import JobRow, KnownCall, WebhookRow
 from noonday.model.view import AttemptView, ExecutionView, JobView
-from noonday.ports.archive import JobRow, KnownCall, WebhookRow
-from noonday.ports.executions import AttemptRecord
-from noonday.ports.jobs import Execution
 from noonday.tasks.translating import call_of, limits_of, schedule_of
 from noonday.tasks.wire import (
     STATUS_NAMES,

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from noonday.model.change import Change, NewExecution
 from noonday.model.errors import StoreUnavailable
-from noonday.model.execution import State
-from noonday.model.firing import LANES, fire_entry
+from noonday.model.execution import Execution, State
+from noonday.model.firing import LANES, Fire, fire_entry
 from noonday.model.ids import ExecutionId, partition_of
 from noonday.model.job import Job, JobState, Overlap
 from noonday.model.slots import of_ordering_key
-from noonday.ports.jobs import Change, Execution, Fire, NewExecution, Scope, Snapshot
+from noonday.model.snapshot import Scope, Snapshot
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.write_set import WriteSet, watch_of
 

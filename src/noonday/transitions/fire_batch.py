@@ -7,14 +7,13 @@ from sys import maxsize
 import msgspec
 
 from noonday.model.alert import GIVEN_UP
-from noonday.model.execution import WATCH_OVERLAP, Cause, State, is_cancel
+from noonday.model.batch import Blocked, FireRequest
+from noonday.model.execution import WATCH_OVERLAP, Cause, Execution, State, is_cancel
 from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by, slot_key
-from noonday.ports.firing import Blocked, FireRequest
-from noonday.ports.jobs import Execution
 from noonday.transitions.inputs import NO_LIMIT, Inputs, Limit
 from noonday.transitions.write_set import WriteSet
 

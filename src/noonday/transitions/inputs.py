@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from noonday.model.execution import Execution
+from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import HandlerInfo
 from noonday.model.retry import DEFAULT_POLICY, RetryPolicy
 from noonday.model.slots import SlotKey, of_key, of_ordering_key
 from noonday.model.view import PoolSettings
-from noonday.ports.jobs import Execution, Fire
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from noonday.model.batch import RecurringJob
 from noonday.model.ids import JobId
 from noonday.model.job import Dst, Job, JobSpec, JobState, JobType, Target
 from noonday.model.stored import StoredDecoder
-from noonday.ports.firing import RecurringJob
 
 _all = msgspec.json.Decoder(list[tuple[Job, int | None]])
 _each = msgspec.json.Decoder(list[tuple[msgspec.Raw, int | None]])

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from noonday.model.firing import fire_entry
+from noonday.model.firing import Fire, fire_entry
 from noonday.model.ids import ExecutionId, execution_id, partition_of
 from noonday.model.job import Job, rule_of
 from noonday.model.stored import StoredDecoder
-from noonday.ports.jobs import Fire
 from noonday.transitions.write_set import WriteSet
 
 LOOK_AHEAD = 50

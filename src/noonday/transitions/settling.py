@@ -13,6 +13,7 @@ from noonday.model.execution import (
     RETURN_REASONS,
     WATCH_OVERLAP,
     Cause,
+    Execution,
     Outcome,
     State,
     Verdict,
@@ -24,10 +25,9 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.recording import Settled
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
-from noonday.ports.executions import Settled
-from noonday.ports.jobs import Execution
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.write_set import WriteSet, as_json, transition
 

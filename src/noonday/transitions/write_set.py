@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
-from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, State
-from noonday.model.firing import LANES, Decision, Entry, Kind, fire_entry
+from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, Execution, State
+from noonday.model.firing import LANES, Decision, Entry, Fire, Kind, fire_entry
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobSpec, JobState, Overlap, rule_of, spread_ms
 from noonday.model.message import Report
 from noonday.model.slots import SlotKey, is_of_ordering_key, slot_key
-from noonday.ports.jobs import Execution, Fire
 from noonday.transitions.inputs import Inputs
 
 _encode = msgspec.json.Encoder().encode

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from noonday.model.ids import TenantId
-from noonday.ports.executions import Retention
+from noonday.model.retention import Retention
 from noonday.runtime.metrics import Metrics
 from noonday.wiring.settings import LimitSettings, RetentionSettings
 

@@ -27,6 +27,7 @@ from noonday.model.budget import EntryBudget
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.model.notice import ChannelType
 from noonday.model.pool import BUILT_IN_POOLS, NOTICES_POOL
+from noonday.model.recording import Settled
 from noonday.ports.alerts import Alerts
 from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside, Inline
@@ -36,7 +37,7 @@ from noonday.ports.channels import Channel, Channels
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.endpoints import Endpoints
-from noonday.ports.executions import Executions, Settled
+from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs

@@ -9,8 +9,8 @@ from noonday.model.errors import NoondayError
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.limits import BEAT_BYTES, STUCK_NAMED
-from noonday.model.message import Beat, Hello, LogEntry, Report
-from noonday.ports.bus import Bus, Oversized
+from noonday.model.message import Beat, Hello, LogEntry, Oversized, Report
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.runtime.supervise import should_log
 from noonday.worker.run import Run, clean

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from noonday.model.breaker import CLOSED, MIN_CALLS, MIN_RUNS, PROBE
+from noonday.model.breaker import CLOSED, MIN_CALLS, MIN_RUNS, PROBE, CallCounts
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import stable_fraction
 from noonday.model.message import Dispatch
-from noonday.ports.breakers import Breakers, CallCounts
+from noonday.ports.breakers import Breakers
 from noonday.ports.clock import Clock
 from noonday.worker.run import Run
 

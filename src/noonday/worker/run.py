@@ -10,6 +10,7 @@ from opentelemetry.trace import Span
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.model.claim import FENCED
 from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import RETURN_REASONS, Failure, Outcome
 from noonday.model.fence import is_out_of_time
@@ -17,7 +18,6 @@ from noonday.model.ids import WorkerId
 from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
-from noonday.ports.signals import FENCED
 from noonday.runtime.tracing import sampled_traceparent
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.handler import Handler, Mode

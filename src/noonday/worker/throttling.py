@@ -7,9 +7,9 @@ from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Failure
 from noonday.model.ids import ExecutionId
 from noonday.model.message import Dispatch
-from noonday.model.throttle import GO
+from noonday.model.throttle import GO, CallEnd, CallRequest
 from noonday.ports.clock import Clock
-from noonday.ports.throttles import CallEnd, CallRequest, Throttles
+from noonday.ports.throttles import Throttles
 from noonday.worker.run import Run
 
 LEASE_SLACK_SEC = 10.0

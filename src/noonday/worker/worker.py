@@ -16,6 +16,7 @@ import structlog
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.breaker import MIN_RUNS
+from noonday.model.claim import ClaimRefused
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
@@ -25,7 +26,7 @@ from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
-from noonday.ports.signals import ClaimRefused, Signals
+from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import should_log, stop

@@ -10,8 +10,7 @@ from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.reader import SCALE
 from noonday.model.errors import BusUnavailable, StaleEpoch
 from noonday.model.ids import WorkerId
-from noonday.model.message import LogEntry
-from noonday.ports.bus import LogBatch
+from noonday.model.message import LogBatch, LogEntry
 from tests.drivers.kafka.broker_side import admin, ask, messages
 from tests.drivers.kafka.conftest import NewBus
 from tests.support.eventually import eventually

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 
 from noonday.drivers.postgres.connection import PostgresOptions
 from noonday.drivers.postgres.store import Store, open_store
+from noonday.model.batch import Owner
+from noonday.model.change import NewJob
 from noonday.model.errors import StoreUnavailable
-from noonday.model.firing import plan_fire
+from noonday.model.firing import Fire, plan_fire
 from noonday.model.ids import InstanceId, JobId, TenantId, WorkerId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Report
 from noonday.ports.executions import Place
-from noonday.ports.firing import Owner, Shot
-from noonday.ports.jobs import Fire, NewJob
+from noonday.ports.firing import Shot
 
 NOW_MS = 1_893_456_000_000
 AT_ONCE = 20

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonday.drivers.postgres.archive import PostgresArchive
+from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
 from noonday.model.ids import ExecutionId, JobId
-from noonday.ports.archive import CallFilter, DeadFilterQuery, JobFilter
 from tests.support.crank import Crank
 from tests.support.factories import TENANT, job, spec
 from tests.support.postgres import postgres_store

@@ -17,14 +17,16 @@ from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.store import PostgresStore, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.intake import edits
+from noonday.model.batch import FireRequest
+from noonday.model.change import Change, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
 from noonday.model.execution import OPEN, Outcome
 from noonday.model.job import Concurrency, Job, Overlap
 from noonday.model.message import Dispatch
+from noonday.model.recording import Checkpoint
+from noonday.model.retention import Retention
+from noonday.model.snapshot import Snapshot
 from noonday.model.view import PoolSettings
-from noonday.ports.executions import Checkpoint, Retention
-from noonday.ports.firing import FireRequest
-from noonday.ports.jobs import Change, NewJob, Snapshot
 from tests.drivers.postgres.own_schema import opened, own_schema
 from tests.support.crank import Crank, first_fire
 from tests.support.drivers import LEAD_MS

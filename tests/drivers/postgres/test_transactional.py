@@ -11,14 +11,14 @@ import pytest
 
 from noonday.drivers.postgres.store import PostgresStore
 from noonday.drivers.postgres.transactional import CallersConnection, CallersJobs, CallersRegistry, PostgresCompletions
+from noonday.model.change import NewJob
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import Outcome, State
 from noonday.model.ids import WorkerId
 from noonday.model.job import Concurrency, Job, JobSpec, Overlap
 from noonday.model.message import Dispatch, Report
+from noonday.model.retention import Retention
 from noonday.model.usage import Used
-from noonday.ports.executions import Retention
-from noonday.ports.jobs import NewJob
 from tests.docs.pages import DOCS, blocks
 from tests.support.callers import CALLERS, Caller
 from tests.support.crank import Crank, first_fire, moves_of

@@ -8,10 +8,10 @@ from noonday.drivers.redis.connection import Connection, connect
 from noonday.drivers.redis.hinted_index import HintedHotIndex
 from noonday.drivers.redis.hot_index import RedisHotIndex
 from noonday.drivers.redis.signals import RedisSignals
+from noonday.model.claim import ClaimRefused
 from noonday.model.errors import IndexUnavailable, Unavailable
 from noonday.model.ids import PARTITIONS, ExecutionId
 from noonday.model.message import Token
-from noonday.ports.signals import ClaimRefused
 from servers import Redis as RedisServer
 from servers import free_port
 from tests.support.clock import ManualClock

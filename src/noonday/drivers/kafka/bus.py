@@ -23,8 +23,8 @@ from noonday.drivers.kafka.thread import ClientThread, wait_for_items
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable, PayloadTooLarge
 from noonday.model.ids import WorkerId
-from noonday.model.message import Dispatch, LogEntry
-from noonday.ports.bus import Bus, LogBatch, Oversized
+from noonday.model.message import Dispatch, LogBatch, LogEntry, Oversized
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 
 log = structlog.get_logger("noonday.kafka")

@@ -10,7 +10,7 @@ from noonday.drivers.kafka.reader import SCALE, LogReader
 from noonday.drivers.kafka.thread import real_clock, wait_for_items
 from noonday.drivers.kafka.topics import Topics
 from noonday.model.errors import BusUnavailable, StaleEpoch
-from noonday.ports.bus import LogBatch
+from noonday.model.message import LogBatch
 from noonday.ports.clock import Clock
 
 _RECENT_MS = 60_000

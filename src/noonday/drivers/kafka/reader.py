@@ -16,8 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from noonday.drivers.kafka.codec import Codec
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.drivers.kafka.thread import ClientThread, real_clock
-from noonday.model.message import LogEntry
-from noonday.ports.bus import LogBatch
+from noonday.model.message import LogBatch, LogEntry
 
 log = structlog.get_logger("noonday.kafka")
 SCALE = 1_000_000

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from noonday.model.breaker import Breaker
-from noonday.ports.breakers import Breakers, CallCounts
+from noonday.model.breaker import Breaker, CallCounts
+from noonday.ports.breakers import Breakers
 
 _MAX_BREAKERS = 100_000
 """Most breakers that are kept. The one used longest ago is dropped first."""

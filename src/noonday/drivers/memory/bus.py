@@ -10,8 +10,8 @@ from itertools import islice
 import uuid_utils
 
 from noonday.model.ids import WorkerId
-from noonday.model.message import Dispatch, LogEntry
-from noonday.ports.bus import Bus, LogBatch, Oversized
+from noonday.model.message import Dispatch, LogBatch, LogEntry, Oversized
+from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 
 _SLICE_SEC = 0.1

@@ -5,10 +5,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from noonday.model.claim import FENCED, ClaimRefused, DispatchRef, Revocation
 from noonday.model.fence import CLAIMS_KEPT_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
+from noonday.ports.signals import Signals
 
 _MAX_KEPT = 100_000
 """Most revocations, and most fences, that are kept for a pool. The oldest are dropped first."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from noonday.model.throttle import Throttle
-from noonday.ports.throttles import CallEnd, CallRequest, Throttles
+from noonday.model.throttle import CallEnd, CallRequest, Throttle
+from noonday.ports.throttles import Throttles
 
 _TIDY_MIN = 10_000
 """Number of throttles from which on idle ones are dropped."""

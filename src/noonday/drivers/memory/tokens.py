@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from noonday.model.ids import TenantId
-from noonday.model.rate import Granted, take
-from noonday.ports.tokens import Ask, Tokens
+from noonday.model.rate import Granted, TokenRequest, take
+from noonday.ports.tokens import Tokens
 
 _TIDY_MIN = 10_000
 """Number of tenants from which on those with unspent rates are dropped."""
@@ -16,7 +16,7 @@ class MemoryTokens(Tokens):
         """The instant, in ms, until which each tenant's rate is spent."""
         self._tidy_at = _TIDY_MIN
 
-    async def take(self, asks: Sequence[Ask], now_ms: int) -> list[Granted]:
+    async def take(self, asks: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
         answers = []
         for ask in asks:
             granted, spent = take(ask.rate, self._spent.get(ask.tenant, 0.0), ask.count, now_ms)

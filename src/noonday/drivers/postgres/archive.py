@@ -5,36 +5,33 @@ from typing import Any
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.queries import load
-from noonday.model.execution import State
-from noonday.model.firing import Decided, Decision
+from noonday.model.audit import AuditEntry
+from noonday.model.batch import Mark
+from noonday.model.execution import Execution, State
+from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
+from noonday.model.firing import Decided, Decision, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job, JobState
 from noonday.model.message import HandlerInfo
+from noonday.model.pause import Pause
 from noonday.model.recent import Figures
-from noonday.model.slots import NOBODY, SlotKey, caps_of_pool, caps_of_tenant, pool_in
-from noonday.model.stored import read_stored
-from noonday.model.usage import Used
-from noonday.model.view import PoolSettings, TenantSettings
-from noonday.ports.archive import (
+from noonday.model.rows import (
     Ahead,
-    Archive,
-    CallFilter,
     CallPage,
-    DeadFilterQuery,
     DeadLetter,
     Definition,
-    JobFilter,
     JobRow,
     KnownCall,
-    Pause,
     PoolRow,
-    Slots,
     WebhookRow,
     WorkerRow,
     call_page,
 )
-from noonday.ports.firing import Mark
-from noonday.ports.jobs import AuditEntry, Execution, Fire
+from noonday.model.slots import NOBODY, SlotKey, Slots, caps_of_pool, caps_of_tenant, pool_in
+from noonday.model.stored import read_stored
+from noonday.model.usage import Used
+from noonday.model.view import PoolSettings, TenantSettings
+from noonday.ports.archive import Archive
 from noonday.transitions.write_set import as_json
 
 SQL = load("archive")

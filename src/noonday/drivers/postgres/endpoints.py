@@ -8,20 +8,22 @@ import msgspec
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
-from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
-from noonday.model.ids import JobId, TenantId
-from noonday.ports.endpoints import (
+from noonday.model.audit import AuditEntry
+from noonday.model.endpoint import (
+    DISABLE_AFTER_DAYS,
+    LEAST_FAILURES,
+    QUIET_MS,
+    EndpointLimits,
     EndpointRow,
-    Endpoints,
+    EndpointSettings,
     Failures,
-    Secret,
-    SecretKind,
-    Whom,
     limits_in,
     row_of,
-    to_sign_with,
 )
-from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.model.ids import JobId, TenantId
+from noonday.model.receipt import Receipt
+from noonday.model.secret import EndpointKey, Secret, SecretKind, to_sign_with
+from noonday.ports.endpoints import Endpoints
 from noonday.transitions.write_set import as_json
 
 SQL = load("endpoints")
@@ -60,27 +62,29 @@ class PostgresEndpoints(Endpoints):
     async def secrets(self, tenant: TenantId) -> list[Secret]:
         return [_secret(row) for row in await self._database.fetch(SQL.secrets, tenant)]
 
-    async def sealed_for(self, whom: Collection[Whom], now_ms: int) -> Mapping[Whom, tuple[bytes, ...]]:
+    async def sealed_for(self, whom: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
         rows = await self._database.fetch(SQL.secrets_for, *_columns(whom))
         return to_sign_with([_secret(row) for row in rows], whom, now_ms)
 
-    async def find(self, whom: Whom) -> EndpointRow | None:
+    async def find(self, whom: EndpointKey) -> EndpointRow | None:
         row = await self._database.row(SQL.endpoint, *whom)
         return None if row is None else row_of(row)
 
     async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
         return [row_of(row) for row in await self._database.fetch(SQL.endpoints, tenant, after or "", limit)]
 
-    async def put(self, whom: Whom, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+    async def put(self, whom: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
         async with self._database.transaction() as session:
             await session.execute(SQL.put_settings, *whom, as_json(settings), now_ms)
             await add_audit(session, audit)
             return row_of(await session.fetchrow(SQL.endpoint, *whom))
 
-    async def limits_of(self, whom: Collection[Whom]) -> Mapping[Whom, EndpointLimits]:
+    async def limits_of(self, whom: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
         return limits_in(await self._database.fetch(SQL.settings_of, *_columns(whom)))
 
-    async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
+    async def note_calls(
+        self, succeeded: Collection[EndpointKey], failed: Mapping[EndpointKey, Failures], now_ms: int
+    ) -> None:
         # All writers use the same order, so that no two of them wait for each other.
         names = sorted(failed)
         counts, errors = [failed[each].count for each in names], [failed[each].error for each in names]
@@ -95,7 +99,7 @@ class PostgresEndpoints(Endpoints):
         return [row_of(row) for row in rows]
 
     async def disable(
-        self, whom: Whom, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+        self, whom: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
     ) -> bool:
         async with self._database.transaction() as session:
             if await session.fetchval(SQL.disable, *whom, why, now_ms, failing_since_ms) is None:
@@ -104,7 +108,7 @@ class PostgresEndpoints(Endpoints):
             await add_audit(session, audit)
         return True
 
-    async def enable(self, whom: Whom, now_ms: int, audit: AuditEntry) -> bool:
+    async def enable(self, whom: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
         async with self._database.transaction() as session:
             if await session.fetchval(SQL.enable, *whom, now_ms) is None:
                 return False
@@ -114,13 +118,13 @@ class PostgresEndpoints(Endpoints):
     async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
         return [(row_of(tuple(row)[:-1]), row[-1]) for row in await self._database.fetch(SQL.unsettled, limit)]
 
-    async def settled(self, whom: Whom, since_ms: int) -> None:
+    async def settled(self, whom: EndpointKey, since_ms: int) -> None:
         await self._database.fetch(SQL.settled, *whom, since_ms)
 
-    async def tasks_to_halt(self, whom: Whom, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_halt(self, whom: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
         return [row[0] for row in await self._database.fetch(SQL.tasks_to_halt, *whom, after or NO_ID, limit)]
 
-    async def tasks_to_resume(self, whom: Whom, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_resume(self, whom: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
         rows = await self._database.fetch(SQL.tasks_to_resume, *whom, after or NO_ID, limit, halted)
         return [row[0] for row in rows]
 
@@ -128,7 +132,7 @@ class PostgresEndpoints(Endpoints):
         return len(await self._database.fetch(SQL.forget, unused_since_ms, limit))
 
 
-def _columns(whom: Iterable[Whom]) -> tuple[list[TenantId], list[str]]:
+def _columns(whom: Iterable[EndpointKey]) -> tuple[list[TenantId], list[str]]:
     names = list(whom)
     return [tenant for tenant, _ in names], [endpoint for _, endpoint in names]
 

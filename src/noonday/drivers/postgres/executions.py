@@ -19,13 +19,16 @@ from noonday.drivers.postgres.write_sets import (
     until_unchanged,
     versioned,
 )
+from noonday.model.attempt import AttemptRecord, attempt_rows
 from noonday.model.errors import StaleEpoch, StoreUnavailable
-from noonday.model.execution import Outcome, State
+from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.model.recording import Checkpoint, Settled
+from noonday.model.retention import Retention
 from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
-from noonday.ports.executions import AttemptRecord, Checkpoint, Executions, Incident, Retention, Settled, attempt_rows
-from noonday.ports.jobs import Execution
+from noonday.ports.executions import Executions
 from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json

@@ -22,17 +22,17 @@ from noonday.drivers.postgres.write_sets import (
     slots_in,
     versioned,
 )
+from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
 from noonday.model.errors import BadData, StoreUnavailable
-from noonday.model.execution import Outcome
+from noonday.model.execution import Execution, Outcome
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
+from noonday.model.recording import Settled
 from noonday.model.slots import SlotKey, capped_by
-from noonday.ports.executions import Settled
-from noonday.ports.firing import Batch, FireRequest, FireResult, Firing, Mark, Owner, RecurringJob, TakenOver
-from noonday.ports.jobs import Execution
+from noonday.ports.firing import Firing
 from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple
 from noonday.transitions.inputs import Inputs, Limit
 from noonday.transitions.plans import read_plans

@@ -9,28 +9,17 @@ import msgspec
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
+from noonday.model.audit import AuditEntry
+from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
-from noonday.model.execution import WATCH_OVERLAP
-from noonday.model.firing import LANES
+from noonday.model.execution import WATCH_OVERLAP, Execution
+from noonday.model.firing import LANES, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job, JobState
+from noonday.model.receipt import Receipt
+from noonday.model.snapshot import Read, Scope, Snapshot, Unread
 from noonday.model.stored import StoredDecoder
-from noonday.ports.jobs import (
-    Applied,
-    AuditEntry,
-    Change,
-    Decide,
-    Execution,
-    Fire,
-    Jobs,
-    NewJob,
-    Read,
-    Receipt,
-    Scope,
-    Snapshot,
-    Unread,
-    Upsert,
-)
+from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 

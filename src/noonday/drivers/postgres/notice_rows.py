@@ -5,10 +5,12 @@ from collections.abc import Collection, Sequence
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
 from noonday.drivers.postgres.queries import load
+from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Note, Open, Preference
-from noonday.ports.jobs import AuditEntry, Receipt
-from noonday.ports.notices import Notices, digest_of, gathered, preference_of, row_of
+from noonday.model.notice_rows import digest_of, gathered, preference_of, row_of
+from noonday.model.receipt import Receipt
+from noonday.ports.notices import Notices
 from noonday.transitions.write_set import as_json
 
 SQL = load("notice_rows")

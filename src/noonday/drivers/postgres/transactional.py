@@ -15,13 +15,17 @@ import msgspec
 from noonday.drivers.postgres.jobs import job_columns
 from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import TRIES, Touched, Versioned, paused_of, payload_of
+from noonday.model.audit import AuditEntry
+from noonday.model.change import Applied, NewJob
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
+from noonday.model.execution import Execution
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
+from noonday.model.receipt import Receipt
 from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
 from noonday.ports.completions import Completions
-from noonday.ports.jobs import Applied, AuditEntry, Decide, Execution, Jobs, NewJob, Receipt, Upsert
+from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import fire_columns
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.settling import match_reports

@@ -10,12 +10,13 @@ import msgspec
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.queries import load
 from noonday.model.errors import StoreUnavailable
+from noonday.model.execution import Execution
+from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
+from noonday.model.recording import Settled
 from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
-from noonday.ports.executions import Settled
-from noonday.ports.jobs import Execution, Fire
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json

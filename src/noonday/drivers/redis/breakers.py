@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from noonday.drivers.redis.connection import Connection, Script
+from noonday.model.breaker import CallCounts
 from noonday.model.errors import SignalsUnavailable
-from noonday.ports.breakers import Breakers, CallCounts
+from noonday.ports.breakers import Breakers
 
 _BREAKER = Script("breaker")
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from noonday.drivers.redis.connection import Connection, Script
+from noonday.model.claim import FENCED, ClaimRefused, DispatchRef, Revocation
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.fence import ACKED_FOR_MS, CLAIM_MS
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.message import Dispatch, Token
-from noonday.ports.signals import FENCED, ClaimRefused, DispatchRef, Revocation, Signals
+from noonday.ports.signals import Signals
 
 _CLAIM, _RENEW, _ACK, _REVOKE, _REVOCATIONS, _BEAT = map(
     Script, ("claim", "renew", "ack", "revoke", "revocations", "beat")

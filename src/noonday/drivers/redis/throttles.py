@@ -6,7 +6,8 @@ from typing import TypeVar
 from noonday.drivers.redis.connection import Command, Connection, Script
 from noonday.model.endpoint import EndpointLimits
 from noonday.model.errors import SignalsUnavailable
-from noonday.ports.throttles import CallEnd, CallRequest, Throttles
+from noonday.model.throttle import CallEnd, CallRequest
+from noonday.ports.throttles import Throttles
 
 _THROTTLE = Script("throttle")
 _CHUNK = 500

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import TokensUnavailable
-from noonday.model.rate import Granted
-from noonday.ports.tokens import Ask, Tokens
+from noonday.model.rate import Granted, TokenRequest
+from noonday.ports.tokens import Tokens
 
 _TAKE = Script("tokens")
 
@@ -17,7 +17,7 @@ class RedisTokens(Tokens):
         self._connection = connection
         self._prefix = prefix
 
-    async def take(self, asks: Sequence[Ask], now_ms: int) -> list[Granted]:
+    async def take(self, asks: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
         commands = [
             _TAKE(
                 f"{self._prefix}:{{t:{ask.tenant}}}:spent",

@@ -10,10 +10,23 @@ import msgspec
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
-from noonday.model.alert import Alert, AlertEvent, AlertKind, Kept, Observation, events_of, raised_by, recoveries
+from noonday.model.alert import (
+    Alert,
+    AlertEvent,
+    AlertFilter,
+    AlertKind,
+    Kept,
+    Late,
+    Observation,
+    Slow,
+    events_of,
+    raised_by,
+    recoveries,
+)
+from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
-from noonday.ports.alerts import AlertFilter, Alerts, Late, Slow
-from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.model.receipt import Receipt
+from noonday.ports.alerts import Alerts
 from noonday.transitions.write_set import as_json
 
 SQL = load("alerts")

@@ -8,20 +8,22 @@ import msgspec
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
-from noonday.model.endpoint import DISABLE_AFTER_DAYS, LEAST_FAILURES, QUIET_MS, EndpointLimits, EndpointSettings
-from noonday.model.ids import JobId, TenantId
-from noonday.ports.endpoints import (
+from noonday.model.audit import AuditEntry
+from noonday.model.endpoint import (
+    DISABLE_AFTER_DAYS,
+    LEAST_FAILURES,
+    QUIET_MS,
+    EndpointLimits,
     EndpointRow,
-    Endpoints,
+    EndpointSettings,
     Failures,
-    Secret,
-    SecretKind,
-    Whom,
     limits_in,
     row_of,
-    to_sign_with,
 )
-from noonday.ports.jobs import AuditEntry, Receipt
+from noonday.model.ids import JobId, TenantId
+from noonday.model.receipt import Receipt
+from noonday.model.secret import EndpointKey, Secret, SecretKind, to_sign_with
+from noonday.ports.endpoints import Endpoints
 from noonday.transitions.write_set import as_json
 
 SQL = load("endpoints")
@@ -63,17 +65,17 @@ class SqliteEndpoints(Endpoints):
     async def secrets(self, tenant: TenantId) -> list[Secret]:
         return await self._read(SQL.secrets, tenant)
 
-    async def sealed_for(self, whom: Collection[Whom], now_ms: int) -> Mapping[Whom, tuple[bytes, ...]]:
+    async def sealed_for(self, whom: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
         return to_sign_with(await self._read(SQL.secrets_for, as_json(list(whom))), whom, now_ms)
 
-    async def find(self, whom: Whom) -> EndpointRow | None:
+    async def find(self, whom: EndpointKey) -> EndpointRow | None:
         rows = await self._rows(SQL.endpoint, *whom)
         return row_of(rows[0]) if rows else None
 
     async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
         return [row_of(row) for row in await self._rows(SQL.endpoints, tenant, after or "", limit)]
 
-    async def put(self, whom: Whom, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+    async def put(self, whom: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
         def work(conn: sqlite3.Connection) -> EndpointRow:
             conn.execute(SQL.put_settings, (*whom, as_json(settings), now_ms))
             add_audit(conn, audit)
@@ -81,10 +83,12 @@ class SqliteEndpoints(Endpoints):
 
         return await self._database.write(work)
 
-    async def limits_of(self, whom: Collection[Whom]) -> Mapping[Whom, EndpointLimits]:
+    async def limits_of(self, whom: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
         return limits_in(await self._rows(SQL.settings_of, as_json(list(whom))))
 
-    async def note_calls(self, succeeded: Collection[Whom], failed: Mapping[Whom, Failures], now_ms: int) -> None:
+    async def note_calls(
+        self, succeeded: Collection[EndpointKey], failed: Mapping[EndpointKey, Failures], now_ms: int
+    ) -> None:
         failures = [(*whom, each.count, each.error) for whom, each in failed.items()]
 
         def work(conn: sqlite3.Connection) -> None:
@@ -100,7 +104,7 @@ class SqliteEndpoints(Endpoints):
         return [row_of(row) for row in rows]
 
     async def disable(
-        self, whom: Whom, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+        self, whom: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
     ) -> bool:
         def work(conn: sqlite3.Connection) -> bool:
             if not conn.execute(SQL.disable, (*whom, why, now_ms, failing_since_ms)).fetchall():
@@ -111,7 +115,7 @@ class SqliteEndpoints(Endpoints):
 
         return await self._database.write(work)
 
-    async def enable(self, whom: Whom, now_ms: int, audit: AuditEntry) -> bool:
+    async def enable(self, whom: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
         def work(conn: sqlite3.Connection) -> bool:
             if not conn.execute(SQL.enable, (*whom, now_ms)).fetchall():
                 return False
@@ -123,13 +127,13 @@ class SqliteEndpoints(Endpoints):
     async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
         return [(row_of(row[:-1]), row[-1]) for row in await self._rows(SQL.unsettled, limit)]
 
-    async def settled(self, whom: Whom, since_ms: int) -> None:
+    async def settled(self, whom: EndpointKey, since_ms: int) -> None:
         await self._database.write(lambda conn: conn.execute(SQL.settled, (*whom, since_ms)))
 
-    async def tasks_to_halt(self, whom: Whom, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_halt(self, whom: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
         return [row[0] for row in await self._rows(SQL.tasks_to_halt, *whom, after or "", limit)]
 
-    async def tasks_to_resume(self, whom: Whom, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_resume(self, whom: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
         return [row[0] for row in await self._rows(SQL.tasks_to_resume, *whom, after or "", limit, halted)]
 
     async def forget(self, unused_since_ms: int, limit: int) -> int:

@@ -8,13 +8,16 @@ import msgspec
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, release_slots, rows_of, settle
+from noonday.model.attempt import AttemptRecord, attempt_rows
 from noonday.model.errors import StaleEpoch
-from noonday.model.execution import Outcome, State
+from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
+from noonday.model.recording import Checkpoint, Settled
+from noonday.model.retention import Retention
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
-from noonday.ports.executions import AttemptRecord, Checkpoint, Executions, Incident, Retention, Settled, attempt_rows
-from noonday.ports.jobs import Execution
+from noonday.ports.executions import Executions
 from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json, transition

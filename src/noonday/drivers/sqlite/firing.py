@@ -20,6 +20,7 @@ from noonday.drivers.sqlite.write_sets import (
     turns_of,
     write,
 )
+from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
 from noonday.model.execution import Outcome, State
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
@@ -27,7 +28,7 @@ from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, Tenant
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.slots import SlotKey, capped_by
-from noonday.ports.firing import Batch, FireRequest, FireResult, Firing, Mark, Owner, RecurringJob, TakenOver
+from noonday.ports.firing import Firing
 from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple, open_to_read
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.plans import read_plans

@@ -10,27 +10,17 @@ import msgspec
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_of, write
+from noonday.model.audit import AuditEntry
+from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import WATCH_OVERLAP
-from noonday.model.firing import LANES
+from noonday.model.firing import LANES, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job, JobState
+from noonday.model.receipt import Receipt
+from noonday.model.snapshot import Read, Scope, Snapshot, Unread
 from noonday.model.stored import StoredDecoder
-from noonday.ports.jobs import (
-    Applied,
-    AuditEntry,
-    Change,
-    Decide,
-    Fire,
-    Jobs,
-    NewJob,
-    Read,
-    Receipt,
-    Scope,
-    Snapshot,
-    Unread,
-    Upsert,
-)
+from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 

@@ -9,10 +9,12 @@ from msgspec.structs import astuple
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
 from noonday.drivers.sqlite.queries import load
+from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Note, Open, Preference
-from noonday.ports.jobs import AuditEntry, Receipt
-from noonday.ports.notices import Notices, digest_of, gathered, preference_of, row_of
+from noonday.model.notice_rows import digest_of, gathered, preference_of, row_of
+from noonday.model.receipt import Receipt
+from noonday.ports.notices import Notices
 from noonday.transitions.write_set import as_json
 
 SQL = load("notice_rows")

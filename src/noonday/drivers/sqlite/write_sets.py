@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sqlite.queries import load
-from noonday.model.execution import State
+from noonday.model.execution import Execution, State
+from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
+from noonday.model.recording import Settled
 from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
-from noonday.ports.executions import Settled
-from noonday.ports.jobs import Execution, Fire
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json, transition

@@ -15,7 +15,7 @@ from tests.scenarios.cluster.history import BROKER, EVERYONE, Fault
 from tests.scenarios.life import now_ms
 
 VICTIMS = {"redis": EVERYONE, "kafka": BROKER}
-"""Whom the loss of a server meets, as far as it matters to a second run: claims are in Redis, reports go by Kafka."""
+"""EndpointKey the loss of a server meets, as far as it matters to a second run: claims are in Redis, reports go by Kafka."""
 
 
 @dataclass(frozen=True)

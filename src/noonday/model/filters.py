@@ -1,0 +1,46 @@
+"""Filters of lists."""
+
+import msgspec
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """Which jobs to list. None matches every value."""
+
+    state: str | None = None
+    """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
+    type: str | None = None
+    pool: str | None = None
+    handler: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    unique_key: str | None = None
+
+
+class DeadFilterQuery(msgspec.Struct, frozen=True):
+    """Which dead letters to list. None matches every value."""
+
+    job_id: str | None = None
+    pool: str | None = None
+    handler: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    archived: bool = False
+    is_task: bool = False
+    """True: only dead letters of jobs that have an endpoint."""
+    endpoint: str | None = None
+    """With `is_task`: the endpoint that the job has at present."""
+    error: str | None = None
+    """A part of the last error, written `type: message`. ASCII letters match in either case."""
+
+
+class CallFilter(msgspec.Struct, frozen=True):
+    """Which executions that call webhooks to list. None matches every value."""
+
+    job_id: str | None = None
+    endpoint: str | None = None
+    """The endpoint that the job has at present."""
+    state: str | None = None
+    since_ms: int | None = None
+    """Earliest nominal time, inclusive."""
+    until_ms: int | None = None
+    """Latest nominal time, exclusive."""
