@@ -78,8 +78,10 @@ def _metrics() -> Iterator[str]:
 
 
 def _labels_of(name: str) -> str:
-    made = [each for each in vars(Metrics()).values() if getattr(each, "_name", None) == name]
-    return ", ".join(made[0]._labelnames)
+    metrics = Metrics()
+    made = [*vars(metrics).values(), *metrics.runs.collect()]
+    [found] = [each for each in made if name in (getattr(each, "_name", None), getattr(each, "name", None))]
+    return ", ".join(found._labelnames)
 
 
 def _commands(command: click.Command, path: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -6,11 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from noonday.model.execution import FINAL
 from noonday.model.usage import Usage
+from noonday.runtime.run_metrics import RunMetrics
 
 OTHERS = "(others)"
 """Label of all tenants beyond `max_tenants`."""
-_LATENESS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
-_DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 14400)
 
 
 class Metrics:
@@ -29,20 +28,8 @@ class Metrics:
         self.refused = Counter(
             "noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["what"], registry=registry
         )
-        self.lateness = Histogram(
-            "noonday_dispatch_lateness_seconds",
-            "Time from the due instant to the start of the handler.",
-            buckets=_LATENESS_BUCKETS,
-            registry=registry,
-        )
-        self.duration = Histogram(
-            "noonday_run_duration_seconds",
-            "Run time of handlers.",
-            ["pool"],
-            buckets=_DURATION_BUCKETS,
-            registry=registry,
-        )
-        self.attempts = Counter("noonday_attempts_total", "Attempts ended, by outcome.", ["outcome"], registry=registry)
+        self.runs = RunMetrics()
+        registry.register(self.runs)
         self.executions = Counter(
             "noonday_executions_total", "Executions ended, by final state.", ["state"], registry=registry
         )

@@ -917,7 +917,7 @@ class Worker:
 
     def _release_ended(self, runs: Sequence[Run]) -> None:
         """Free the slots of ended runs, and count the runs in breakers, throttles and metrics."""
-        now = self._clock.monotonic()
+        now, metrics = self._clock.monotonic(), self._metrics.runs
         for run in runs:
             pool = run.dispatch.pool
             self._unreported[pool] -= 1
@@ -929,10 +929,9 @@ class Worker:
                 self._under_way[run.mode] -= 1
                 self._shares.ended(run)
             if run.started_ms:
-                late_ms = run.started_ms - run.dispatch.due_ms
-                self._metrics.lateness.observe(late_ms / 1000)
-                self._metrics.duration.labels(pool).observe((run.ended_ms - run.started_ms) / 1000)
-            self._metrics.attempts.labels(run.outcome.name).inc()
+                late_ms, ran_ms = run.started_ms - run.dispatch.due_ms, run.ended_ms - run.started_ms
+                metrics.count_start(pool, late_ms / 1000, ran_ms / 1000)
+            metrics.count_end(run.outcome.name)
 
     async def watch_once(self) -> None:
         """Run one round of the control loop: deadlines, revocations, shared breakers, start reports, heartbeats and acks."""
