@@ -11,13 +11,14 @@ import pytest_asyncio
 
 from noonday.drivers.postgres.connection import Session
 from noonday.drivers.postgres.migrations import migrate
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from tests.drivers.postgres.own_schema import opened, own_schema
 from tests.support.factories import NOW_MS
 
-FOLDER = files("noonday.drivers.postgres")
+PACKAGE = "noonday.drivers.postgres"
+FOLDER = files(PACKAGE)
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
-NAMED = [(port, name) for port in PORTS for name in load(port).statements]
+NAMED = [(port, name) for port in PORTS for name in load(PACKAGE, port).statements]
 GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
 """Tables that grow with the work."""
 READ_WHOLE = {
@@ -107,12 +108,12 @@ def table_of(step: dict[str, Any]) -> str:
 @each_statement
 @one_loop
 async def test_a_statement_fits_the_schema(session: Session, port: str, name: str) -> None:
-    assert await plan_of(session, load(port).statements[name])
+    assert await plan_of(session, load(PACKAGE, port).statements[name])
 
 
 @each_statement
 def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
-    first, *rest = load(port).statements[name].splitlines()
+    first, *rest = load(PACKAGE, port).statements[name].splitlines()
     assert re.fullmatch(r"-- [A-Z].*[.:].*", first), first
     assert rest
 
@@ -128,7 +129,7 @@ async def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
     session: Session, port: str, name: str
 ) -> None:
     of_the_open = {row[0] for row in await session.fetch(_OF_THE_OPEN)}
-    whole = whole_reads(await plan_of(session, load(port).statements[name]), of_the_open)
+    whole = whole_reads(await plan_of(session, load(PACKAGE, port).statements[name]), of_the_open)
     assert bool(whole) == ((port, name) in READ_WHOLE), whole
 
 
@@ -138,8 +139,3 @@ async def test_a_whole_read_is_recognised(session: Session) -> None:
     assert found
     found = whole_reads(await plan_of(session, "SELECT * FROM executions WHERE nominal_ms > $1"), set())
     assert len(found) == 4
-
-
-def test_an_unknown_statement_is_an_error() -> None:
-    with pytest.raises(AttributeError, match="no_such_statement"):
-        load(PORTS[0]).no_such_statement  # noqa: B018

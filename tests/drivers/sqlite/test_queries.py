@@ -7,12 +7,13 @@ from importlib.resources import files
 
 import pytest
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.migrations import migrate
-from noonday.drivers.sqlite.queries import load
 
-FOLDER = files("noonday.drivers.sqlite")
+PACKAGE = "noonday.drivers.sqlite"
+FOLDER = files(PACKAGE)
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
-NAMED = [(port, name) for port in PORTS for name in load(port).statements]
+NAMED = [(port, name) for port in PORTS for name in load(PACKAGE, port).statements]
 GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
 """Tables that grow with the work."""
 READ_WHOLE = {
@@ -39,12 +40,12 @@ def explain(conn: sqlite3.Connection, how: str, statement: str) -> list[str]:
 
 @each_statement
 def test_a_statement_fits_the_schema(conn: sqlite3.Connection, port: str, name: str) -> None:
-    assert explain(conn, "EXPLAIN", getattr(load(port), name))
+    assert explain(conn, "EXPLAIN", getattr(load(PACKAGE, port), name))
 
 
 @each_statement
 def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
-    first, *rest = load(port).statements[name].splitlines()
+    first, *rest = load(PACKAGE, port).statements[name].splitlines()
     assert re.fullmatch(r"-- [A-Z].*[.:].*", first), first
     assert rest
 
@@ -58,11 +59,6 @@ def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -
 def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
     conn: sqlite3.Connection, port: str, name: str
 ) -> None:
-    plan = explain(conn, "EXPLAIN QUERY PLAN", load(port).statements[name])
+    plan = explain(conn, "EXPLAIN QUERY PLAN", load(PACKAGE, port).statements[name])
     whole = [step for step in plan if re.fullmatch(rf"SCAN ({'|'.join(GROW)})", step)]
     assert bool(whole) == ((port, name) in READ_WHOLE), plan
-
-
-def test_an_unknown_statement_is_an_error() -> None:
-    with pytest.raises(AttributeError, match="no_such_statement"):
-        load(PORTS[0]).no_such_statement  # noqa: B018

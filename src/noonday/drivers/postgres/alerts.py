@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.alert import (
     Alert,
     AlertEvent,
@@ -27,7 +27,7 @@ from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
 from noonday.transitions.write_set import as_json
 
-SQL = load("alerts")
+SQL = load("noonday.drivers.postgres", "alerts")
 LAST_ALERT_ID = "~"
 """Sorts after the id of every alert."""
 FIRST_ID = "00000000-0000-0000-0000-000000000000"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.batch import Mark
 from noonday.model.execution import Execution, State
@@ -34,7 +34,7 @@ from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import Archive
 from noonday.transitions.write_set import as_json
 
-SQL = load("archive")
+SQL = load("noonday.drivers.postgres", "archive")
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LAST_NUMBER = 2**63 - 1

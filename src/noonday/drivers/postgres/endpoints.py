@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.endpoint import (
     DISABLE_AFTER_DAYS,
@@ -26,7 +26,7 @@ from noonday.model.secret import EndpointKey, Secret, SecretKind, to_sign_with
 from noonday.ports.endpoints import Endpoints
 from noonday.transitions.write_set import as_json
 
-SQL = load("endpoints")
+SQL = load("noonday.drivers.postgres", "endpoints")
 SHOWN_MS = 30 * 86_400_000
 """How long a secret is listed after its end, in ms."""
 NO_ID = "00000000-0000-0000-0000-000000000000"

@@ -7,7 +7,6 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
-from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import (
     NOT_SIMPLE,
     STALE_CHECKPOINT,
@@ -19,6 +18,7 @@ from noonday.drivers.postgres.write_sets import (
     until_unchanged,
     versioned,
 )
+from noonday.drivers.sql.named_sql import load
 from noonday.model.attempt import AttemptRecord, attempt_rows
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Execution, Outcome, State
@@ -33,7 +33,7 @@ from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json
 
-SQL = load("executions")
+SQL = load("noonday.drivers.postgres", "executions")
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 DAY_MS = 86_400_000
 DAYS_AHEAD = 3

@@ -9,7 +9,6 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
-from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import (
     CHANGED,
     NOT_CURRENT,
@@ -22,6 +21,7 @@ from noonday.drivers.postgres.write_sets import (
     slots_in,
     versioned,
 )
+from noonday.drivers.sql.named_sql import load
 from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
 from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Execution, Outcome
@@ -40,7 +40,7 @@ from noonday.transitions.replanning import NewTimes, is_superseded, new_times, r
 from noonday.transitions.settling import unreported
 from noonday.transitions.write_set import WriteSet, as_json
 
-SQL = load("firing")
+SQL = load("noonday.drivers.postgres", "firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 TIMEOUTS_SEC = 2.0

@@ -7,8 +7,8 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
-from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
+from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
@@ -23,7 +23,7 @@ from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 
-SQL = load("jobs")
+SQL = load("noonday.drivers.postgres", "jobs")
 JOB_COLUMNS = (
     "tenant", "id", "revision", "state", "name", "type", "pool", "handler", "lane", "unique_key", "timeout_sec",
     "heartbeat_sec", "deadline_sec", "watch", "anchor_ms", "created_ms", "updated_ms", "trace", "endpoint",

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.jobs import add_audit, keep_receipt
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Note, Open, Preference
@@ -13,7 +13,7 @@ from noonday.model.receipt import Receipt
 from noonday.ports.notices import Notices
 from noonday.transitions.write_set import as_json
 
-SQL = load("notice_rows")
+SQL = load("noonday.drivers.postgres", "notice_rows")
 
 
 class PostgresNotices(Notices):

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.postgres.jobs import job_columns
-from noonday.drivers.postgres.queries import load
 from noonday.drivers.postgres.write_sets import TRIES, Touched, Versioned, paused_of, payload_of
+from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, NewJob
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
@@ -31,7 +31,7 @@ from noonday.transitions.inputs import Inputs
 from noonday.transitions.settling import match_reports
 from noonday.transitions.write_set import as_json
 
-SQL = load("transactional")
+SQL = load("noonday.drivers.postgres", "transactional")
 FetchValue = Callable[..., Awaitable[Any]]
 _taken = msgspec.json.Decoder(list[tuple[str, str]])
 _inputs = msgspec.json.Decoder(tuple[list[Versioned], list[Touched], list[Execution]])

@@ -8,7 +8,7 @@ import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase
-from noonday.drivers.postgres.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Execution
 from noonday.model.firing import Fire
@@ -21,7 +21,7 @@ from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json
 
-SQL = load("write_sets")
+SQL = load("noonday.drivers.postgres", "write_sets")
 T = TypeVar("T")
 STALE_CHECKPOINT, CHANGED, NOT_SIMPLE, NOT_CURRENT, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
 """SQLSTATEs of refusals: another recorder moved the checkpoint; inputs changed; reports that are not simple successes; entries

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
-from noonday.drivers.sqlite.queries import load
 from noonday.model.alert import (
     Alert,
     AlertEvent,
@@ -29,7 +29,7 @@ from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
 from noonday.transitions.write_set import as_json
 
-SQL = load("alerts")
+SQL = load("noonday.drivers.sqlite", "alerts")
 LAST_ID = "~"
 """Sorts after every id."""
 

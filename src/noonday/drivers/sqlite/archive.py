@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit
-from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, rows_of
 from noonday.model.audit import AuditEntry
 from noonday.model.batch import Mark
@@ -37,7 +37,7 @@ from noonday.model.view import PoolSettings, TenantSettings
 from noonday.ports.archive import Archive
 from noonday.transitions.write_set import as_json
 
-SQL = load("archive")
+SQL = load("noonday.drivers.sqlite", "archive")
 _job_row = tuple[Job, Fire | None, int]
 _listed_row = tuple[Job, Fire | None, int, int]
 _webhook_row = tuple[_job_row, int, Execution | None]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
-from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, release_slots, rows_of, settle
 from noonday.model.attempt import AttemptRecord, attempt_rows
 from noonday.model.errors import StaleEpoch
@@ -22,7 +22,7 @@ from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json, transition
 
-SQL = load("executions")
+SQL = load("noonday.drivers.sqlite", "executions")
 
 
 class SqliteExecutions(Executions):

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
-from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import (
     caps_of,
     change_slots,
@@ -36,7 +36,7 @@ from noonday.transitions.replanning import is_superseded, new_times, replan
 from noonday.transitions.settling import unreported
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
-SQL = load("firing")
+SQL = load("noonday.drivers.sqlite", "firing")
 _entries = msgspec.json.Decoder(list[Entry])
 _zoned = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 _dispatches = msgspec.json.Decoder(list[Dispatch])

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
-from noonday.drivers.sqlite.queries import load
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_of, write
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, Change, NewJob
@@ -24,7 +24,7 @@ from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
 from noonday.transitions.write_set import as_json, watch_of
 
-SQL = load("jobs")
+SQL = load("noonday.drivers.sqlite", "jobs")
 _job = StoredDecoder(Job)
 _fire = msgspec.json.Decoder(Fire)
 _spec = msgspec.json.Encoder().encode

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import astuple
 
+from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.jobs import add_audit, keep_receipt
-from noonday.drivers.sqlite.queries import load
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.notice import Digest, Note, Open, Preference
@@ -17,7 +17,7 @@ from noonday.model.receipt import Receipt
 from noonday.ports.notices import Notices
 from noonday.transitions.write_set import as_json
 
-SQL = load("notice_rows")
+SQL = load("noonday.drivers.sqlite", "notice_rows")
 
 
 class SqliteNotices(Notices):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.drivers.sqlite.queries import load
+from noonday.drivers.sql.named_sql import load
 from noonday.model.execution import Execution, State
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
@@ -20,7 +20,7 @@ from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
-SQL = load("write_sets")
+SQL = load("noonday.drivers.sqlite", "write_sets")
 _executions = msgspec.json.Decoder(list[Execution])
 _rows = msgspec.json.Decoder(list[list[Any]])
 _policy_sources = StoredDecoder(list[tuple[ExecutionId, RetryPolicySources]])

@@ -7,7 +7,7 @@ from importlib.resources import files
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-class SqliteQueries:
+class NamedSql:
     """The named statements of one file, as attributes."""
 
     def __init__(self, statements: dict[str, str]) -> None:
@@ -21,8 +21,8 @@ class SqliteQueries:
 
 
 @cache
-def load(port: str) -> SqliteQueries:
-    """Return the statements of one file in the folder `sql`."""
-    text = files("noonday.drivers.sqlite").joinpath("sql", f"{port}.sql").read_text("utf-8")
+def load(package: str, port: str) -> NamedSql:
+    """Return the statements of one file in the folder `sql` of a package."""
+    text = files(package).joinpath("sql", f"{port}.sql").read_text("utf-8")
     _, *parts = _HEADING.split(text)
-    return SqliteQueries({name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)})
+    return NamedSql({name: body.strip().rstrip(";") for name, body in zip(parts[::2], parts[1::2], strict=True)})
