@@ -61,8 +61,9 @@ def watcher(store: SqliteStore) -> DeadMansSwitch:
 
 
 def watching(store: SqliteStore, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
-    waiting = Waiting(store.archive, tokens or MemoryTokens(), ManualClock())
-    return DeadMansSwitch(store.alerts, Lateness(store.archive, waiting), late_after_ms=GRACE, slow_after_ms=MINUTE)
+    waiting = Waiting(store.query_store, store.settings_store, store.workload, tokens or MemoryTokens(), ManualClock())
+    lateness = Lateness(store.query_store, store.settings_store, waiting)
+    return DeadMansSwitch(store.alerts, lateness, late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
 class FailingAlerts(SqliteAlerts):
@@ -125,23 +126,23 @@ async def test_paused_entry_is_not_missed(
     watcher: DeadMansSwitch, crank: Crank, store: SqliteStore, kind: str, name: str
 ) -> None:
     await crank.add(job())
-    await store.archive.add_pause(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
+    await store.settings_store.add_pause(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
-    await store.archive.remove_pause(kind, name, audit("resume"))
+    await store.settings_store.remove_pause(kind, name, audit("resume"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
 async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
-    await store.archive.add_pause(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
+    await store.settings_store.add_pause(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
     await watcher.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
 async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
-    await store.archive.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
+    await store.settings_store.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     waits = job()
@@ -167,7 +168,7 @@ async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
 async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Crank, store: SqliteStore) -> None:
     await crank.settle(signs=[hello()])
     settings, tokens = TenantSettings(rate_per_sec=0.001), MemoryTokens()
-    await store.archive.put_tenant(TENANT, settings, audit("tenant.put"))
+    await store.settings_store.put_tenant(TENANT, settings, audit("tenant.put"))
     rate = rate_of(settings)
     assert rate is not None
     await tokens.take([TokenRequest(TENANT, rate, 1_000)], NOW_MS)

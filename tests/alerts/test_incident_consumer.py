@@ -67,7 +67,7 @@ async def test_gone_receiver_halts_its_job_and_raises_an_alert(
     one, first = await fired(crank, TWICE)
     await crank.settle(report(first, Outcome.FAILED, failure=Failure(GONE, "answered 410", retryable=False)))
     await incident_consumer.run_once(NOW_MS)
-    row = await backstage.store.archive.find_job(TENANT, one.id)
+    row = await backstage.store.query_store.find_job(TENANT, one.id)
     assert row is not None
     assert row.job.halted == "answered 410"
     assert await alerts(backstage) == [("STOPPED", one.id, 1)]

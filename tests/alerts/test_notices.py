@@ -80,14 +80,14 @@ class Stage:
     def another(self) -> Notifier:
         post = NoticeJobs(
             jobs=self.store.jobs,
-            archive=self.store.archive,
+            settings_store=self.store.settings_store,
             index=self.index,
             job_service=self.backstage.job_service,
             keyring=self.keyring,
             clock=self.clock,
             make_first_secret=self.backstage.secrets.make_first,
         )
-        return Notifier(self.store.alerts, self.notices, self.store.archive, self.seal, post, self.clock)
+        return Notifier(self.store.alerts, self.notices, self.store.query_store, self.seal, post, self.clock)
 
     async def put(self, name: str = "ops", to: Recipient = OPS, digest_ms: int = 5 * MINUTE, **fields: Any) -> None:
         defaults = {"kinds": USUAL_KINDS, "pools": (), "job_ids": (), "enabled": True, "tenant": TENANT}
@@ -112,8 +112,8 @@ class Stage:
 
     async def jobs(self, tenant: TenantId = TENANT) -> list[tuple[Job, Any]]:
         """The notice jobs with their payloads, in the order of their creation."""
-        keys = await self.store.archive.declared_keys(tenant, "notice:")
-        rows = [await self.store.archive.find_job(tenant, JobId(job)) for _, job in keys]
+        keys = await self.store.query_store.declared_keys(tenant, "notice:")
+        rows = [await self.store.query_store.find_job(tenant, JobId(job)) for _, job in keys]
         found = sorted((row.job for row in rows if row), key=lambda job: job.id)
         return [(job, self._payload(job)) for job in found]
 
@@ -222,7 +222,7 @@ async def test_notice_job_is_due_at_once(stage: Stage) -> None:
     await stage.observe("https://a")
     await stage.run()
     ((job, _),) = await stage.jobs()
-    row = await stage.store.archive.find_job(TENANT, job.id)
+    row = await stage.store.query_store.find_job(TENANT, job.id)
     assert row is not None
     assert row.fire is not None
     assert row.fire.due_ms == NOW_MS
@@ -292,7 +292,7 @@ async def test_concurrent_notifiers_send_one_message(stage: Stage) -> None:
 
 
 async def test_notice_ignores_the_job_quota_of_its_tenant(stage: Stage) -> None:
-    await stage.store.archive.put_tenant(TENANT, TenantSettings(max_jobs=0), audit("tenant.put", NOW_MS))
+    await stage.store.settings_store.put_tenant(TENANT, TenantSettings(max_jobs=0), audit("tenant.put", NOW_MS))
     await stage.backstage.add_demo_pool()
     with pytest.raises(QuotaExceeded):
         await stage.backstage.job_service.create(SOMEBODY, spec(target=Target("demo", "demo.echo")))

@@ -125,15 +125,23 @@ class Backstage:
         aside = aside or ThreadAside()
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
         presenter, signals = Presenter(keyring, None), ShakySignals()
-        waiting = Waiting(store.archive, MemoryTokens(), clock)
+        waiting = Waiting(store.query_store, store.settings_store, store.workload, MemoryTokens(), clock)
         queries = JobQueries(
-            archive=store.archive, clock=clock, presenter=presenter, waiting=waiting, aside=aside, live=_no_figures
+            query_store=store.query_store,
+            settings_store=store.settings_store,
+            workload=store.workload,
+            clock=clock,
+            presenter=presenter,
+            waiting=waiting,
+            aside=aside,
+            live=_no_figures,
         )
         job_service = JobService(
             jobs=store.jobs,
-            archive=store.archive,
+            query_store=store.query_store,
+            settings_store=store.settings_store,
             queries=queries,
-            catalogue=Catalogue(store.archive, clock),
+            catalogue=Catalogue(store.settings_store, clock),
             index=MemoryHotIndex(0),
             signals=signals,
             clock=clock,
@@ -148,7 +156,15 @@ class Backstage:
         endpoint_disabler = EndpointDisabler(store.endpoints, job_service)
         endpoints = EndpointService(store.endpoints, endpoint_disabler, job_service.receipts, clock)
         tasks = TaskService(
-            job_service, queries, secrets, store.archive, store.executions, clock, presenter, endpoints, DEFAULT_BOUNDS
+            job_service,
+            queries,
+            secrets,
+            store.query_store,
+            store.executions,
+            clock,
+            presenter,
+            endpoints,
+            DEFAULT_BOUNDS,
         )
         return cls(
             store,
@@ -181,7 +197,7 @@ class Backstage:
 
     def app_of_another_process(self) -> ASGIApp:
         """Over the same store, with nothing remembered."""
-        self.queries.visits = Visits(self.store.archive, StandingClock())
+        self.queries.visits = Visits(self.store.settings_store, StandingClock())
         return self.app(ApiLimits())
 
     async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
@@ -192,7 +208,7 @@ class Backstage:
 
     async def add_demo_pool(self) -> None:
         audit = AuditEntry(TenantId("acme"), NOON_MS, "somebody", "pool.put", "demo")
-        await self.store.archive.put_pool("demo", PoolSettings(), audit)
+        await self.store.settings_store.put_pool("demo", PoolSettings(), audit)
 
 
 def _preferences(
@@ -200,7 +216,7 @@ def _preferences(
 ) -> PreferenceService:
     post = NoticeJobs(
         jobs=store.jobs,
-        archive=store.archive,
+        settings_store=store.settings_store,
         index=MemoryHotIndex(0),
         job_service=job_service,
         keyring=keyring,

@@ -129,11 +129,11 @@ async def test_a_test_makes_the_job_that_sends_it(client: Client, backstage: Bac
     assert sent.status == 202
     again = await ask(client, "POST", f"{PLACE}/test", key="t")
     assert again.json == sent.json
-    row = await backstage.store.archive.find_job(TenantId("acme"), JobId(sent.json["job_id"]))
+    row = await backstage.store.query_store.find_job(TenantId("acme"), JobId(sent.json["job_id"]))
     assert row is not None
     assert (row.job.spec.target.pool, row.job.spec.target.handler) == ("notices", "notice.email")
     assert row.job.spec.unique_key == f"notice:{sent.json['notice_id']}"
-    assert len(await backstage.store.archive.declared_keys(TenantId("acme"), "notice:")) == 1
+    assert len(await backstage.store.query_store.declared_keys(TenantId("acme"), "notice:")) == 1
 
 
 async def test_where_people_are_reached_is_not_readable_in_the_store(client: Client, backstage: Backstage) -> None:

@@ -360,7 +360,7 @@ async def test_a_paused_job_is_updated_with_200(client: Client):
 
 async def test_unknown_pool_suggests_no_pool_that_takes_no_jobs(client: Client, backstage: Backstage):
     audit = AuditEntry(TenantId("acme"), 0, "somebody", "pool.put", "notices")
-    await backstage.store.archive.put_pool("notices", PoolSettings(), audit)
+    await backstage.store.settings_store.put_pool("notices", PoolSettings(), audit)
     answer = await client.post("/v1/jobs", job(target={"pool": "notice", "handler": "h"}))
     assert answer.status == 422
     (flaw,) = answer.json["errors"]

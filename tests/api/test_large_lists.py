@@ -72,9 +72,9 @@ class Shut:
 async def test_nothing_is_decrypted_for_a_summary(client: Client, backstage: Backstage) -> None:
     made = await client.post("/v1/jobs", {"type": "CRON", "schedule": "@daily", "target": TARGET, "payload": 1})
     execution = await client.post(f"/v1/jobs/{made.json['jobId']}/trigger")
-    archive = backstage.store.archive
-    row = await archive.find_job(TenantId("acme"), made.json["jobId"])
-    run = await archive.find_execution(TenantId("acme"), execution.json["executionId"])
+    query_store = backstage.store.query_store
+    row = await query_store.find_job(TenantId("acme"), made.json["jobId"])
+    run = await query_store.find_execution(TenantId("acme"), execution.json["executionId"])
     assert row is not None
     assert run is not None
     assert row.job.payload is not None

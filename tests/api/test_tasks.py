@@ -116,7 +116,7 @@ async def test_a_task_is_read_as_it_was_said(client: Client, said: dict[str, Any
 
 async def test_a_task_is_a_job_with_the_endpoint_of_its_url(client: Client, backstage: Backstage):
     path = await made(client, daily())
-    row = await backstage.store.archive.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
+    row = await backstage.store.query_store.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
     assert row is not None
     assert row.job.spec.target == Target("webhooks", "webhook.call", "https://api.example.com:443")
 
@@ -163,7 +163,7 @@ async def test_a_payload_that_is_too_large_is_413(client: Client):
 
 async def test_tasks_count_against_the_quota_of_jobs(client: Client, backstage: Backstage):
     settings = TenantSettings(max_jobs=1)
-    await backstage.store.archive.put_tenant(TenantId("acme"), settings, audit())
+    await backstage.store.settings_store.put_tenant(TenantId("acme"), settings, audit())
     first = await ask(client, "POST", "/v1/tasks", daily())
     assert (first.status, first.headers["ratelimit"]) == (201, '"max-jobs";r=0')
     assert (await ask(client, "POST", "/v1/tasks", daily())).code == "quota-exceeded"
@@ -406,7 +406,7 @@ async def test_a_secret_that_is_sent_back_as_shown_stays(client: Client, backsta
     path = await made(client, daily(payload=CALL | {"headers": {"Authorization": "Bearer x"}}))
     shown = (await client.get(path)).json["payload"]
     assert (await patched(client, path, payload=shown | {"body": 1})).status == 200
-    row = await backstage.store.archive.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
+    row = await backstage.store.query_store.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
     assert row is not None
     kept = backstage.tasks._presenter.open(row.job.payload, row.job.tenant, row.job.id)
     assert kept["headers"] == {"Authorization": "Bearer x"}
@@ -565,6 +565,6 @@ async def test_a_task_is_shown_with_its_latest_ten_executions(client: Client, cr
 async def test_deleting_a_task_cancels_its_job(client: Client, backstage: Backstage):
     path = await made(client, daily())
     await ask(client, "DELETE", path)
-    row = await backstage.store.archive.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
+    row = await backstage.store.query_store.find_job(TenantId("acme"), JobId(path.rpartition("/")[2]))
     assert row is not None
     assert row.job.state is JobState.CANCELLED

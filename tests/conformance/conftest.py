@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from noonday.ports.archive import Archive
 from noonday.ports.bus import Bus
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.tokens import Tokens
+from noonday.ports.workload import Workload
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
 from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, THREADED_STORE, TOKENS, Driver, Store
@@ -71,8 +73,18 @@ def executions(store: Store) -> Executions:
 
 
 @pytest.fixture
-def archive(store: Store) -> Archive:
-    return store.archive
+def query_store(store: Store) -> QueryStore:
+    return store.query_store
+
+
+@pytest.fixture
+def settings_store(store: Store) -> SettingsStore:
+    return store.settings_store
+
+
+@pytest.fixture
+def workload(store: Store) -> Workload:
+    return store.workload
 
 
 @each(HOT_INDEXES)

@@ -1,4 +1,4 @@
-"""What the archive finds of executions that call webhooks, over all tasks, and of the dead letters they leave."""
+"""Executions that call webhooks, over all tasks, and the dead letters they leave."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from noonday.model.job import Job, JobSpec, JobState, Overlap, Target
 from noonday.model.retention import Retention
 from noonday.model.retry import RetryPolicy
 from noonday.model.snapshot import Snapshot
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
 from noonday.tasks.translating import to_job_spec
 from noonday.tasks.wire import HANDLER, POOL
 from tests.support.crank import Crank
@@ -53,15 +53,17 @@ async def run_for(crank: Crank, minutes: int, outcome: Outcome = Outcome.SUCCEED
     return ran
 
 
-async def found(archive: Archive, after: str | None = None, *, tenant: TenantId = TENANT, **where: Any) -> list[str]:
-    page = await archive.list_calls(tenant, CallFilter(**where), after, MOST, MOST)
+async def found(
+    query_store: QueryStore, after: str | None = None, *, tenant: TenantId = TENANT, **where: Any
+) -> list[str]:
+    page = await query_store.list_calls(tenant, CallFilter(**where), after, MOST, MOST)
     assert page.next is None
     return [call.execution.id for call in page.calls]
 
 
-async def dead(archive: Archive, **where: Any) -> list[str]:
+async def dead(query_store: QueryStore, **where: Any) -> list[str]:
     query = DeadFilterQuery(is_task=True, **where)
-    return [letter.execution.id for letter in await archive.list_dead(TENANT, query, None, MOST)]
+    return [letter.execution.id for letter in await query_store.list_dead(TENANT, query, None, MOST)]
 
 
 def again(execution: Execution, name: str, **said: Any) -> Resend:
@@ -76,64 +78,66 @@ async def run_again(crank: Crank, of: Job, *wanted: Resend) -> list[Execution]:
     return [row for row in applied.after.executions if row.id in new]
 
 
-async def test_calls_of_all_tasks_are_found_newest_first(crank: Crank, archive: Archive) -> None:
+async def test_calls_of_all_tasks_are_found_newest_first(crank: Crank, query_store: QueryStore) -> None:
     await crank.add(job(recurring()), job(recurring()))
     ran = await run_for(crank, 3)
-    assert await found(archive) == sorted(ran, reverse=True)
+    assert await found(query_store) == sorted(ran, reverse=True)
     assert len(ran) == 6
 
 
-async def test_only_calls_of_live_tasks_of_the_tenant_are_found(crank: Crank, archive: Archive) -> None:
+async def test_only_calls_of_live_tasks_of_the_tenant_are_found(crank: Crank, query_store: QueryStore) -> None:
     task, cancelled, other = job(once()), job(once()), job(once(), tenant=TenantId("other"))
     await crank.add(task, cancelled, other, job(spec()), job(once(None)), job(spec(target=Target(POOL, "load", HERE))))
     await run_all(crank)
     await crank.change(cancelled, lambda before: edits.delete(before, crank.now_ms, audit()))
-    (mine,) = await found(archive)
+    (mine,) = await found(query_store)
     assert (await crank.look(ExecutionId(mine))).job_id == task.id
-    assert len(await found(archive, tenant=TenantId("other"))) == 1
+    assert len(await found(query_store, tenant=TenantId("other"))) == 1
 
 
-async def test_calls_are_found_by_task_endpoint_state_and_time(crank: Crank, archive: Archive) -> None:
+async def test_calls_are_found_by_task_endpoint_state_and_time(crank: Crank, query_store: QueryStore) -> None:
     here, there = job(recurring()), job(recurring(target=Target(POOL, HANDLER, THERE)))
     await crank.add(here, there)
     ran = await run_for(crank, 2)
     crank.now_ms = NOW_MS + 2 * MINUTE
     bad = await run_all(crank, Outcome.FAILED)
     of_there = [each.id for each in await crank.all_of(there)]
-    assert await found(archive, job_id=there.id) == of_there[::-1]
-    assert await found(archive, endpoint=THERE) == of_there[::-1]
-    assert await found(archive, job_id=here.id, endpoint=THERE) == []
-    assert await found(archive, endpoint="https://nowhere.example:443") == []
-    assert await found(archive, state="DEAD") == sorted(bad, reverse=True)
-    assert await found(archive, state="SUCCEEDED") == sorted(ran, reverse=True)
-    assert await found(archive, job_id=there.id, state="DEAD") == of_there[2:]
-    assert await found(archive, since_ms=NOW_MS + MINUTE, until_ms=NOW_MS + 2 * MINUTE) == sorted(ran[2:], reverse=True)
-    assert await found(archive, job_id=there.id, since_ms=NOW_MS + 2 * MINUTE) == of_there[2:]
-    assert await found(archive, until_ms=NOW_MS) == []
+    assert await found(query_store, job_id=there.id) == of_there[::-1]
+    assert await found(query_store, endpoint=THERE) == of_there[::-1]
+    assert await found(query_store, job_id=here.id, endpoint=THERE) == []
+    assert await found(query_store, endpoint="https://nowhere.example:443") == []
+    assert await found(query_store, state="DEAD") == sorted(bad, reverse=True)
+    assert await found(query_store, state="SUCCEEDED") == sorted(ran, reverse=True)
+    assert await found(query_store, job_id=there.id, state="DEAD") == of_there[2:]
+    assert await found(query_store, since_ms=NOW_MS + MINUTE, until_ms=NOW_MS + 2 * MINUTE) == sorted(
+        ran[2:], reverse=True
+    )
+    assert await found(query_store, job_id=there.id, since_ms=NOW_MS + 2 * MINUTE) == of_there[2:]
+    assert await found(query_store, until_ms=NOW_MS) == []
 
 
-async def test_calls_come_in_pages(crank: Crank, archive: Archive) -> None:
+async def test_calls_come_in_pages(crank: Crank, query_store: QueryStore) -> None:
     await crank.add(job(recurring()))
     newest_first = (await run_for(crank, 5))[::-1]
-    page = await archive.list_calls(TENANT, CallFilter(), None, 2, MOST)
+    page = await query_store.list_calls(TENANT, CallFilter(), None, 2, MOST)
     assert ([call.execution.id for call in page.calls], page.next) == (newest_first[:2], newest_first[1])
-    rest = await archive.list_calls(TENANT, CallFilter(), page.next, 3, MOST)
+    rest = await query_store.list_calls(TENANT, CallFilter(), page.next, 3, MOST)
     assert ([call.execution.id for call in rest.calls], rest.next) == (newest_first[2:], None)
 
 
 @pytest.mark.parametrize("by_task", [False, True])
-async def test_no_more_is_looked_at_than_asked_for(crank: Crank, archive: Archive, by_task: bool) -> None:
+async def test_no_more_is_looked_at_than_asked_for(crank: Crank, query_store: QueryStore, by_task: bool) -> None:
     task = job(recurring())
     await crank.add(task)
     bad = await run_all(crank, Outcome.FAILED)
     crank.now_ms += MINUTE
     good = [*await run_all(crank), *(await _next_minute(crank)), *(await _next_minute(crank))]
     where = CallFilter(state="DEAD", job_id=task.id if by_task else None)
-    first = await archive.list_calls(TENANT, where, None, MOST, 2)
+    first = await query_store.list_calls(TENANT, where, None, MOST, 2)
     assert (first.calls, first.next) == ([], good[1])
-    second = await archive.list_calls(TENANT, where, first.next, MOST, 2)
+    second = await query_store.list_calls(TENANT, where, first.next, MOST, 2)
     assert ([call.execution.id for call in second.calls], second.next) == (bad, bad[0])
-    assert await archive.list_calls(TENANT, where, second.next, MOST, 2) == ([], None)
+    assert await query_store.list_calls(TENANT, where, second.next, MOST, 2) == ([], None)
 
 
 async def _next_minute(crank: Crank) -> list[ExecutionId]:
@@ -141,58 +145,58 @@ async def _next_minute(crank: Crank) -> list[ExecutionId]:
     return await run_all(crank)
 
 
-async def test_calls_are_found_by_their_ids(crank: Crank, archive: Archive) -> None:
+async def test_calls_are_found_by_their_ids(crank: Crank, query_store: QueryStore) -> None:
     await crank.add(job(once()), job(spec()), job(once(), tenant=TenantId("other")))
     ran = await run_all(crank)
-    known = await archive.find_calls(TENANT, [*ran, "no such thing"])
+    known = await query_store.find_calls(TENANT, [*ran, "no such thing"])
     (call,) = known.values()
     assert call.execution == await crank.look(call.execution.id)
     assert (call.died_ms, call.archived, call.retried_as, call.resolved_ms) == (None, False, None, None)
-    assert await archive.find_calls(TENANT, []) == {}
+    assert await query_store.find_calls(TENANT, []) == {}
 
 
-async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, archive: Archive) -> None:
+async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, query_store: QueryStore) -> None:
     task = job(once())
     await crank.add(task)
     (bad,) = await run_all(crank, Outcome.FAILED)
-    (open_,) = (await archive.find_calls(TENANT, [bad])).values()
+    (open_,) = (await query_store.find_calls(TENANT, [bad])).values()
     assert (open_.archived, open_.retried_as, open_.resolved_ms) == (False, None, None)
     assert open_.died_ms == crank.now_ms
     crank.now_ms += HOUR
     entry = msgspec.structs.replace(audit(), at_ms=crank.now_ms)
     await crank.change(task, lambda before: edits.archive_dead(bad, entry))
-    (call,) = (await archive.find_calls(TENANT, [bad])).values()
+    (call,) = (await query_store.find_calls(TENANT, [bad])).values()
     assert (call.archived, call.retried_as, call.resolved_ms) == (True, None, crank.now_ms)
-    (letter,) = await archive.list_dead(TENANT, DeadFilterQuery(archived=True), None, 10)
+    (letter,) = await query_store.list_dead(TENANT, DeadFilterQuery(archived=True), None, 10)
     assert (letter.archived, letter.resolved_ms) == (True, crank.now_ms)
 
 
 # What a job said
 
 
-async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, archive: Archive) -> None:
+async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(name="report"), payload=b"first")
     await crank.add(task)
     await crank.fire()
     await crank.change(task, _replaced(recurring(name="report", target=Target(POOL, HANDLER, THERE)), b"second"))
-    said = await archive.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
+    said = await query_store.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
     assert {key: (one.endpoint, one.revision, one.payload) for key, one in said.items()} == {
         (task.id, 1): (HERE, 1, b"first"),
         (task.id, 2): (THERE, 2, b"second"),
     }
     assert said[task.id, 1].name == "report"
     assert (said[task.id, 1].pool, said[task.id, 1].handler, said[task.id, 1].state) == (POOL, HANDLER, JobState.ACTIVE)
-    assert await archive.definitions(TenantId("other"), [(task.id, 1)]) == {}
+    assert await query_store.definitions(TenantId("other"), [(task.id, 1)]) == {}
 
 
-async def test_what_is_not_kept_any_more_is_read_as_it_is_now(crank: Crank, archive: Archive) -> None:
+async def test_what_is_not_kept_any_more_is_read_as_it_is_now(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(), payload=b"first")
     await crank.add(task)
     await run_all(crank)
     await crank.change(task, _replaced(recurring(), b"second"))
     while await crank.store.executions.prune(KEPT, crank.now_ms, 100):
         pass
-    said = await archive.definitions(TENANT, [(task.id, 1)])
+    said = await query_store.definitions(TENANT, [(task.id, 1)])
     assert (said[task.id, 1].revision, said[task.id, 1].payload) == (2, b"second")
 
 
@@ -203,7 +207,7 @@ def _replaced(spec: JobSpec, payload: bytes) -> Any:
 # Running again
 
 
-async def test_an_execution_that_ended_runs_again_as_it_was(crank: Crank, archive: Archive) -> None:
+async def test_an_execution_that_ended_runs_again_as_it_was(crank: Crank) -> None:
     task = job(recurring(), payload=b"first")
     await crank.add(task)
     (first,) = await run_all(crank)
@@ -228,14 +232,14 @@ async def test_what_runs_again_already_is_left_alone(crank: Crank) -> None:
     assert len(await crank.all_of(task)) == 2
 
 
-async def test_a_dead_letter_that_runs_again_is_dealt_with(crank: Crank, archive: Archive) -> None:
+async def test_a_dead_letter_that_runs_again_is_dealt_with(crank: Crank, query_store: QueryStore) -> None:
     task = job(once())
     await crank.add(task)
     (bad,) = await run_all(crank, Outcome.FAILED)
     (new,) = await run_again(crank, task, again(await crank.look(bad), "a", resolves=True))
-    (call,) = (await archive.find_calls(TENANT, [bad])).values()
+    (call,) = (await query_store.find_calls(TENANT, [bad])).values()
     assert (call.retried_as, call.archived, call.resolved_ms) == (new.id, False, crank.now_ms)
-    assert await dead(archive) == []
+    assert await dead(query_store) == []
 
 
 @pytest.mark.parametrize(
@@ -316,21 +320,21 @@ async def test_a_call_in_order_that_is_sent_again_has_its_turn_before_later_ones
 # Dead letters
 
 
-async def test_dead_letters_of_tasks_are_found_by_endpoint_and_error(crank: Crank, archive: Archive) -> None:
+async def test_dead_letters_of_tasks_are_found_by_endpoint_and_error(crank: Crank, query_store: QueryStore) -> None:
     await crank.add(job(once()))
     (slow,) = await run_all(crank, Outcome.FAILED, "TIMEOUT: nothing came")
     await crank.add(job(once(THERE)))
     (away,) = await run_all(crank, Outcome.FAILED, "answered 503")
     await crank.add(job(spec(retry_policy=RetryPolicy(max_attempts=1))), job(once(None)))
     await run_all(crank, Outcome.FAILED, "no task")
-    assert await dead(archive) == sorted([slow, away], reverse=True)
-    assert await dead(archive, endpoint=THERE) == [away]
-    assert await dead(archive, error="timeout") == [slow]
-    assert await dead(archive, error="answered 503", endpoint=HERE) == []
-    assert len(await archive.list_dead(TENANT, DeadFilterQuery(), None, MOST)) == 4
+    assert await dead(query_store) == sorted([slow, away], reverse=True)
+    assert await dead(query_store, endpoint=THERE) == [away]
+    assert await dead(query_store, error="timeout") == [slow]
+    assert await dead(query_store, error="answered 503", endpoint=HERE) == []
+    assert len(await query_store.list_dead(TENANT, DeadFilterQuery(), None, MOST)) == 4
 
 
-async def test_archived_dead_letters_of_tasks_are_found_by_the_same(crank: Crank, archive: Archive) -> None:
+async def test_archived_dead_letters_of_tasks_are_found_by_the_same(crank: Crank, query_store: QueryStore) -> None:
     here, there = job(once()), job(once(THERE))
     await crank.add(here, there)
     await run_all(crank, Outcome.FAILED)
@@ -338,6 +342,6 @@ async def test_archived_dead_letters_of_tasks_are_found_by_the_same(crank: Crank
         (execution,) = await crank.all_of(each)
         await crank.change(each, edits.archive_dead(execution.id, audit()))
     (of_there,) = await crank.all_of(there)
-    assert await dead(archive, archived=True, endpoint=THERE, error="BOOM") == [of_there.id]
-    assert await dead(archive, archived=True, error="nothing of the kind") == []
-    assert await dead(archive) == []
+    assert await dead(query_store, archived=True, endpoint=THERE, error="BOOM") == [of_there.id]
+    assert await dead(query_store, archived=True, error="nothing of the kind") == []
+    assert await dead(query_store) == []

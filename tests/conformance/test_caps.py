@@ -36,15 +36,15 @@ TENANTS_CAP: SlotKey = (TENANT, OF_TENANT)
 
 
 async def cap(crank: Crank, tenant: TenantId = TENANT, /, **settings: object) -> None:
-    await crank.store.archive.put_tenant(tenant, TenantSettings(**settings), audit())  # type: ignore[arg-type]
+    await crank.store.settings_store.put_tenant(tenant, TenantSettings(**settings), audit())  # type: ignore[arg-type]
 
 
 async def cap_pool(crank: Crank, pool: str, most: int | None) -> None:
-    await crank.store.archive.put_pool(pool, PoolSettings(max_running=most), audit())
+    await crank.store.settings_store.put_pool(pool, PoolSettings(max_running=most), audit())
 
 
 async def slots(crank: Crank, key: SlotKey = TENANTS_CAP) -> Slots | None:
-    return (await crank.store.archive.slots([key])).get(key)
+    return (await crank.store.settings_store.slots([key])).get(key)
 
 
 async def one_shots(crank: Crank, count: int, **fields: object) -> list[Job]:
@@ -205,9 +205,9 @@ async def test_pools_that_have_a_cap_are_known(crank: Crank) -> None:
     await cap_pool(crank, "a:b", 3)
     await cap_pool(crank, "c", None)
     await cap(crank, pools={"d": TenantInPool(max_running=1)})
-    assert await crank.store.archive.capped_pools() == ["a:b"]
+    assert await crank.store.settings_store.capped_pools() == ["a:b"]
     await cap_pool(crank, "a:b", None)
-    assert await crank.store.archive.capped_pools() == []
+    assert await crank.store.settings_store.capped_pools() == []
 
 
 async def test_an_occurrence_that_has_an_execution_takes_no_slot(crank: Crank) -> None:
@@ -285,7 +285,7 @@ class Lives:
                     held.update(
                         {(one.tenant, OF_TENANT), (one.tenant, of_tenant_in(each.pool)), (NOBODY, of_pool(each.pool))}
                     )
-        counted = await self.crank.store.archive.slots(list(self.CAPS))
+        counted = await self.crank.store.settings_store.slots(list(self.CAPS))
         for key, most in self.CAPS.items():
             assert counted[key] == Slots(held[key], most)
             assert held[key] <= most

@@ -16,9 +16,9 @@ from noonday.model.firing import Fire
 from noonday.model.ids import TenantId
 from noonday.model.job import Job, JobState, Target
 from noonday.model.secret import EndpointKey
-from noonday.ports.archive import Archive
 from noonday.ports.endpoints import Endpoints
 from noonday.ports.executions import Executions
+from noonday.ports.settings import SettingsStore
 from tests.support.crank import Crank
 from tests.support.drivers import Store
 from tests.support.factories import NOW_MS, TENANT, audit, every, job
@@ -51,13 +51,13 @@ async def test_nothing_is_known_of_an_endpoint_that_was_never_called(endpoints: 
     assert not await endpoints.enable(THERE, NOW_MS, audit())
 
 
-async def test_what_is_set_replaces_what_was(endpoints: Endpoints, archive: Archive) -> None:
+async def test_what_is_set_replaces_what_was(endpoints: Endpoints, settings_store: SettingsStore) -> None:
     await endpoints.put(THERE, EndpointSettings(max_concurrency=3), NOW_MS, audit("endpoint.put"))
     settings = EndpointSettings(rate_per_sec=2.5, burst=4, disable_after_days=0.5)
     row = await endpoints.put(THERE, settings, NOW_MS + 1, audit("endpoint.put"))
     assert row == await endpoints.find(THERE)
     assert (row.whom, row.settings, row.health) == (THERE, settings, EndpointHealth())
-    assert len(await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=9)) == 2
+    assert len(await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=9)) == 2
 
 
 async def test_limits_are_those_of_endpoints_that_have_some(endpoints: Endpoints) -> None:

@@ -16,10 +16,12 @@ from noonday.model.recording import Checkpoint
 from noonday.model.retention import Retention
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.view import PoolSettings
-from noonday.ports.archive import Archive
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
+from noonday.ports.workload import Workload
 from tests.support.crank import GENERATION, Crank, moves_of
 from tests.support.factories import (
     DAY,
@@ -76,7 +78,7 @@ async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executio
     ids=["never recorded", "another offset", "another generation", "another partition"],
 )
 async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
-    crank: Crank, executions: Executions, archive: Archive, was: Checkpoint | None
+    crank: Crank, executions: Executions, workload: Workload, was: Checkpoint | None
 ) -> None:
     dispatch = await fired(crank)
     present = Checkpoint(0, "a", 10, NOW_MS)
@@ -90,7 +92,7 @@ async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
             now_ms=NOW_MS,
         )
     assert (await crank.look(dispatch)).state is State.PENDING
-    assert await archive.list_workers() == []
+    assert await workload.list_workers() == []
     assert await executions.find_checkpoint(0) == present
 
 
@@ -279,7 +281,9 @@ async def test_a_start_deadline_is_met_once_a_run_has_started(crank: Crank, kind
 
 
 @each_kind
-async def test_an_execution_that_used_up_its_attempts_is_dead(crank: Crank, archive: Archive, kind: JobSpec) -> None:
+async def test_an_execution_that_used_up_its_attempts_is_dead(
+    crank: Crank, query_store: QueryStore, kind: JobSpec
+) -> None:
     dispatch = await fired(crank, kind)
     for outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
         await crank.settle(report(dispatch, outcome, failure=failure()))
@@ -291,7 +295,7 @@ async def test_an_execution_that_used_up_its_attempts_is_dead(crank: Crank, arch
     assert (dead.state, dead.attempt, dead.dispatch) == (State.DEAD, 3, 3)
     assert is_path(moves_of(dead))
     assert moves_of(dead).count(State.RUNNING) == 3
-    assert await archive.find_dead(TENANT, dead.id) == (crank.now_ms, False, None)
+    assert await query_store.find_dead(TENANT, dead.id) == (crank.now_ms, False, None)
     assert await crank.timeline() == []
 
 
@@ -441,13 +445,13 @@ async def test_without_a_word_the_default_policy_holds(crank: Crank) -> None:
     assert 0 < await wait_after_failure(crank, spec()) <= 30 * SECOND
 
 
-async def test_the_pool_decides_when_nobody_else_does(crank: Crank, archive: Archive) -> None:
-    await archive.put_pool(POOL, PoolSettings(retry_policy=NO_RETRY), audit())
+async def test_the_pool_decides_when_nobody_else_does(crank: Crank, settings_store: SettingsStore) -> None:
+    await settings_store.put_pool(POOL, PoolSettings(retry_policy=NO_RETRY), audit())
     assert await wait_after_failure(crank, spec()) == -1
 
 
-async def test_the_handler_beats_the_pool(crank: Crank, archive: Archive) -> None:
-    await archive.put_pool(POOL, PoolSettings(retry_policy=NO_RETRY), audit())
+async def test_the_handler_beats_the_pool(crank: Crank, settings_store: SettingsStore) -> None:
+    await settings_store.put_pool(POOL, PoolSettings(retry_policy=NO_RETRY), audit())
     await crank.settle(signs=[hello(WORKER, HandlerInfo(POOL, HANDLER, retry_policy=NO_WAIT))])
     assert await wait_after_failure(crank, spec()) == 0
 
@@ -796,24 +800,26 @@ async def test_cancelling_the_buffered_one_lets_nothing_else_start(crank: Crank)
 # Workers
 
 
-async def test_a_worker_that_says_hello_is_known_with_its_pools_and_handlers(crank: Crank, archive: Archive) -> None:
+async def test_a_worker_that_says_hello_is_known_with_its_pools_and_handlers(
+    crank: Crank, settings_store: SettingsStore, workload: Workload
+) -> None:
     info = HandlerInfo("mail", "send", {"type": "object"}, RetryPolicy(max_attempts=2), 30, "Sends mail.")
     await crank.settle(signs=[hello("w-1", info, concurrency={"mail": 3, "idle": 1}, at_ms=NOW_MS)])
-    (worker,) = await archive.list_workers()
+    (worker,) = await workload.list_workers()
     assert (worker.id, worker.host, worker.pid, worker.state) == ("w-1", "build-7", 4711, "ALIVE")
     assert worker.concurrency == {"mail": 3, "idle": 1}
     assert (worker.started_ms, worker.seen_ms, worker.stuck, worker.running) == (NOW_MS, NOW_MS, (), ())
-    assert set(await archive.pool_names()) == {"mail", "idle"}
-    assert await archive.find_handler("mail", "send") == info
+    assert set(await settings_store.pool_names()) == {"mail", "idle"}
+    assert await settings_store.find_handler("mail", "send") == info
 
 
-async def test_a_beat_is_a_sign_of_life_and_a_bye_the_last_one(crank: Crank, archive: Archive) -> None:
+async def test_a_beat_is_a_sign_of_life_and_a_bye_the_last_one(crank: Crank, workload: Workload) -> None:
     stuck = execution_id(job().id, NOW_MS)
     await crank.settle(signs=[hello("w-1"), Beat(WORKER, NOW_MS + SECOND, stuck=(stuck,))])
-    (alive,) = await archive.list_workers()
+    (alive,) = await workload.list_workers()
     assert (alive.seen_ms, alive.stuck, alive.state) == (NOW_MS + SECOND, (stuck,), "ALIVE")
     await crank.settle(signs=[Beat(WORKER, NOW_MS, stuck=()), Bye(WORKER, NOW_MS + MINUTE)])
-    (gone,) = await archive.list_workers()
+    (gone,) = await workload.list_workers()
     assert (gone.seen_ms, gone.stuck, gone.state) == (NOW_MS + MINUTE, (), "GONE")
 
 
@@ -869,7 +875,7 @@ async def test_a_worker_is_judged_by_the_recorder_of_its_partition(crank: Crank,
 
 
 async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
-    crank: Crank, executions: Executions, archive: Archive
+    crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     await crank.add(job(PLAIN), job(PLAIN))
     lost, kept = (await crank.fire()).dispatches
@@ -885,7 +891,7 @@ async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
     assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED_WORKER_LOST, State.PENDING]
     assert WORKER in (found.failure or "")
     assert (await crank.look(kept)).state is State.RUNNING
-    assert {w.id: w.state for w in await archive.list_workers()} == {WORKER: "LOST", OTHER: "ALIVE"}
+    assert {w.id: w.state for w in await workload.list_workers()} == {WORKER: "LOST", OTHER: "ALIVE"}
     late = report(lost)
     assert (await crank.settle(late)).refused == (late,)
 
@@ -1010,11 +1016,13 @@ async def test_each_kind_of_end_is_kept_for_its_own_time(
     assert left == set(AGED) - {outcome}
 
 
-async def test_a_dead_letter_goes_with_its_execution(crank: Crank, executions: Executions, archive: Archive) -> None:
+async def test_a_dead_letter_goes_with_its_execution(
+    crank: Crank, executions: Executions, query_store: QueryStore
+) -> None:
     dispatch = await fired(crank, spec(retry_policy=NO_RETRY))
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     await executions.prune(msgspec.structs.replace(KEEP, dead_ms=HOUR), NOW_MS + DAY, 100)
-    assert await archive.find_dead(TENANT, dispatch.execution_id) is None
+    assert await query_store.find_dead(TENANT, dispatch.execution_id) is None
 
 
 async def test_what_is_open_is_never_pruned(crank: Crank, executions: Executions) -> None:
@@ -1040,7 +1048,7 @@ async def test_pruning_goes_in_small_steps_until_nothing_is_left_to_do(crank: Cr
 
 
 async def test_jobs_go_when_they_ended_and_nothing_refers_to_them(
-    crank: Crank, executions: Executions, archive: Archive
+    crank: Crank, executions: Executions, query_store: QueryStore
 ) -> None:
     done, cancelled, active, paused = job(), job(every()), job(every()), job(every())
     await crank.add(done)
@@ -1055,7 +1063,7 @@ async def test_jobs_go_when_they_ended_and_nothing_refers_to_them(
     both = msgspec.structs.replace(policy, succeeded_ms=HOUR)
     while await executions.prune(both, NOW_MS + DAY, 100):
         pass
-    left = [one for one in (done, cancelled, active, paused) if await archive.find_job(TENANT, one.id)]
+    left = [one for one in (done, cancelled, active, paused) if await query_store.find_job(TENANT, one.id)]
     assert left == [active, paused]
 
 
@@ -1092,17 +1100,17 @@ async def test_a_tenant_may_keep_what_ended_for_less_time_than_the_rest(
 
 @pytest.mark.parametrize("outcome", AGED)
 async def test_a_tenant_may_keep_what_ended_for_longer_than_the_rest(
-    crank: Crank, executions: Executions, archive: Archive, outcome: Outcome
+    crank: Crank, executions: Executions, query_store: QueryStore, outcome: Outcome
 ) -> None:
     jobs = await ended_by_tenant(crank, outcome)
     policy = Retention(HOUR, HOUR, HOUR, HOUR, HOUR, FOREVER, FOREVER, FOREVER, {BIG: DAY})
     while await executions.prune(policy, NOW_MS + 12 * HOUR, 100):
         pass
     assert [await crank.states_of(one) for one in jobs.values()] == [[], [STATE_OF[outcome]]]
-    assert [bool(await archive.find_job(tenant, one.id)) for tenant, one in jobs.items()] == [False, True]
+    assert [bool(await query_store.find_job(tenant, one.id)) for tenant, one in jobs.items()] == [False, True]
     while await executions.prune(policy, NOW_MS + DAY + HOUR, 100):
         pass
-    assert await archive.find_job(BIG, jobs[BIG].id) is None
+    assert await query_store.find_job(BIG, jobs[BIG].id) is None
 
 
 async def test_what_one_tenant_keeps_for_longer_is_passed_in_steps(crank: Crank, executions: Executions) -> None:
@@ -1154,7 +1162,7 @@ async def test_what_is_open_of_a_tenant_with_its_own_retention_is_never_pruned(
 
 
 async def test_decisions_audit_and_receipts_are_kept_for_their_time(
-    crank: Crank, executions: Executions, archive: Archive, jobs: Jobs
+    crank: Crank, executions: Executions, query_store: QueryStore, settings_store: SettingsStore, jobs: Jobs
 ) -> None:
     one = job(every())
     await crank.add(one)
@@ -1165,15 +1173,17 @@ async def test_decisions_audit_and_receipts_are_kept_for_their_time(
         policy = msgspec.structs.replace(KEEP, **{field: HOUR})
         assert await executions.prune(policy, NOW_MS + 2 * HOUR, 100) == 0
         assert await executions.prune(policy, NOW_MS + 2 * HOUR + 1, 100) == 1
-    assert await archive.decisions_between(one.id, 0, 2**60, 10) == []
-    assert await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10) == []
+    assert await query_store.decisions_between(one.id, 0, 2**60, 10) == []
+    assert await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10) == []
     assert await jobs.find_receipt(TENANT, "key") is None
 
 
-async def test_workers_that_left_are_forgotten_in_time(crank: Crank, executions: Executions, archive: Archive) -> None:
+async def test_workers_that_left_are_forgotten_in_time(
+    crank: Crank, executions: Executions, workload: Workload
+) -> None:
     await crank.settle(signs=[hello("w-1"), hello("w-2"), Bye(WorkerId("w-1"), NOW_MS)])
     await executions.prune(msgspec.structs.replace(KEEP, succeeded_ms=HOUR), NOW_MS + DAY, 100)
-    assert [w.id for w in await archive.list_workers()] == ["w-2"]
+    assert [w.id for w in await workload.list_workers()] == ["w-2"]
 
 
 # Every path

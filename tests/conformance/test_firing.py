@@ -16,8 +16,9 @@ from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import tzdata_version
 from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
-from noonday.ports.archive import Archive
 from noonday.ports.firing import Firing
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from tests.support.crank import INSTANCE, Crank, moves_of
 from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (
@@ -122,7 +123,7 @@ async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank
     assert (fired.entries, fired.refused, fired.lost, fired.blocked) == ((), 0, (), ())
 
 
-async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank, archive: Archive) -> None:
+async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank) -> None:
     said = spec(
         name="nightly", timeout_sec=7.5, heartbeat_timeout_sec=30, start_deadline_sec=600, priority=Priority.HIGH
     )
@@ -292,36 +293,38 @@ async def test_an_occurrence_that_was_skipped_is_not_counted_by_max_runs(crank: 
     assert await crank.timeline() == []
 
 
-async def test_missed_occurrences_are_written_down_with_their_count_and_reason(crank: Crank, archive: Archive) -> None:
+async def test_missed_occurrences_are_written_down_with_their_count_and_reason(
+    crank: Crank, query_store: QueryStore
+) -> None:
     one = job(every(60))
     await crank.add(one)
     fired = await crank.fire(at_ms=NOW_MS + HOUR)
     assert [d.nominal_ms for d in fired.dispatches] == [NOW_MS + HOUR]
     assert fired.decided == {"MISSED": 60}
-    (decision,) = await archive.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
     assert (decision.from_ms, decision.to_ms, decision.count) == (NOW_MS, NOW_MS + HOUR - MINUTE, 60)
     assert decision.outcome is Decided.MISSED
     assert "LATEST" in decision.reason
 
 
-async def test_a_one_shot_past_its_deadline_is_a_decision_and_not_a_run(crank: Crank, archive: Archive) -> None:
+async def test_a_one_shot_past_its_deadline_is_a_decision_and_not_a_run(crank: Crank, query_store: QueryStore) -> None:
     one = job(spec(start_deadline_sec=10))
     await crank.add(one)
     fired = await crank.fire(at_ms=NOW_MS + 11 * SECOND)
     assert (fired.dispatches, fired.batches, fired.decided) == ((), (), {"EXPIRED": 1})
-    (decision,) = await archive.decisions_between(one.id, NOW_MS, NOW_MS, 10)
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS, 10)
     assert (decision.outcome, decision.count) == (Decided.EXPIRED, 1)
     assert await crank.timeline() == []
 
 
-async def test_a_plan_with_an_error_is_a_decision(crank: Crank, firing: Firing, archive: Archive) -> None:
+async def test_a_plan_with_an_error_is_a_decision(crank: Crank, firing: Firing, query_store: QueryStore) -> None:
     one = job()
     await crank.add(one)
     (due,) = await crank.due()
     spoiled = Decision(one.id, NOW_MS, NOW_MS, 1, Decided.ERROR, "KeyError: no such zone")
     fired = await firing.fire(crank.owner, [FireRequest(due, FirePlan((), (spoiled,)))], NOW_MS)
     assert fired.decided == {"ERROR": 1}
-    assert await archive.decisions_between(one.id, NOW_MS, NOW_MS, 10) == [spoiled]
+    assert await query_store.decisions_between(one.id, NOW_MS, NOW_MS, 10) == [spoiled]
     assert await crank.timeline() == []
 
 
@@ -390,8 +393,8 @@ async def test_an_execution_keeps_the_definition_it_was_fired_with(crank: Crank)
     assert (old.revision, new.revision) == (1, 2)
 
 
-async def test_a_dispatch_says_the_timeout_of_its_pool(crank: Crank, archive: Archive) -> None:
-    await archive.put_pool(POOL, PoolSettings(timeout_sec=90), audit("pool.put"))
+async def test_a_dispatch_says_the_timeout_of_its_pool(crank: Crank, settings_store: SettingsStore) -> None:
+    await settings_store.put_pool(POOL, PoolSettings(timeout_sec=90), audit("pool.put"))
     await crank.add(job())
     dispatch = await crank.fire_one()
     assert (dispatch.timeout_sec, dispatch.pool_timeout_sec) == (None, 90)
@@ -510,13 +513,13 @@ async def test_with_allow_occurrences_run_side_by_side(crank: Crank) -> None:
 
 
 @pytest.mark.also_threaded
-async def test_with_skip_an_occurrence_is_skipped_while_one_is_open(crank: Crank, archive: Archive) -> None:
+async def test_with_skip_an_occurrence_is_skipped_while_one_is_open(crank: Crank, query_store: QueryStore) -> None:
     one = job(every(overlap=Overlap.SKIP))
     await crank.add(one)
     first = await crank.fire_one()
     skipped = await crank.fire(at_ms=NOW_MS + MINUTE)
     assert (skipped.dispatches, skipped.batches, skipped.decided) == ((), (), {"SKIPPED": 1})
-    (decision,) = await archive.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
     assert (decision.from_ms, decision.to_ms, decision.count) == (NOW_MS + MINUTE, NOW_MS + MINUTE, 1)
     assert "SKIP" in decision.reason
     await crank.settle(report(first))

@@ -14,9 +14,10 @@ from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Tar
 from noonday.model.receipt import Receipt
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.snapshot import Scope, Snapshot
-from noonday.ports.archive import Archive
 from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from tests.support.crank import Crank, first_fire, moves_of
 from tests.support.factories import (
     HOUR,
@@ -60,7 +61,7 @@ def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **said: object) -> Ne
 
 
 @pytest.mark.also_threaded
-async def test_a_job_is_kept_whole(crank: Crank, archive: Archive) -> None:
+async def test_a_job_is_kept_whole(crank: Crank, query_store: QueryStore) -> None:
     one = job(
         every(
             30,
@@ -83,17 +84,17 @@ async def test_a_job_is_kept_whole(crank: Crank, archive: Archive) -> None:
         payload=bytes(range(256)),
     )
     await crank.add(one)
-    row = await archive.find_job(TENANT, one.id)
+    row = await query_store.find_job(TENANT, one.id)
     assert row is not None
     assert row.job == one
     assert row.fire == first_fire(one, NOW_MS)
     assert not row.open
 
 
-async def test_a_job_without_a_payload_is_kept_without_one(crank: Crank, archive: Archive) -> None:
+async def test_a_job_without_a_payload_is_kept_without_one(crank: Crank, query_store: QueryStore) -> None:
     one = job(payload=None, trace=None)
     await crank.add(one)
-    row = await archive.find_job(TENANT, one.id)
+    row = await query_store.find_job(TENANT, one.id)
     assert row is not None
     assert row.job == one
 
@@ -105,10 +106,10 @@ async def test_many_jobs_are_added_at_once_and_each_waits_for_its_time(jobs: Job
     assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 1000, 1000)] == [one.id for one in many]
 
 
-async def test_a_job_may_have_nothing_to_wait_for(jobs: Jobs, archive: Archive, firing: Firing) -> None:
+async def test_a_job_may_have_nothing_to_wait_for(jobs: Jobs, query_store: QueryStore, firing: Firing) -> None:
     one = job()
     await jobs.add([NewJob(one, None)], upsert=refuse, audit=None, seal=None)
-    row = await archive.find_job(TENANT, one.id)
+    row = await query_store.find_job(TENANT, one.id)
     assert row is not None
     assert row.fire is None
     assert await firing.walk(range(PARTITIONS), None, 2**60, 10) == []
@@ -118,17 +119,17 @@ async def test_adding_nothing_is_nothing(jobs: Jobs) -> None:
     assert await jobs.add([], upsert=refuse, audit=None, seal=None) == []
 
 
-async def test_who_added_jobs_is_written_down(jobs: Jobs, archive: Archive) -> None:
+async def test_who_added_jobs_is_written_down(jobs: Jobs, settings_store: SettingsStore) -> None:
     entry = audit("job.create", target="a job", detail={"jobs": 2})
     await jobs.add(new(job(), job()), upsert=refuse, audit=entry, seal=None)
-    ((_, kept),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
+    ((_, kept),) = await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
     assert kept == entry
 
 
 # Unique keys
 
 
-async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, archive: Archive) -> None:
+async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, query_store: QueryStore) -> None:
     first = job(spec(unique_key="nightly"), payload=b"old")
     await jobs.add(new(first), upsert=refuse, audit=None, seal=None)
     beside, second = job(), job(spec(unique_key="nightly", name="renamed"), payload=b"new")
@@ -136,11 +137,11 @@ async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, archive: Arch
     assert answers[0] is None
     assert answers[1] is not None
     assert answers[1].after.job.id == first.id
-    row = await archive.find_job(TENANT, first.id)
+    row = await query_store.find_job(TENANT, first.id)
     assert row is not None
     assert (row.job.revision, row.job.payload, row.job.spec.name) == (2, b"new", "renamed")
-    assert await archive.find_job(TENANT, second.id) is None
-    assert await archive.find_job(TENANT, beside.id) is not None
+    assert await query_store.find_job(TENANT, second.id) is None
+    assert await query_store.find_job(TENANT, beside.id) is not None
 
 
 @pytest.mark.also_threaded
@@ -164,36 +165,40 @@ async def test_the_decision_about_a_taken_key_sees_the_job_as_it_is(crank: Crank
     assert answer.after == before
 
 
-async def test_a_key_that_comes_twice_in_one_call_is_added_and_then_changed(jobs: Jobs, archive: Archive) -> None:
+async def test_a_key_that_comes_twice_in_one_call_is_added_and_then_changed(
+    jobs: Jobs, query_store: QueryStore
+) -> None:
     first, second = job(spec(unique_key="nightly")), job(spec(unique_key="nightly", name="second"))
     answers = await jobs.add(new(first, second), upsert=take_over, audit=None, seal=None)
     assert answers[0] is None
     assert answers[1] is not None
     assert (answers[1].after.job.id, answers[1].after.job.spec.name) == (first.id, "second")
-    assert len(await archive.declared_keys(TENANT, "")) == 1
+    assert len(await query_store.declared_keys(TENANT, "")) == 1
 
 
-async def test_another_tenant_may_use_the_same_key(jobs: Jobs, archive: Archive) -> None:
+async def test_another_tenant_may_use_the_same_key(jobs: Jobs, query_store: QueryStore) -> None:
     for tenant in (TENANT, OTHER):
         await jobs.add(new(job(spec(unique_key="nightly"), tenant=tenant)), upsert=refuse, audit=None, seal=None)
-    assert len(await archive.declared_keys(OTHER, "nightly")) == 1
+    assert len(await query_store.declared_keys(OTHER, "nightly")) == 1
 
 
-async def test_a_cancelled_job_gives_its_key_back(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+async def test_a_cancelled_job_gives_its_key_back(crank: Crank, jobs: Jobs, query_store: QueryStore) -> None:
     first, second = job(spec(unique_key="nightly")), job(spec(unique_key="nightly"))
     await crank.add(first)
     await crank.change(first, Change(job=msgspec.structs.replace(first, state=JobState.CANCELLED)))
     assert await jobs.add(new(second), upsert=refuse, audit=None, seal=None) == [None]
-    assert await archive.declared_keys(TENANT, "nightly") == [("nightly", second.id)]
+    assert await query_store.declared_keys(TENANT, "nightly") == [("nightly", second.id)]
 
 
-async def test_an_upsert_that_raises_adds_nothing_of_the_call(jobs: Jobs, archive: Archive) -> None:
+async def test_an_upsert_that_raises_adds_nothing_of_the_call(
+    jobs: Jobs, query_store: QueryStore, settings_store: SettingsStore
+) -> None:
     await jobs.add(new(job(spec(unique_key="nightly"))), upsert=refuse, audit=None, seal=None)
     beside = job()
     with pytest.raises(Conflict):
         await jobs.add(new(beside, job(spec(unique_key="nightly"))), upsert=refuse, audit=audit(), seal=None)
-    assert await archive.find_job(TENANT, beside.id) is None
-    assert await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10) == []
+    assert await query_store.find_job(TENANT, beside.id) is None
+    assert await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10) == []
 
 
 # Editing
@@ -288,7 +293,7 @@ async def test_a_job_of_another_tenant_or_none_at_all_is_not_found(crank: Crank,
         await jobs.edit(TENANT, JobId("01900000-0000-7000-8000-ffffffffffff"), lambda _: Change())
 
 
-async def test_a_change_is_applied_whole(crank: Crank, archive: Archive) -> None:
+async def test_a_change_is_applied_whole(crank: Crank, query_store: QueryStore, settings_store: SettingsStore) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -313,29 +318,29 @@ async def test_a_change_is_applied_whole(crank: Crank, archive: Archive) -> None
         (Kind.DISPATCH, trigger(one, at_ms=NOW_MS + 5).id, 1),
     }
     assert applied.revocations == ((POOL, dispatch.execution_id, 1, "EDITED"),)
-    assert await archive.decisions_between(one.id, 0, 2**60, 10) == [decision]
+    assert await query_store.decisions_between(one.id, 0, 2**60, 10) == [decision]
     assert {e.key for e in await crank.timeline()} == {e.key for e in applied.entries}
-    ((_, entry),) = await archive.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
+    ((_, entry),) = await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
     assert entry.action == "job.replace"
 
 
-async def test_a_decision_that_raises_changes_nothing(crank: Crank, archive: Archive, jobs: Jobs) -> None:
+async def test_a_decision_that_raises_changes_nothing(crank: Crank, query_store: QueryStore, jobs: Jobs) -> None:
     one = job(every())
     await crank.add(one)
-    before = await archive.find_job(TENANT, one.id)
+    before = await query_store.find_job(TENANT, one.id)
 
     def decide(_: Snapshot) -> Change:
         raise Conflict("not now")
 
     with pytest.raises(Conflict, match="not now"):
         await jobs.edit(TENANT, one.id, decide)
-    assert await archive.find_job(TENANT, one.id) == before
+    assert await query_store.find_job(TENANT, one.id) == before
 
 
-async def test_a_seal_that_raises_undoes_the_change(crank: Crank, archive: Archive, jobs: Jobs) -> None:
+async def test_a_seal_that_raises_undoes_the_change(crank: Crank, query_store: QueryStore, jobs: Jobs) -> None:
     one = job(every())
     await crank.add(one)
-    before = await archive.find_job(TENANT, one.id)
+    before = await query_store.find_job(TENANT, one.id)
 
     def seal(_: Applied) -> Receipt:
         raise Conflict("no receipt")
@@ -343,12 +348,12 @@ async def test_a_seal_that_raises_undoes_the_change(crank: Crank, archive: Archi
     paused = Change(job=msgspec.structs.replace(one, state=JobState.PAUSED), fire=Fire(NOW_MS, None))
     with pytest.raises(Conflict, match="no receipt"):
         await jobs.edit(TENANT, one.id, lambda _: paused, seal=seal)
-    assert await archive.find_job(TENANT, one.id) == before
+    assert await query_store.find_job(TENANT, one.id) == before
     assert len(await crank.due()) == 1
 
 
 @pytest.mark.also_threaded
-async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs, query_store: QueryStore) -> None:
     one = job(every())
     await crank.add(one)
 
@@ -356,17 +361,17 @@ async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs
         return Change(job=msgspec.structs.replace(before.job, revision=before.job.revision + 1))
 
     await asyncio.gather(*[jobs.edit(TENANT, one.id, count_up) for _ in range(50)])
-    row = await archive.find_job(TENANT, one.id)
+    row = await query_store.find_job(TENANT, one.id)
     assert row is not None
     assert row.job.revision == 51
 
 
-async def test_what_a_former_revision_said_is_kept(crank: Crank, archive: Archive) -> None:
+async def test_what_a_former_revision_said_is_kept(crank: Crank, query_store: QueryStore) -> None:
     one = job(every(), payload=b"one")
     await crank.add(one)
     for revision, payload in ((2, b"two"), (3, None), (4, b"four")):
         await crank.change(one, Change(job=msgspec.structs.replace(one, revision=revision, payload=payload)))
-    kept = [await archive.payload_of(TENANT, one.id, revision) for revision in (1, 2, 3, 4, 5)]
+    kept = [await query_store.payload_of(TENANT, one.id, revision) for revision in (1, 2, 3, 4, 5)]
     assert kept == [b"one", b"two", None, b"four", None]
 
 
@@ -437,7 +442,7 @@ async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None
     assert [e.key for e in settled.entries] == [trigger(one, "2").id]
 
 
-async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Crank, archive: Archive) -> None:
+async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Crank, query_store: QueryStore) -> None:
     one = job(spec(retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(one)
     dead = await crank.fire_one()
@@ -448,18 +453,18 @@ async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Cra
     await crank.change(one, Change(executions=(again,), dead=((dead.execution_id, again.id),)))
     found = await crank.look(again.id)
     assert (found.retry_of, found.cause) == (dead.execution_id, Cause.RETRY_OF)
-    letter = await archive.find_dead(TENANT, dead.execution_id)
+    letter = await query_store.find_dead(TENANT, dead.execution_id)
     assert letter is not None
     assert letter[1:] == (False, again.id)
 
 
-async def test_a_dead_letter_is_archived(crank: Crank, archive: Archive) -> None:
+async def test_a_dead_letter_is_archived(crank: Crank, query_store: QueryStore) -> None:
     one = job(spec(retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(one)
     dead = await crank.fire_one()
     await crank.settle(report(dead, Outcome.FAILED, failure=failure()))
     await crank.change(one, Change(dead=((dead.execution_id, None),)))
-    letter = await archive.find_dead(TENANT, dead.execution_id)
+    letter = await query_store.find_dead(TENANT, dead.execution_id)
     assert letter is not None
     assert letter[1:] == (True, None)
 
@@ -618,16 +623,18 @@ async def test_a_receipt_is_kept_with_what_it_answers(jobs: Jobs) -> None:
 
 @pytest.mark.also_threaded
 async def test_a_second_receipt_with_the_same_key_is_a_conflict_and_nothing_is_added(
-    jobs: Jobs, archive: Archive
+    jobs: Jobs, query_store: QueryStore
 ) -> None:
     await jobs.add(new(job()), upsert=refuse, audit=None, seal=lambda _: RECEIPT)
     second = job()
     with pytest.raises(Conflict):
         await jobs.add(new(second), upsert=refuse, audit=None, seal=lambda _: RECEIPT)
-    assert await archive.find_job(TENANT, second.id) is None
+    assert await query_store.find_job(TENANT, second.id) is None
 
 
-async def test_a_second_receipt_with_the_same_key_undoes_an_edit(crank: Crank, jobs: Jobs, archive: Archive) -> None:
+async def test_a_second_receipt_with_the_same_key_undoes_an_edit(
+    crank: Crank, jobs: Jobs, query_store: QueryStore
+) -> None:
     one = job(every())
     await crank.add(one)
 
@@ -640,7 +647,7 @@ async def test_a_second_receipt_with_the_same_key_undoes_an_edit(crank: Crank, j
     await jobs.edit(TENANT, one.id, count_up, seal=seal)
     with pytest.raises(Conflict):
         await jobs.edit(TENANT, one.id, count_up, seal=seal)
-    row = await archive.find_job(TENANT, one.id)
+    row = await query_store.find_job(TENANT, one.id)
     receipt = await jobs.find_receipt(TENANT, "key-1")
     assert row is not None
     assert receipt is not None

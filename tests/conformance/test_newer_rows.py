@@ -39,7 +39,7 @@ async def test_unknown_fields_of_a_job_are_passed_over(crank: Crank) -> None:
     await rewrite(crank, newer, sampling={"rate": 1}, target=target)
     fired = await crank.fire(at_ms=NOW_MS + MINUTE)
     assert {dispatch.job_id for dispatch in fired.dispatches} == {newer.id, usual.id}
-    row = await crank.store.archive.find_job(TENANT, newer.id)
+    row = await crank.store.query_store.find_job(TENANT, newer.id)
     assert row is not None
     assert row.job.spec == newer.spec
 
@@ -54,7 +54,7 @@ async def test_edit_that_is_not_about_the_spec_keeps_unknown_fields(crank: Crank
 
     await crank.change(newer, pause)
     assert (await stored_spec(crank, newer))["sampling"] == {"rate": 1}
-    row = await crank.store.archive.find_job(TENANT, newer.id)
+    row = await crank.store.query_store.find_job(TENANT, newer.id)
     assert row is not None
     assert row.job.state is JobState.PAUSED
 
@@ -81,7 +81,7 @@ async def test_unreadable_recurring_job_keeps_its_next_time(crank: Crank, fields
     await crank.store.firing.fire(crank.owner, [FireRequest(entry, plan, planned.runs_left)], at_ms)
     (following,) = await crank.timeline()
     assert following.nominal_ms == at_ms + MINUTE
-    (decision,) = await crank.store.archive.decisions_between(bad.id, 0, 2**60, 10)
+    (decision,) = await crank.store.query_store.decisions_between(bad.id, 0, 2**60, 10)
     assert (decision.outcome, decision.count) == ("ERROR", 4)
 
 
@@ -117,14 +117,14 @@ async def test_unknown_fields_of_a_retry_policy_are_passed_over(crank: Crank) ->
 
 
 async def test_unknown_fields_of_settings_are_passed_over(crank: Crank) -> None:
-    archive = crank.store.archive
-    await archive.put_tenant(TENANT, TenantSettings(weight=3), audit())
-    await archive.put_pool(POOL, PoolSettings(max_running=2), audit())
+    settings_store, workload = crank.store.settings_store, crank.store.workload
+    await settings_store.put_tenant(TENANT, TenantSettings(weight=3), audit())
+    await settings_store.put_pool(POOL, PoolSettings(max_running=2), audit())
     await execute(crank.store, """UPDATE tenants SET settings = '{"weight": 3, "region": "eu"}'""")
     await execute(crank.store, """UPDATE pools SET settings = '{"maxRunning": 2, "region": "eu"}'""")
-    found = await archive.find_tenant(TENANT)
+    found = await settings_store.find_tenant(TENANT)
     assert found is not None
     assert found[0] == TenantSettings(weight=3)
-    assert [settings for _, settings, _ in await archive.tenants_after(0)] == [TenantSettings(weight=3)]
-    (pool,) = await archive.list_pools(NOW_MS, POOL)
+    assert [settings for _, settings, _ in await settings_store.tenants_after(0)] == [TenantSettings(weight=3)]
+    (pool,) = await workload.list_pools(NOW_MS, POOL)
     assert pool.settings == PoolSettings(max_running=2)

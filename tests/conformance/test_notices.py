@@ -8,7 +8,6 @@ from noonday.model.ids import TenantId
 from noonday.model.notice import USUAL_KINDS, Note, Open, Preference
 from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
-from noonday.ports.archive import Archive
 from noonday.ports.jobs import Jobs
 from noonday.ports.notices import Notices
 from tests.support.drivers import Store
@@ -110,9 +109,7 @@ async def test_a_preference_is_deleted_once(notices: Notices) -> None:
     assert await notices.preferences([TENANT]) == []
 
 
-async def test_the_answer_and_the_audit_are_kept_with_the_preference(
-    notices: Notices, jobs: Jobs, archive: Archive
-) -> None:
+async def test_the_answer_and_the_audit_are_kept_with_the_preference(notices: Notices, jobs: Jobs) -> None:
     receipt = Receipt(TENANT, "key", "fingerprint", NOW_MS, 200, b"answer")
     await put(notices, preference(), receipt=receipt)
     assert await jobs.find_receipt(TENANT, "key") == receipt

@@ -57,7 +57,7 @@ async def fail(crank: Crank, of: Dispatch, **said: object) -> None:
 
 
 async def used(crank: Crank, slot: str = SLOT) -> int:
-    return (await crank.store.archive.slots([(TENANT, slot)])).get((TENANT, slot), Slots(0, None)).used
+    return (await crank.store.settings_store.slots([(TENANT, slot)])).get((TENANT, slot), Slots(0, None)).used
 
 
 @pytest.mark.also_threaded
@@ -416,7 +416,7 @@ class Lives:
 
     async def meddle(self) -> None:
         one, now_ms = self.random.choice(self.jobs), self.crank.now_ms
-        row = await self.crank.store.archive.find_job(TENANT, one.id)
+        row = await self.crank.store.query_store.find_job(TENANT, one.id)
         assert row is not None
         if row.job.state.name == "PAUSED":
             await self.crank.change(one, lambda before: edits.resume(before, now_ms, audit()))

@@ -18,11 +18,11 @@ PAUSES = [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")]
 
 
 async def pause(crank: Crank, kind: str, name: str) -> None:
-    await crank.store.archive.add_pause(Pause(kind, name, crank.now_ms, "ann"), audit())
+    await crank.store.settings_store.add_pause(Pause(kind, name, crank.now_ms, "ann"), audit())
 
 
 async def resume(crank: Crank, kind: str, name: str) -> None:
-    await crank.store.archive.remove_pause(kind, name, audit())
+    await crank.store.settings_store.remove_pause(kind, name, audit())
 
 
 @pytest.mark.parametrize(("kind", "name"), PAUSES)
@@ -78,7 +78,7 @@ async def test_fire_of_a_mixed_batch_goes_on_with_what_is_not_paused(crank: Cran
 
 
 async def test_fire_refuses_what_is_paused_behind_a_cap(crank: Crank) -> None:
-    await crank.store.archive.put_tenant(TENANT, TenantSettings(max_running=5), audit())
+    await crank.store.settings_store.put_tenant(TENANT, TenantSettings(max_running=5), audit())
     await crank.add(*[job() for _ in range(3)])
     await pause(crank, "POOL", POOL)
     assert (await crank.fire()).dispatches == ()

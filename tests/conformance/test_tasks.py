@@ -1,4 +1,4 @@
-"""What the archive lists of tasks, and that it has each under the status that `status_of` gives it."""
+"""Tasks are listed, each under the status that `status_of` gives it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from noonday.model.ids import JobId, TenantId, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Target
 from noonday.model.retry import RetryPolicy
 from noonday.model.snapshot import Snapshot
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
 from noonday.tasks.viewing import row_of, status_of
 from noonday.tasks.wire import HANDLER, POOL, TaskStatus
 from tests.support.crank import Crank
@@ -34,61 +34,63 @@ def recurring(**said: Any) -> JobSpec:
     return every(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **said})
 
 
-async def listed(archive: Archive, status: str | None = None, offset: int = 0, limit: int = MOST) -> list[JobId]:
-    return [task.row.job.id for task in await archive.list_tasks(TENANT, status, offset, limit)]
+async def listed(query_store: QueryStore, status: str | None = None, offset: int = 0, limit: int = MOST) -> list[JobId]:
+    return [task.row.job.id for task in await query_store.list_tasks(TENANT, status, offset, limit)]
 
 
-async def statuses(archive: Archive, ids: Iterable[JobId]) -> dict[JobId, TaskStatus]:
+async def statuses(query_store: QueryStore, ids: Iterable[JobId]) -> dict[JobId, TaskStatus]:
     """By what is read of each job alone; those that are cancelled have none."""
     found = {}
     for id_ in ids:
-        row = await archive.find_job(TENANT, id_)
+        row = await query_store.find_job(TENANT, id_)
         assert row is not None
         if row.job.state is not JobState.CANCELLED:
-            latest = await archive.list_executions(TENANT, id_, state=None, after=None, limit=100)
+            latest = await query_store.list_executions(TENANT, id_, state=None, after=None, limit=100)
             found[id_] = status_of(row_of(row, latest))
     return found
 
 
-async def test_tasks_are_listed_newest_first_and_by_number(crank: Crank, archive: Archive) -> None:
+async def test_tasks_are_listed_newest_first_and_by_number(crank: Crank, query_store: QueryStore) -> None:
     tasks = [job(once()) for _ in range(5)]
     await crank.add(*tasks)
     newest_first = [task.id for task in reversed(tasks)]
-    assert await listed(archive) == newest_first
-    assert await listed(archive, offset=1, limit=2) == newest_first[1:3]
-    assert await listed(archive, "SCHEDULED", offset=3) == newest_first[3:]
-    assert await listed(archive, offset=5) == []
+    assert await listed(query_store) == newest_first
+    assert await listed(query_store, offset=1, limit=2) == newest_first[1:3]
+    assert await listed(query_store, "SCHEDULED", offset=3) == newest_first[3:]
+    assert await listed(query_store, offset=5) == []
 
 
-async def test_only_live_jobs_of_the_tenant_that_call_webhooks_are_tasks(crank: Crank, archive: Archive) -> None:
+async def test_only_live_jobs_of_the_tenant_that_call_webhooks_are_tasks(crank: Crank, query_store: QueryStore) -> None:
     task, cancelled = job(once()), job(once())
     others = [Target("etl", HANDLER, TARGET.endpoint), Target(POOL, "load", TARGET.endpoint), Target(POOL, HANDLER)]
     await crank.add(task, cancelled, *(job(once(target=target)) for target in others), job(once(), tenant=OTHER))
     await crank.change(cancelled, stop(JobState.CANCELLED))
-    assert await listed(archive) == [task.id]
-    assert await archive.count_tasks(TENANT, None, MOST) == 1
+    assert await listed(query_store) == [task.id]
+    assert await query_store.count_tasks(TENANT, None, MOST) == 1
 
 
-async def test_tasks_are_counted_no_further_than_asked_for(crank: Crank, archive: Archive) -> None:
+async def test_tasks_are_counted_no_further_than_asked_for(crank: Crank, query_store: QueryStore) -> None:
     await crank.add(*(job(once()) for _ in range(3)))
-    assert [await archive.count_tasks(TENANT, None, most) for most in (2, 3, 4)] == [2, 3, 3]
-    assert [await archive.count_tasks(TENANT, "SCHEDULED", most) for most in (2, 4)] == [2, 3]
-    assert await archive.count_tasks(TENANT, "PAUSED", MOST) == 0
+    assert [await query_store.count_tasks(TENANT, None, most) for most in (2, 3, 4)] == [2, 3, 3]
+    assert [await query_store.count_tasks(TENANT, "SCHEDULED", most) for most in (2, 4)] == [2, 3]
+    assert await query_store.count_tasks(TENANT, "PAUSED", MOST) == 0
 
 
-async def test_a_task_comes_with_its_job_its_time_and_its_latest_execution(crank: Crank, archive: Archive) -> None:
+async def test_a_task_comes_with_its_job_its_time_and_its_latest_execution(
+    crank: Crank, query_store: QueryStore
+) -> None:
     task = job(recurring(retry_policy=RetryPolicy(max_attempts=2)))
     await crank.add(task)
-    (fresh,) = await archive.list_tasks(TENANT, None, 0, MOST)
+    (fresh,) = await query_store.list_tasks(TENANT, None, 0, MOST)
     assert (fresh.row.job, fresh.row.fire, fresh.row.open) == (task, Fire(NOW_MS, NOW_MS), False)
     assert (fresh.running, fresh.latest) == (False, None)
     await crank.fire()
     second = await crank.fire_one(at_ms=NOW_MS + MINUTE)
     await crank.settle(report(second, Outcome.STARTED))
-    (busy,) = await archive.list_tasks(TENANT, None, 0, MOST)
+    (busy,) = await query_store.list_tasks(TENANT, None, 0, MOST)
     assert (busy.row.open, busy.running, busy.latest) == (True, True, await crank.look(second))
     await crank.settle(report(second, Outcome.FAILED, failure=failure()))
-    (waiting,) = await archive.list_tasks(TENANT, None, 0, MOST)
+    (waiting,) = await query_store.list_tasks(TENANT, None, 0, MOST)
     assert waiting.latest == await crank.look(second)
     assert waiting.latest is not None
     assert (waiting.running, waiting.latest.waits_until_ms is not None) == (False, True)
@@ -158,26 +160,26 @@ async def play(crank: Crank) -> dict[JobId, Case]:
     return cases
 
 
-async def test_each_task_is_listed_under_its_status_and_no_other(crank: Crank, archive: Archive) -> None:
+async def test_each_task_is_listed_under_its_status_and_no_other(crank: Crank, query_store: QueryStore) -> None:
     cases = await play(crank)
-    expected = await statuses(archive, cases)
+    expected = await statuses(query_store, cases)
     assert set(expected.values()) == set(TaskStatus)
     for status in TaskStatus:
         ids = [id_ for id_, its in expected.items() if its is status]
-        assert [cases[id_] for id_ in await listed(archive, status)] == [cases[id_] for id_ in reversed(ids)]
-        assert await archive.count_tasks(TENANT, status, MOST) == len(ids)
-    assert await archive.count_tasks(TENANT, None, MOST) == len(expected)
+        assert [cases[id_] for id_ in await listed(query_store, status)] == [cases[id_] for id_ in reversed(ids)]
+        assert await query_store.count_tasks(TENANT, status, MOST) == len(ids)
+    assert await query_store.count_tasks(TENANT, None, MOST) == len(expected)
 
 
-async def test_what_a_list_says_of_a_task_gives_its_status(crank: Crank, archive: Archive) -> None:
-    expected = await statuses(archive, await play(crank))
-    found = {task.row.job.id: status_of(task) for task in await archive.list_tasks(TENANT, None, 0, MOST)}
+async def test_what_a_list_says_of_a_task_gives_its_status(crank: Crank, query_store: QueryStore) -> None:
+    expected = await statuses(query_store, await play(crank))
+    found = {task.row.job.id: status_of(task) for task in await query_store.list_tasks(TENANT, None, 0, MOST)}
     assert found == expected
 
 
 @pytest.mark.parametrize(("then", "status"), [(Outcome.SUCCEEDED, "COMPLETED"), (Outcome.FAILED, "FAILED")])
 async def test_a_dead_letter_that_was_retried_counts_as_its_retry_ended(
-    crank: Crank, archive: Archive, then: Outcome, status: str
+    crank: Crank, query_store: QueryStore, then: Outcome, status: str
 ) -> None:
     tasks = [job(once()) for _ in range(5)]
     await crank.add(*tasks)
@@ -190,8 +192,8 @@ async def test_a_dead_letter_that_was_retried_counts_as_its_retry_ended(
         again = await crank.fire_one(at_ms=crank.now_ms + SECOND)
         why = failure() if then is Outcome.FAILED else None
         await crank.settle(report(again, then, failure=why, ended_ms=NOW_MS + MINUTE))
-    assert len(await listed(archive, status)) == len(tasks)
-    rows = await archive.list_tasks(TENANT, None, 0, MOST)
+    assert len(await listed(query_store, status)) == len(tasks)
+    rows = await query_store.list_tasks(TENANT, None, 0, MOST)
     assert {status_of(row) for row in rows} == {TaskStatus(status)}
     ended = {row.latest.state for row in rows if row.latest}
     assert ended == {State.SUCCEEDED if then is Outcome.SUCCEEDED else State.DEAD}

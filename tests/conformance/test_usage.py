@@ -14,8 +14,8 @@ from noonday.model.recording import Checkpoint
 from noonday.model.retention import Retention
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.usage import KEPT_DAYS, Used
-from noonday.ports.archive import Archive
 from noonday.ports.executions import Executions
+from noonday.ports.workload import Workload
 from tests.support.crank import GENERATION, Crank
 from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, WORKER, failure, hello, job, report, spec
 
@@ -44,88 +44,88 @@ def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> Re
     return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **said})
 
 
-async def used(archive: Archive, tenant: TenantId = TENANT) -> Used:
-    days = await archive.usage(tenant, TODAY, TODAY)
+async def used(workload: Workload, tenant: TenantId = TENANT) -> Used:
+    days = await workload.usage(tenant, TODAY, TODAY)
     return days[0][1] if days else Used()
 
 
 @pytest.mark.also_threaded
 @each_kind
 async def test_a_run_is_counted_for_its_tenant_on_the_day_of_its_end(
-    crank: Crank, archive: Archive, kind: JobSpec
+    crank: Crank, workload: Workload, kind: JobSpec
 ) -> None:
     settled = await crank.settle(ended(await fired(crank, kind)))
     assert settled.usage == {(TENANT, TODAY): ONE}
-    assert await archive.usage(TENANT, TODAY, TODAY) == [(TODAY, ONE)]
-    assert await archive.usage(OTHER, TODAY, TODAY) == []
+    assert await workload.usage(TENANT, TODAY, TODAY) == [(TODAY, ONE)]
+    assert await workload.usage(OTHER, TODAY, TODAY) == []
 
 
-async def test_batches_add_up(crank: Crank, archive: Archive) -> None:
+async def test_batches_add_up(crank: Crank, workload: Workload) -> None:
     dispatches = await many_fired(crank, 30)
     await crank.settle(*map(ended, dispatches[:20]))
     await crank.settle(*map(ended, dispatches[20:]))
-    assert await used(archive) == Used(30, 30, 0, 30 * SECOND, 300)
+    assert await used(workload) == Used(30, 30, 0, 30 * SECOND, 300)
 
 
 @each_kind
-async def test_each_attempt_is_a_run(crank: Crank, archive: Archive, kind: JobSpec) -> None:
+async def test_each_attempt_is_a_run(crank: Crank, workload: Workload, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     for outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
         await crank.settle(ended(dispatch, outcome, failure=failure()))
         dispatch = await crank.fire_one()
     await crank.settle(ended(dispatch))
-    assert await used(archive) == Used(3, 1, 2, 3 * SECOND, 30)
+    assert await used(workload) == Used(3, 1, 2, 3 * SECOND, 30)
 
 
 @each_kind
-async def test_a_start_does_not_count_and_its_end_does(crank: Crank, archive: Archive, kind: JobSpec) -> None:
+async def test_a_start_does_not_count_and_its_end_does(crank: Crank, workload: Workload, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     assert (await crank.settle(ended(dispatch, Outcome.STARTED))).usage == {}
     await crank.settle(ended(dispatch))
-    assert await used(archive) == ONE
+    assert await used(workload) == ONE
 
 
-async def test_what_came_back_without_a_start_does_not_count(crank: Crank, archive: Archive) -> None:
+async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank), Outcome.INTERRUPTED, started_ms=0))
-    assert await used(archive) == Used()
+    assert await used(workload) == Used()
 
 
 @each_kind
 @pytest.mark.parametrize("result", [None, b"42"], ids=["nothing", "a result"])
 async def test_a_report_that_comes_again_in_a_later_batch_is_counted_once(
-    crank: Crank, archive: Archive, kind: JobSpec, result: bytes | None
+    crank: Crank, workload: Workload, kind: JobSpec, result: bytes | None
 ) -> None:
     said = ended(await fired(crank, kind), result=result)
     await crank.settle(said)
     assert (await crank.settle(said)).usage == {}
-    assert await used(archive) == ONE
+    assert await used(workload) == ONE
 
 
 @each_kind
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
 async def test_a_report_that_comes_twice_in_one_batch_is_counted_once(
-    crank: Crank, archive: Archive, kind: JobSpec, outcome: Outcome
+    crank: Crank, workload: Workload, kind: JobSpec, outcome: Outcome
 ) -> None:
     said = ended(await fired(crank, kind), outcome)
     await crank.settle(said, said)
-    assert (await used(archive)).runs == 1
+    assert (await used(workload)).runs == 1
 
 
 async def test_a_batch_in_which_old_and_new_successes_are_mixed_counts_the_new_ones(
-    crank: Crank, archive: Archive
+    crank: Crank, workload: Workload
 ) -> None:
     plain, watched = await many_fired(crank, 6), await fired(crank, WATCHED)
     await crank.settle(*map(ended, plain[:3]))
     settled = await crank.settle(*map(ended, (*plain, watched)))
     assert settled.by_state == {"SUCCEEDED": 4}
     assert settled.usage == {(TENANT, TODAY): Used(4, 4, 0, 4 * SECOND, 40)}
-    assert await used(archive) == Used(7, 7, 0, 7 * SECOND, 70)
+    assert await used(workload) == Used(7, 7, 0, 7 * SECOND, 70)
 
 
 @each_kind
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
 async def test_a_report_that_is_refused_does_not_count(
-    crank: Crank, archive: Archive, kind: JobSpec, outcome: Outcome
+    crank: Crank, workload: Workload, kind: JobSpec, outcome: Outcome
 ) -> None:
     dispatch = await fired(crank, kind)
     await crank.settle(ended(dispatch, Outcome.STARTED))
@@ -133,33 +133,33 @@ async def test_a_report_that_is_refused_does_not_count(
     foreign = ended(dispatch, outcome, worker_id=WorkerId("w-2"))
     settled = await crank.settle(stale, foreign)
     assert settled.refused == (stale, foreign)
-    assert await used(archive) == Used()
+    assert await used(workload) == Used()
 
 
 async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
-    crank: Crank, executions: Executions, archive: Archive
+    crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     dispatch = await fired(crank)
     await crank.settle(ended(dispatch, Outcome.STARTED), signs=[hello()])
     assert (await executions.lose_workers([WORKER], crank.now_ms)).usage == {}
     await crank.settle(ended(dispatch))
-    assert await used(archive) == Used()
+    assert await used(workload) == Used()
 
 
 @each_kind
 async def test_a_batch_that_is_applied_again_counts_once(
-    crank: Crank, executions: Executions, archive: Archive, kind: JobSpec
+    crank: Crank, executions: Executions, workload: Workload, kind: JobSpec
 ) -> None:
     """As a recorder does that did not hear the answer, and whoever takes its place."""
     said, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
     await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):
         await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
-    assert await used(archive) == ONE
+    assert await used(workload) == ONE
 
 
 async def test_several_recorders_count_for_the_same_tenants_at_once(
-    crank: Crank, executions: Executions, archive: Archive
+    crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     await crank.add(*[job(PLAIN, tenant=tenant) for tenant in (TENANT, OTHER) for _ in range(24)])
     dispatches = (await crank.fire()).dispatches
@@ -175,26 +175,26 @@ async def test_several_recorders_count_for_the_same_tenants_at_once(
 
     await asyncio.gather(*map(record, range(4)))
     for tenant in (TENANT, OTHER):
-        assert await used(archive, tenant) == Used(24, 24, 0, 24 * SECOND, 240)
+        assert await used(workload, tenant) == Used(24, 24, 0, 24 * SECOND, 240)
 
 
-async def test_a_run_is_counted_also_in_a_batch_with_signs_of_life(crank: Crank, archive: Archive) -> None:
+async def test_a_run_is_counted_also_in_a_batch_with_signs_of_life(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank)), signs=[hello()])
-    assert await used(archive) == ONE
+    assert await used(workload) == ONE
 
 
-async def test_days_are_told_oldest_first_and_no_others(crank: Crank, archive: Archive) -> None:
+async def test_days_are_told_oldest_first_and_no_others(crank: Crank, workload: Workload) -> None:
     dispatches = await many_fired(crank, 4)
     for day, dispatch in zip((2, 0, 3, 1), dispatches, strict=True):
         await crank.settle(ended(dispatch, started_ms=NOW_MS + day * DAY, ended_ms=NOW_MS + day * DAY + SECOND))
-    assert await archive.usage(TENANT, TODAY + 1, TODAY + 2) == [(TODAY + 1, ONE), (TODAY + 2, ONE)]
+    assert await workload.usage(TENANT, TODAY + 1, TODAY + 2) == [(TODAY + 1, ONE), (TODAY + 2, ONE)]
 
 
-async def test_days_are_kept_for_as_long_as_is_said(crank: Crank, executions: Executions, archive: Archive) -> None:
+async def test_days_are_kept_for_as_long_as_is_said(crank: Crank, executions: Executions, workload: Workload) -> None:
     first, second = await many_fired(crank, 2)
     await crank.settle(ended(first), ended(second, started_ms=NOW_MS + DAY, ended_ms=NOW_MS + DAY + SECOND))
     for_ever = Retention(*[10**15] * 8)
     await executions.prune(for_ever, NOW_MS + KEPT_DAYS * DAY, 1000)
-    assert len(await archive.usage(TENANT, TODAY, TODAY + 1)) == 2
+    assert len(await workload.usage(TENANT, TODAY, TODAY + 1)) == 2
     assert await executions.prune(for_ever, NOW_MS + (KEPT_DAYS + 1) * DAY, 1000) == 1
-    assert await archive.usage(TENANT, TODAY, TODAY + 1) == [(TODAY + 1, ONE)]
+    assert await workload.usage(TENANT, TODAY, TODAY + 1) == [(TODAY + 1, ONE)]

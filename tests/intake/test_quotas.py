@@ -26,11 +26,11 @@ class Books:
         self.store = store
         self.clock = clock
         self.crank = Crank(store)
-        self.quotas = Quotas(store.archive, clock)
+        self.quotas = Quotas(store.query_store, store.settings_store, clock)
 
     async def allow(self, jobs: int | None, tenant: TenantId = TENANT) -> None:
         settings = TenantSettings(max_jobs=jobs)
-        await self.store.archive.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
+        await self.store.settings_store.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
 
     async def create(self, number: int = 1) -> QuotaExceeded | None:
         """As many as there is room for, as the front job_service does it."""
@@ -112,14 +112,14 @@ async def test_whether_there_is_room_is_known_once_those_before_are_stored(
         await books.crank.add(*[job(every()) for _ in range(made)])
         first.made = made
     assert (await second is None) == (made == 0)
-    assert await books.store.archive.jobs_waiting(TENANT, 100) == waiting
+    assert await books.store.query_store.jobs_waiting(TENANT, 100) == waiting
 
 
 async def test_of_many_that_come_at_once_as_many_as_fit_are_admitted(books: Books) -> None:
     await books.allow(10)
     refused = await asyncio.gather(*[books.create() for _ in range(25)])
     assert refused.count(None) == 10
-    assert await books.store.archive.jobs_waiting(TENANT, 100) == 10
+    assert await books.store.query_store.jobs_waiting(TENANT, 100) == 10
 
 
 async def test_places_of_what_failed_to_be_stored_are_free_again(books: Books) -> None:
@@ -211,7 +211,7 @@ async def test_where_nothing_ends_by_itself_it_is_right_to_come_back_in_an_hour(
 
 
 async def test_tenants_that_were_quiet_for_long_are_forgotten(books: Books) -> None:
-    quotas = Quotas(books.store.archive, books.clock, most_tenants=2)
+    quotas = Quotas(books.store.query_store, books.store.settings_store, books.clock, most_tenants=2)
     for name in ("a", "b", "c"):
         await books.allow(5, TenantId(name))
         await quotas.settings(TenantId(name))

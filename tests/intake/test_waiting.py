@@ -320,7 +320,8 @@ class NoTokens(Tokens):
 async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -> None:
     await shop.settle(TenantSettings(rate_per_sec=10))
     (one,) = await shop.create(1)
-    waiting = Waiting(shop.engine.drivers.archive, NoTokens(), shop.clock)
+    drivers = shop.engine.drivers
+    waiting = Waiting(drivers.query_store, drivers.settings_store, drivers.workload, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
     hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
     assert hold == Blocker(
@@ -339,7 +340,7 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         crank = Crank(store)
         await crank.own()
         await crank.settle(signs=[hello()])
-        waiting = Waiting(store.archive, RedisTokens(redis, prefix), clock)
+        waiting = Waiting(store.query_store, store.settings_store, store.workload, RedisTokens(redis, prefix), clock)
         jobs = [job(spec(concurrency=Concurrency("k", 2))) for _ in range(4)]
         await crank.add(*jobs)
 
@@ -347,7 +348,7 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
             return await waiting.of(Waiter(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
 
         assert (await ask(3)).by is BlockedBy.TURN
-        await store.archive.put_tenant(TENANT, settings, audit())
+        await store.settings_store.put_tenant(TENANT, settings, audit())
         rate = rate_of(settings)
         assert rate is not None
         await RedisTokens(redis, prefix).take([TokenRequest(TENANT, rate, 2)], NOW_MS)
@@ -358,7 +359,7 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
 
         fired = await crank.fire((await crank.due())[:2])
         assert (await ask(3, Concurrency("k", 2))).by is BlockedBy.KEY
-        await store.archive.put_tenant(TENANT, TenantSettings(max_running=2), audit())
+        await store.settings_store.put_tenant(TENANT, TenantSettings(max_running=2), audit())
         held = await ask(3)
         assert (held.by, held.position) == (BlockedBy.TENANT_CAP, 1)
         await crank.settle(*[report(each, Outcome.SUCCEEDED) for each in fired.dispatches])

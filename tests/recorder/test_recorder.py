@@ -123,12 +123,12 @@ class Bench:
         return dispatch
 
     async def state(self, dispatch: Dispatch) -> State:
-        row = await self.store.archive.find_execution(TENANT, dispatch.execution_id)
+        row = await self.store.query_store.find_execution(TENANT, dispatch.execution_id)
         assert row is not None
         return row.state
 
     async def ended_lately(self) -> int:
-        (figures,) = await self.store.archive.figures()
+        (figures,) = await self.store.workload.figures()
         return figures.ended
 
     def lost(self) -> float:

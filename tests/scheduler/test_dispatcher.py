@@ -93,7 +93,7 @@ class Scheduler:
         await self.crank.add(*[job(spec(target=Target(pool, HANDLER))) for _ in range(count)])
 
     async def cap(self, pool: str, most: int | None) -> None:
-        await self.store.archive.put_pool(pool, PoolSettings(max_running=most), audit())
+        await self.store.settings_store.put_pool(pool, PoolSettings(max_running=most), audit())
         await self.turn("tenants")
 
     async def place_again(self) -> None:
@@ -238,7 +238,7 @@ async def test_unreadable_job_gets_an_error_decision_and_an_incident_alone(sched
     await scheduler.claim()
     await scheduler.dispatcher.drain()
     assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
-    (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
+    (decision,) = await scheduler.store.query_store.decisions_between(bad.id, 0, 2**60, 10)
     assert decision.outcome == "ERROR"
     assert "NEWER" in decision.reason
     assert [incident.job_id for incident in await scheduler.store.executions.incidents(10)] == [bad.id]
@@ -254,19 +254,19 @@ async def test_one_shot_whose_overlap_is_unknown_gets_an_error_decision_alone(sc
     await scheduler.claim()
     await scheduler.dispatcher.drain()
     assert [each.job_id for each in await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0)] == [usual.id]
-    (decision,) = await scheduler.store.archive.decisions_between(bad.id, 0, 2**60, 10)
+    (decision,) = await scheduler.store.query_store.decisions_between(bad.id, 0, 2**60, 10)
     assert decision.outcome == "ERROR"
 
 
 async def test_pause_is_in_effect_before_the_next_look_at_the_settings(scheduler: Scheduler) -> None:
     await scheduler.turn("tenants")
     scheduler.firing.open()
-    await scheduler.store.archive.add_pause(Pause("POOL", POOL, scheduler.clock.now_ms(), "ann"), audit())
+    await scheduler.store.settings_store.add_pause(Pause("POOL", POOL, scheduler.clock.now_ms(), "ann"), audit())
     await scheduler.add_jobs(3)
     await scheduler.place_again()
     assert await scheduler.claim() == 3
     await scheduler.dispatcher.drain()
     assert await scheduler.drivers.bus.take(WORKER, {POOL: 9}, 0) == []
     assert await scheduler.claim() == 0, "the refused entries are claimed over and over"
-    await scheduler.store.archive.remove_pause("POOL", POOL, audit())
+    await scheduler.store.settings_store.remove_pause("POOL", POOL, audit())
     assert await scheduler.run_all() == 3

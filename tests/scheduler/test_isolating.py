@@ -68,7 +68,7 @@ class Bench:
         self.firing.error_of = lambda request: None
 
     async def decisions(self, of: Job) -> list[tuple[Decided, int, int]]:
-        found = await self.store.archive.decisions_between(of.id, 0, 2**50, 10)
+        found = await self.store.query_store.decisions_between(of.id, 0, 2**50, 10)
         return [(each.outcome, each.from_ms, each.count) for each in found]
 
 

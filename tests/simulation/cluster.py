@@ -189,7 +189,9 @@ class ClusterSimulation(Simulation):
             jobs=store.jobs,
             firing=store.firing,
             executions=store.executions,
-            archive=store.archive,
+            query_store=store.query_store,
+            settings_store=store.settings_store,
+            workload=store.workload,
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,
@@ -243,7 +245,9 @@ class ClusterSimulation(Simulation):
 
         leases = SimLeases(self.registrar, "recorder", self.network, process, clock)
         recorders = RecorderGroup(around.instance, leases, drivers.bus, drivers.clock, recorder)
-        revocations = RevocationKeeper(drivers.executions, drivers.signals, drivers.archive.pool_names, drivers.clock)
+        revocations = RevocationKeeper(
+            drivers.executions, drivers.signals, drivers.settings_store.pool_names, drivers.clock
+        )
         tasks = Tasks()
         tasks.spawn(Loop("recorders", recorders, drivers.clock, recorders.next_wait).run(), "recorders")
         tasks.spawn(Loop("revocations", revocations, drivers.clock, every(0.5)).run(), "revocations")

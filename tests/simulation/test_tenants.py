@@ -162,14 +162,14 @@ def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
     async def story(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(weight=3))
         assert simulation.engine is not None
-        archive, looks = simulation.engine.drivers.archive, []
-        look = archive.tenants_after
+        settings_store, looks = simulation.engine.drivers.settings_store, []
+        look = settings_store.tenants_after
 
         async def counted(since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
             looks.append(since_ms)
             return await look(since_ms)
 
-        archive.tenants_after = counted  # type: ignore[method-assign]
+        settings_store.tenants_after = counted  # type: ignore[method-assign]
         await asyncio.sleep(20)
         assert 10 <= len(looks) <= 30
 

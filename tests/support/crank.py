@@ -83,21 +83,21 @@ class Crank:
         """An execution as it is now."""
         name = of if isinstance(of, str) else of.execution_id if isinstance(of, Dispatch) else of.id
         for tenant in ("acme", "other"):
-            found = await self.store.archive.find_execution(tenant, name)  # type: ignore[arg-type]
+            found = await self.store.query_store.find_execution(tenant, name)  # type: ignore[arg-type]
             if found:
                 return found
         raise AssertionError(f"there is no execution {name}")
 
     async def all_of(self, job: Job) -> list[Execution]:
         """The executions of a job, oldest first."""
-        found = await self.store.archive.list_executions(job.tenant, job.id, state=None, after=None, limit=10_000)
+        found = await self.store.query_store.list_executions(job.tenant, job.id, state=None, after=None, limit=10_000)
         return found[::-1]
 
     async def states_of(self, job: Job) -> list[str]:
         return [each.state.name for each in await self.all_of(job)]
 
     async def fire_row(self, job: Job) -> Fire | None:
-        row = await self.store.archive.find_job(job.tenant, job.id)
+        row = await self.store.query_store.find_job(job.tenant, job.id)
         assert row is not None
         return row.fire
 

@@ -32,7 +32,6 @@ from noonday.drivers.redis.tokens import RedisTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.ports.alerts import Alerts
-from noonday.ports.archive import Archive
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.endpoints import Endpoints
@@ -42,9 +41,12 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
 from noonday.ports.tokens import Tokens
+from noonday.ports.workload import Workload
 from tests.support.clock import ManualClock
 from tests.support.kafka import options_for_a_test
 from tests.support.postgres import postgres_store
@@ -80,7 +82,11 @@ class Store(Protocol):
     @property
     def executions(self) -> Executions: ...
     @property
-    def archive(self) -> Archive: ...
+    def query_store(self) -> QueryStore: ...
+    @property
+    def settings_store(self) -> SettingsStore: ...
+    @property
+    def workload(self) -> Workload: ...
     @property
     def endpoints(self) -> Endpoints: ...
     @property

@@ -10,7 +10,8 @@ from noonday.model.job import text_of
 from noonday.model.pause import Pause
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 
 EXPLAINED = 10
 """Groups whose reason is looked up in one round. Alerts of further groups have no reason."""
@@ -40,7 +41,8 @@ class Lateness:
     It remembers the observations that were stored and skips them. This only saves work: the store drops duplicates too.
     """
 
-    archive: Archive
+    query_store: QueryStore
+    settings_store: SettingsStore
     waiting: Waiting
     _remembered: set[DedupKey] = field(default_factory=set)
 
@@ -66,7 +68,7 @@ class Lateness:
 
     async def _without_blocked(self, rows: list[Late]) -> list[Late]:
         """Drop the rows that a pause or a full cap blocks, with two queries for any number of rows."""
-        pauses = await self.archive.pauses()
+        pauses = await self.settings_store.pauses()
         full = await self._full({(row.tenant, row.pool) for row in rows})
         return [
             row
@@ -76,7 +78,7 @@ class Lateness:
 
     async def _full(self, users: Iterable[tuple[str, str]]) -> set[SlotKey]:
         keys = {key for tenant, pool in users for key in capped_by(tenant, pool)}
-        slots = await self.archive.slots(keys)
+        slots = await self.settings_store.slots(keys)
         return {key for key, each in slots.items() if each.cap is not None and each.used >= each.cap}
 
     async def _reasons(self, rows: list[Late]) -> dict[Group, Blocker]:
@@ -87,10 +89,10 @@ class Lateness:
         return {group: await self._reason(row) for group, row in list(first.items())[:EXPLAINED]}
 
     async def _reason(self, row: Late) -> Blocker:
-        job = await self.archive.find_job(row.tenant, JobId(row.job_id))
+        job = await self.query_store.find_job(row.tenant, JobId(row.job_id))
         concurrency = job.job.spec.concurrency if job else None
         if row.execution_id and (
-            execution := await self.archive.find_execution(row.tenant, ExecutionId(row.execution_id))
+            execution := await self.query_store.find_execution(row.tenant, ExecutionId(row.execution_id))
         ):
             concurrency = still_awaited(concurrency, execution.slots)
         mark = (row.due_ms, row.key)

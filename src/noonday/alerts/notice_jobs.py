@@ -18,10 +18,10 @@ from noonday.model.pool import NOTICES_POOL
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import Snapshot
 from noonday.model.view import PoolSettings
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
+from noonday.ports.settings import SettingsStore
 
 SYSTEM_SUBJECT = "noonday"
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ class NoticeJobs:
         self,
         *,
         jobs: Jobs,
-        archive: Archive,
+        settings_store: SettingsStore,
         index: HotIndex,
         job_service: JobService,
         keyring: Keyring,
@@ -43,7 +43,7 @@ class NoticeJobs:
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         self._jobs = jobs
-        self._archive = archive
+        self._settings_store = settings_store
         self._index = index
         self._job_service = job_service
         self._keyring = keyring
@@ -94,7 +94,7 @@ class NoticeJobs:
 
     async def _make_pool(self, tenant: TenantId) -> None:
         """Create the pool if it is missing, so that notices can wait there until a worker starts."""
-        if not self._has_pool and NOTICES_POOL not in await self._archive.pool_names():
+        if not self._has_pool and NOTICES_POOL not in await self._settings_store.pool_names():
             caller = Caller(tenant, SYSTEM_SUBJECT, frozenset())
             await self._job_service.put_pool(caller, NOTICES_POOL, PoolSettings())
         self._has_pool = True

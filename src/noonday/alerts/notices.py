@@ -18,9 +18,9 @@ from noonday.model.errors import BadKey
 from noonday.model.ids import ExecutionId
 from noonday.model.notice import Digest, Note, Open, Preference, notes_of
 from noonday.ports.alerts import Alerts
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.notices import Notices
+from noonday.ports.queries import QueryStore
 
 BATCH = 1_000
 BATCHES = 50
@@ -33,11 +33,11 @@ class Notifier:
     """Collects alert events and creates the jobs that send notices."""
 
     def __init__(
-        self, alerts: Alerts, notices: Notices, archive: Archive, seal: Seal, post: NoticeJobs, clock: Clock
+        self, alerts: Alerts, notices: Notices, query_store: QueryStore, seal: Seal, post: NoticeJobs, clock: Clock
     ) -> None:
         self._alerts = alerts
         self._notices = notices
-        self._archive = archive
+        self._query_store = query_store
         self._seal = seal
         self._post = post
         self._clock = clock
@@ -97,7 +97,7 @@ class Notifier:
         execution_id = dead_execution_of(digest)
         if execution_id is None:
             return None
-        execution = await self._archive.find_execution(digest.tenant, ExecutionId(execution_id))
+        execution = await self._query_store.find_execution(digest.tenant, ExecutionId(execution_id))
         return execution.attempt if execution else None
 
 

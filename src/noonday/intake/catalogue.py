@@ -10,8 +10,8 @@ from noonday.model.errors import FLAWS_OF_JOB, Flaw, InvalidInput, nearest
 from noonday.model.job import JobSpec
 from noonday.model.message import HandlerInfo
 from noonday.model.pool import BUILT_IN_POOLS
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
+from noonday.ports.settings import SettingsStore
 
 _FRESH_SEC = 1.0
 MAX_TEXT_CHARS = 500
@@ -20,8 +20,8 @@ MAX_TEXT_CHARS = 500
 class Catalogue:
     """A copy of the registry, at most a second old. A pool that it lacks is looked up in the store at once."""
 
-    def __init__(self, archive: Archive, clock: Clock) -> None:
-        self._archive = archive
+    def __init__(self, settings_store: SettingsStore, clock: Clock) -> None:
+        self._settings_store = settings_store
         self._clock = clock
         self._pools: frozenset[str] = frozenset()
         self._handlers: dict[tuple[str, str], tuple[HandlerInfo, Any] | None] = {}
@@ -70,13 +70,13 @@ class Catalogue:
         self._handlers = {}
 
     async def _read_pools(self) -> None:
-        self._pools = frozenset(await self._archive.pool_names())
+        self._pools = frozenset(await self._settings_store.pool_names())
         self._until = self._clock.monotonic() + _FRESH_SEC
 
     async def _handler(self, pool: str, name: str) -> tuple[HandlerInfo, Any] | None:
         key = (pool, name)
         if key not in self._handlers:
-            info = await self._archive.find_handler(pool, name)
+            info = await self._settings_store.find_handler(pool, name)
             self._handlers[key] = (info, _validator(info)) if info else None
         return self._handlers[key]
 

@@ -43,9 +43,11 @@ from noonday.model.view import (
     UsageView,
     WorkerView,
 )
-from noonday.ports.archive import DUE_LOOKED_AT, Archive
 from noonday.ports.aside import Aside, MayGoOn
 from noonday.ports.clock import Clock
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
+from noonday.ports.workload import DUE_LOOKED_AT, Workload
 
 T = TypeVar("T")
 PAGE_BYTES = 4 * 1024 * 1024
@@ -61,7 +63,9 @@ class JobQueries:
     def __init__(
         self,
         *,
-        archive: Archive,
+        query_store: QueryStore,
+        settings_store: SettingsStore,
+        workload: Workload,
         clock: Clock,
         presenter: Presenter,
         waiting: Waiting,
@@ -70,16 +74,18 @@ class JobQueries:
     ) -> None:
         """`aside` computes fire times off the event loop. `live` returns figures that only the running engine has."""
         self._aside = aside
-        self._archive = archive
+        self._query_store = query_store
+        self._settings_store = settings_store
+        self._workload = workload
         self._clock = clock
         self._presenter = presenter
         self._waiting = waiting
         self._live = live
-        self.visits = Visits(archive, clock)
+        self.visits = Visits(settings_store, clock)
 
     async def get_job(self, caller: Caller, job_id: str, *, executions: int = 10, summary: bool = False) -> JobView:
         row = await self._job_row(caller, job_id)
-        latest = await self._archive.list_executions(
+        latest = await self._query_store.list_executions(
             caller.tenant, row.job.id, state=None, after=None, limit=executions
         )
         return self._presenter.job(row, executions=latest, summary=summary)
@@ -101,25 +107,25 @@ class JobQueries:
     ) -> JobPage:
         """List jobs. A page ends early if its payloads are large. With `summary` nothing is decrypted."""
         where = JobFilter(state, type, pool, handler, name, tag, unique_key)
-        rows = await self._archive.list_jobs(caller.tenant, where, cursor, limit + 1)
+        rows = await self._query_store.list_jobs(caller.tenant, where, cursor, limit + 1)
         shown = rows[:limit] if summary else _within_page(rows[:limit], lambda row: row.payload_bytes)
         if summary:
             views = tuple(self._presenter.job(row, payload=None) for row in shown)
         else:
             with_payload = [row.job.id for row in shown if row.payload_bytes]
-            payloads = await self._archive.payloads(caller.tenant, with_payload) if with_payload else {}
+            payloads = await self._query_store.payloads(caller.tenant, with_payload) if with_payload else {}
             views = tuple(self._presenter.job(_with_payload(row, payloads.get(row.job.id))) for row in shown)
         return JobPage(jobs=views, next=views[-1].job_id if len(rows) > len(shown) else None)
 
     async def get_execution(self, caller: Caller, execution_id: str, *, summary: bool = False) -> ExecutionView:
         row = await self.execution_row(caller, execution_id)
-        job = await self._archive.find_job(caller.tenant, row.job_id)
+        job = await self._query_store.find_job(caller.tenant, row.job_id)
         spec = job.job.spec if job else None
         waiting_for = await self._waiting_for(row, spec.concurrency if spec else None)
         return self._presenter.execution(row, spec.name if spec else None, waiting_for, summary=summary)
 
     async def execution_row(self, caller: Caller, execution_id: str) -> Execution:
-        row = await self._archive.find_execution(caller.tenant, ExecutionId(execution_id))
+        row = await self._query_store.find_execution(caller.tenant, ExecutionId(execution_id))
         if row is None:
             raise NotFound(f"no execution {execution_id}", executionId=execution_id)
         return row
@@ -138,7 +144,7 @@ class JobQueries:
         if state is not None and state not in _STATES:
             raise InvalidInput.of("/state", f"unknown state {state!r}", state, allowed=sorted(_STATES))
         job = await self._job_row(caller, job_id)
-        rows = await self._archive.list_executions(
+        rows = await self._query_store.list_executions(
             caller.tenant, job.job.id, state=state, after=cursor, limit=limit + 1
         )
         shown = rows[:limit] if summary else _within_page(rows[:limit], _bytes_of)
@@ -153,8 +159,8 @@ class JobQueries:
             raise InvalidInput.of("/to", "`to` is before `from`", to_ms)
         row = await self._job_row(caller, job_id)
         job = row.job
-        fired = await self._archive.executions_between(job.id, from_ms, to_ms, limit + 1)
-        decided = await self._archive.decisions_between(job.id, from_ms, to_ms, limit + 1)
+        fired = await self._query_store.executions_between(job.id, from_ms, to_ms, limit + 1)
+        decided = await self._query_store.decisions_between(job.id, from_ms, to_ms, limit + 1)
         views = [_fired(job, e) for e in fired] + [_decided(job, d) for d in decided]
         to_come, is_least = await self._to_come(row, from_ms, to_ms, limit)
         views += to_come
@@ -193,7 +199,7 @@ class JobQueries:
             return "an earlier open execution of the job (overlap)"
         if row.fired_ms is None:
             return await self._waiting_on_timeline(row, concurrency)
-        pools = await self._archive.list_pools(UNCOUNTED_MS, row.pool)
+        pools = await self._workload.list_pools(UNCOUNTED_MS, row.pool)
         if not pools or not pools[0].workers:
             return f"pool {row.pool!r} has no workers"
         return f"a free slot in pool {row.pool!r}: {pools[0].running} of {pools[0].capacity} running"
@@ -232,7 +238,7 @@ class JobQueries:
     async def dead_letters(
         self, caller: Caller, where: DeadFilter, *, cursor: str | None = None, limit: int = 50
     ) -> DeadLetterPage:
-        letters = await self._archive.list_dead(caller.tenant, dead_query(where), cursor, limit + 1)
+        letters = await self._query_store.list_dead(caller.tenant, dead_query(where), cursor, limit + 1)
         views = tuple(
             self._presenter.dead_letter(
                 letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.job_name
@@ -244,18 +250,18 @@ class JobQueries:
         )
 
     async def pools(self, caller: Caller, *, all_tenants: bool = False) -> list[PoolView]:
-        pauses = await self._archive.pauses()
-        rows = await self._archive.list_pools(self._clock.now_ms(), None, _tenant_of(caller, all_tenants))
+        pauses = await self._settings_store.pauses()
+        rows = await self._workload.list_pools(self._clock.now_ms(), None, _tenant_of(caller, all_tenants))
         return [_pool(row, pauses) for row in rows]
 
     async def get_pool(self, caller: Caller, name: str, *, all_tenants: bool = False) -> PoolView:
-        rows = await self._archive.list_pools(self._clock.now_ms(), name, _tenant_of(caller, all_tenants))
+        rows = await self._workload.list_pools(self._clock.now_ms(), name, _tenant_of(caller, all_tenants))
         if not rows:
             raise NotFound(f"no pool {name!r}", pool=name)
-        return _pool(rows[0], await self._archive.pauses())
+        return _pool(rows[0], await self._settings_store.pauses())
 
     async def workers(self, caller: Caller) -> list[WorkerView]:
-        return [_worker(row, caller) for row in await self._archive.list_workers()]
+        return [_worker(row, caller) for row in await self._workload.list_workers()]
 
     async def audit(
         self,
@@ -267,7 +273,7 @@ class JobQueries:
         limit: int = 50,
     ) -> AuditPage:
         after = _audit_cursor(cursor)
-        rows = await self._archive.list_audit(
+        rows = await self._settings_store.list_audit(
             caller.tenant, target=target, subject=subject, after=after, limit=limit + 1
         )
         views = tuple(
@@ -284,20 +290,20 @@ class JobQueries:
 
     async def get_tenant(self, caller: Caller, tenant: str) -> TenantView:
         caller.require_for(tenant, "read")
-        found = await self._archive.find_tenant(TenantId(tenant))
+        found = await self._settings_store.find_tenant(TenantId(tenant))
         settings, updated_ms = found or (TenantSettings(), None)
         return TenantView(tenant=tenant, settings=settings, updated_at=instant_of(updated_ms))
 
     async def usage(self, caller: Caller, tenant: str, from_day: int, to_day: int) -> UsageView:
         caller.require_for(tenant, "read")
-        days = await self._archive.usage(TenantId(tenant), from_day, to_day)
+        days = await self._workload.usage(TenantId(tenant), from_day, to_day)
         return usage_view(tenant, from_day, to_day, days)
 
     async def pauses(self, caller: Caller) -> PauseList:
         """List what is paused. Only operators see pauses of other tenants."""
         pauses = (
             PauseView(kind=pause.kind, name=pause.name, since=instant_of(pause.since_ms), by=pause.subject)
-            for pause in await self._archive.pauses()
+            for pause in await self._settings_store.pauses()
             if pause.kind != "TENANT" or pause.name == caller.tenant or caller.may("operator")
         )
         return PauseList(pauses=tuple(pauses))
@@ -308,9 +314,9 @@ class JobQueries:
         Rate and lateness are measured for the whole server only, so they are None for one tenant.
         """
         now_ms = self._clock.now_ms()
-        counts = await self._archive.counts(now_ms, _tenant_of(caller, all_tenants))
+        counts = await self._workload.counts(now_ms, _tenant_of(caller, all_tenants))
         oldest = counts["oldest_due_ms"]
-        figures = overview_of(await self._archive.figures(), now_ms) if all_tenants else _UNKNOWN_FOR_ONE_TENANT
+        figures = overview_of(await self._workload.figures(), now_ms) if all_tenants else _UNKNOWN_FOR_ONE_TENANT
         return {
             "due": counts["due"],
             "running": counts["running"],
@@ -325,7 +331,7 @@ class JobQueries:
         }
 
     async def _job_row(self, caller: Caller, job_id: str) -> JobRow:
-        row = await self._archive.find_job(caller.tenant, JobId(job_id))
+        row = await self._query_store.find_job(caller.tenant, JobId(job_id))
         if row is None:
             raise NotFound(f"no job {job_id}", jobId=job_id)
         return row

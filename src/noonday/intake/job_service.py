@@ -57,11 +57,12 @@ from noonday.model.view import (
     TenantSettings,
     TenantView,
 )
-from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Decide, Jobs
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.runtime.tracing import Tracing
 
@@ -84,7 +85,8 @@ class JobService:
         self,
         *,
         jobs: Jobs,
-        archive: Archive,
+        query_store: QueryStore,
+        settings_store: SettingsStore,
         queries: JobQueries,
         catalogue: Catalogue,
         index: HotIndex,
@@ -99,7 +101,8 @@ class JobService:
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         self._jobs = jobs
-        self._archive = archive
+        self._query_store = query_store
+        self._settings_store = settings_store
         self._aside = aside
         self._queries = queries
         self._catalogue = catalogue
@@ -112,7 +115,7 @@ class JobService:
         self._hint_ahead_ms = hint_ahead_ms
         self._tracing = tracing
         self._new_id = new_id
-        self._quotas = Quotas(archive, clock)
+        self._quotas = Quotas(query_store, settings_store, clock)
         self.receipts = Receipts(jobs, keyring, clock)
         self.on_placed: Callable[[], None] = lambda: None
         self.on_created: Callable[[int, int], None] = lambda jobs, tasks: None
@@ -504,7 +507,7 @@ class JobService:
         """Create executions for a past range, in pages. A repeated call with the same id creates only the missing ones."""
         async with self.receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
-            row = await self._archive.find_job(caller.tenant, JobId(job_id))
+            row = await self._query_store.find_job(caller.tenant, JobId(job_id))
             if row is None:
                 raise NotFound(f"no job {job_id}")
             total, first = await self._aside.run(lambda _: _count_backfill(row.job, from_ms, to_ms, now_ms))
@@ -606,7 +609,7 @@ class JobService:
     async def archive_dead(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> DeadLetterView:
         async with self.receipts.unless_answered(caller, idem):
             dead = await self._dead_row(caller, execution_id)
-        found = await self._archive.find_dead(caller.tenant, dead.id)
+        found = await self._query_store.find_dead(caller.tenant, dead.id)
         assert found is not None
         audit = self._audit(caller, "dead.archive", execution_id)
 
@@ -635,7 +638,7 @@ class JobService:
         async with self.receipts.once(caller, idem):
             changed, after = 0, None
             while True:
-                letters = await self._archive.list_dead(caller.tenant, query, after, BULK + 1)
+                letters = await self._query_store.list_dead(caller.tenant, query, after, BULK + 1)
                 for letter in letters[:BULK]:
                     try:
                         await act(caller, letter.execution.id)
@@ -651,7 +654,7 @@ class JobService:
         row = await self._queries.execution_row(caller, execution_id)
         if row.state is not State.DEAD:
             raise Conflict(f"the execution is {row.state.name}, not DEAD: it is no dead letter", state=row.state.name)
-        found = await self._archive.find_dead(caller.tenant, row.id)
+        found = await self._query_store.find_dead(caller.tenant, row.id)
         if found is None or found[2] is not None:
             raise Conflict("the dead letter was already retried", retriedAs=found[2] if found else None)
         return row
@@ -667,7 +670,7 @@ class JobService:
         if flaws:
             raise InvalidInput(flaws[0].detail, flaws)
         async with self.receipts.once(caller, idem):
-            await self._archive.put_pool(name, settings, self._audit_in(EVERY_TENANT, caller, "pool.put", name))
+            await self._settings_store.put_pool(name, settings, self._audit_in(EVERY_TENANT, caller, "pool.put", name))
             self._catalogue.forget()
             view = await self._queries.get_pool(caller, name)
             return await self.receipts.keep(caller, idem, view)
@@ -685,14 +688,16 @@ class JobService:
             await self._check_pool(name)
         pause = Pause(kind, name, self._clock.now_ms(), caller.subject)
         async with self.receipts.once(caller, idem):
-            await self._archive.add_pause(pause, self._audit_in(tenant, caller, f"{kind.lower()}.pause", name))
+            await self._settings_store.add_pause(pause, self._audit_in(tenant, caller, f"{kind.lower()}.pause", name))
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def remove_pause(self, caller: Caller, kind: str, name: str, idem: Idempotency | None = None) -> PauseList:
         """Resume dispatch of a TENANT, of a POOL, or of everything (ALL). Raises Forbidden."""
         tenant = _require_pausing(caller, kind, name)
         async with self.receipts.once(caller, idem):
-            await self._archive.remove_pause(kind, name, self._audit_in(tenant, caller, f"{kind.lower()}.resume", name))
+            await self._settings_store.remove_pause(
+                kind, name, self._audit_in(tenant, caller, f"{kind.lower()}.resume", name)
+            )
             return await self.receipts.keep(caller, idem, await self._queries.pauses(caller))
 
     async def put_tenant(
@@ -701,7 +706,7 @@ class JobService:
         _check_tenant(tenant, settings)
         async with self.receipts.once(caller, idem):
             audit = self._audit_in(TenantId(tenant), caller, "tenant.put", tenant, msgspec.to_builtins(settings))
-            await self._archive.put_tenant(TenantId(tenant), settings, audit)
+            await self._settings_store.put_tenant(TenantId(tenant), settings, audit)
             self._quotas.forget(TenantId(tenant))
             view = await self._queries.get_tenant(caller, tenant)
             return await self.receipts.keep(caller, idem, view)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from noonday.model.errors import QuotaExceeded
 from noonday.model.ids import TenantId
 from noonday.model.view import TenantSettings
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 
 MAX_JOBS = "max-jobs"
 """Name of the policy in problems and headers."""
@@ -76,9 +77,12 @@ class Quotas:
     by the next count only. So several processes together may exceed the quota, by as many jobs as they create in these seconds.
     """
 
-    def __init__(self, archive: Archive, clock: Clock, most_tenants: int = MAX_TENANTS) -> None:
+    def __init__(
+        self, query_store: QueryStore, settings_store: SettingsStore, clock: Clock, most_tenants: int = MAX_TENANTS
+    ) -> None:
         """`most_tenants`: maximum number of tenants in the cache."""
-        self._archive = archive
+        self._query_store = query_store
+        self._settings_store = settings_store
         self._clock = clock
         self._most_tenants = most_tenants
         self._tenants: OrderedDict[TenantId, _Usage] = OrderedDict()
@@ -119,7 +123,7 @@ class Quotas:
             return await self._some(tenant, usage, Standing(limit, usage.used), keys, whole)
 
     async def _read_settings(self, tenant: TenantId) -> "_Usage":
-        found = await self._archive.find_tenant(tenant)
+        found = await self._settings_store.find_tenant(tenant)
         usage = self._tenants.setdefault(tenant, _Usage())
         settings = found[0] if found else _NO_LIMITS
         if settings.max_jobs != usage.settings.max_jobs:
@@ -157,7 +161,7 @@ class Quotas:
         # A job that is being stored now would be counted twice, or not at all.
         await usage.all_stored.wait()
         usage.counts_begun += 1
-        usage.counted = await self._archive.jobs_waiting(tenant, limit + BEYOND)
+        usage.counted = await self._query_store.jobs_waiting(tenant, limit + BEYOND)
         usage.created = 0
         usage.counted_at = self._clock.monotonic()
         usage.last_count = usage.counts_begun
@@ -165,7 +169,7 @@ class Quotas:
     async def _new_ones(self, tenant: TenantId, keys: Sequence[str | None]) -> list[int]:
         """Return the indexes of jobs that do not update others."""
         named = {key for key in keys if key is not None}
-        taken = await self._archive.keys_taken(tenant, named) if named else set()
+        taken = await self._query_store.keys_taken(tenant, named) if named else set()
         new = []
         for index, key in enumerate(keys):
             if key not in taken:
@@ -175,7 +179,7 @@ class Quotas:
         return new
 
     async def _retry_after_sec(self, tenant: TenantId) -> int:
-        due_ms = await self._archive.next_one_shot_ms(tenant)
+        due_ms = await self._query_store.next_one_shot_ms(tenant)
         if due_ms is None:
             return LATEST_SEC
         return min(max(ceil((due_ms - self._clock.now_ms()) / 1000), SOONEST_SEC), LATEST_SEC)

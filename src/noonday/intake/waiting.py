@@ -21,9 +21,11 @@ from noonday.model.rows import Ahead, PoolRow
 from noonday.model.slots import Slots, capped_by, of_key, of_ordering_key
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.ports.tokens import Tokens
+from noonday.ports.workload import Workload
 
 MOST = 10_000
 """Maximum number of rows counted to find a position. If there are more, the position is "at least"."""
@@ -77,8 +79,12 @@ class Waiter:
 class Waiting:
     """Finds the limit or pause that blocks a due entry."""
 
-    def __init__(self, archive: Archive, tokens: Tokens, clock: Clock) -> None:
-        self._archive = archive
+    def __init__(
+        self, query_store: QueryStore, settings_store: SettingsStore, workload: Workload, tokens: Tokens, clock: Clock
+    ) -> None:
+        self._query_store = query_store
+        self._settings_store = settings_store
+        self._workload = workload
         self._tokens = tokens
         self._clock = clock
 
@@ -87,7 +93,7 @@ class Waiting:
         paused = await self.find_pause(waiter.tenant, waiter.pool)
         if paused:
             return Blocker(BlockedBy.PAUSE, paused)
-        pool = next(iter(await self._archive.list_pools(UNCOUNTED_MS, waiter.pool)), None)
+        pool = next(iter(await self._workload.list_pools(UNCOUNTED_MS, waiter.pool)), None)
         if pool is None or not pool.workers:
             return Blocker(BlockedBy.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
         limits = [limit for limit in await self._limits(waiter) if limit.blocks]
@@ -99,7 +105,7 @@ class Waiting:
 
     async def find_pause(self, tenant: str, pool: str) -> str | None:
         """Return the pause of a tenant or a pool as a sentence, or None."""
-        return why_paused(await self._archive.pauses(), ("TENANT", tenant), ("POOL", pool))
+        return why_paused(await self._settings_store.pauses(), ("TENANT", tenant), ("POOL", pool))
 
     async def _limits(self, waiter: Waiter) -> list["_Limit"]:
         """Return the limits that an entry counts against. If several are reached, the first is named."""
@@ -111,8 +117,8 @@ class Waiting:
             return None
         key, limit, ordered = msgspec.structs.astuple(waiter.concurrency)
         slot = (waiter.tenant, of_ordering_key(key) if ordered else of_key(key))
-        used = (await self._archive.slots([slot])).get(slot, Slots(0, None)).used
-        ahead = await self._archive.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
+        used = (await self._settings_store.slots([slot])).get(slot, Slots(0, None)).used
+        ahead = await self._workload.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
         reason = f"concurrency key {key!r} has {used} of at most {limit} executions dispatched"
         if ordered:
             running = ": another execution runs or waits for a retry" if used else ""
@@ -121,13 +127,13 @@ class Waiting:
 
     async def _caps(self, waiter: Waiter) -> list["_Limit | None"]:
         keys = capped_by(waiter.tenant, waiter.pool)
-        slots = await self._archive.slots(keys)
+        slots = await self._settings_store.slots(keys)
         caps = zip((BlockedBy.TENANT_CAP, BlockedBy.TENANT_POOL_CAP, BlockedBy.POOL_CAP), keys, strict=True)
         return [await self._cap(waiter, by, slots[key]) for by, key in caps if key in slots]
 
     async def _cap(self, waiter: Waiter, by: BlockedBy, slots: Slots) -> "_Limit | None":
         pool = None if by is BlockedBy.TENANT_CAP else waiter.pool
-        ahead = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=pool)
+        ahead = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=pool)
         reason = f"{_capped(waiter, by)} has {slots.used} of at most {slots.cap} executions dispatched"
         if by is not BlockedBy.POOL_CAP:
             return await self._of_slots(waiter, by, reason, ahead, slots)
@@ -147,11 +153,11 @@ class Waiting:
         return _Limit(by, reason, ahead, wait_ms, is_reached=free <= 0, blocks=free <= before)
 
     async def _rate(self, waiter: Waiter) -> "_Limit | None":
-        found = await self._archive.find_tenant(waiter.tenant)
+        found = await self._settings_store.find_tenant(waiter.tenant)
         rate = rate_of(found[0]) if found else None
         if rate is None:
             return None
-        ahead, now_ms = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant), self._clock.now_ms()
+        ahead, now_ms = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant), self._clock.now_ms()
         try:
             (granted,) = await self._tokens.take([TokenRequest(waiter.tenant, rate, 0)], now_ms)
         except TokensUnavailable:
@@ -169,9 +175,9 @@ class Waiting:
 
     async def _its_turn(self, waiter: Waiter, pool: PoolRow) -> Blocker:
         """Return the blocker of an entry that no limit blocks: a full pool, or the entries before it."""
-        ahead = await self._archive.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=waiter.pool)
+        ahead = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=waiter.pool)
         turns = await self._turns(waiter, ahead)
-        rate = rate_per_sec(await self._archive.figures(), self._clock.now_ms())
+        rate = rate_per_sec(await self._workload.figures(), self._clock.now_ms())
         if not _is_full(pool):
             late_ms = self._clock.now_ms() - waiter.mark[0]
             if not turns.before and late_ms > OVERDUE_MS:
@@ -189,19 +195,21 @@ class Waiting:
         )
 
     async def _turns(self, waiter: Waiter, ahead: Ahead) -> "_Turns":
-        all_tenants = await self._archive.due_before(waiter.mark, MOST, pool=waiter.pool)
+        all_tenants = await self._workload.due_before(waiter.mark, MOST, pool=waiter.pool)
         tenants = all_tenants.tenants + (not ahead.entries)
         before = min((ahead.entries + 1) * tenants - 1, max(all_tenants.entries, ahead.entries))
         return _Turns(before, f"; {tenants} tenants take turns there" if tenants > 1 else "")
 
     async def _mean_run_ms(self, waiter: Waiter) -> float | None:
         """Return the mean run time of the job's latest executions, or else of its tenant's since yesterday. None if unknown."""
-        latest = await self._archive.list_executions(waiter.tenant, waiter.job_id, state=None, after=None, limit=RUNS)
+        latest = await self._query_store.list_executions(
+            waiter.tenant, waiter.job_id, state=None, after=None, limit=RUNS
+        )
         runs = [each.finished_ms - each.started_ms for each in latest if each.finished_ms and each.started_ms]
         if runs:
             return sum(runs) / len(runs)
         today = self._clock.now_ms() // DAY_MS
-        used = [used for _, used in await self._archive.usage(waiter.tenant, today - 1, today)]
+        used = [used for _, used in await self._workload.usage(waiter.tenant, today - 1, today)]
         count = sum(each.runs for each in used)
         return sum(each.run_ms for each in used) / count if count else None
 

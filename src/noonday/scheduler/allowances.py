@@ -16,9 +16,9 @@ from noonday.model.shares import Shares, Within
 from noonday.model.slots import NOBODY, OF_TENANT, SlotKey, capped_by, caps_of_tenant, of_pool, of_tenant_in, pool_in
 from noonday.model.tenancy import rate_of
 from noonday.model.view import TenantSettings
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
+from noonday.ports.settings import SettingsStore
 from noonday.ports.tokens import Tokens
 from noonday.scheduler.in_flight import InFlight
 
@@ -31,8 +31,10 @@ CAP_RETRY_MS = 20
 class Allowances:
     """Follows the settings of tenants and pools, and computes how much each of them may take in a claim."""
 
-    def __init__(self, archive: Archive, tokens: Tokens, index: HotIndex, clock: Clock, in_flight: InFlight) -> None:
-        self._archive = archive
+    def __init__(
+        self, settings_store: SettingsStore, tokens: Tokens, index: HotIndex, clock: Clock, in_flight: InFlight
+    ) -> None:
+        self._settings_store = settings_store
         self._tokens = tokens
         self._index = index
         self._clock = clock
@@ -57,10 +59,10 @@ class Allowances:
 
     async def run_once(self, now_ms: int) -> int:
         """Read pauses, and settings that changed since the last round. Returns 0: one round reads all of them."""
-        self._pauses = frozenset((pause.kind, pause.name) for pause in await self._archive.pauses())
-        self._capped_pools = frozenset(await self._archive.capped_pools())
+        self._pauses = frozenset((pause.kind, pause.name) for pause in await self._settings_store.pauses())
+        self._capped_pools = frozenset(await self._settings_store.capped_pools())
         newest = self._settings_seq or 0
-        for tenant, settings, seq in await self._archive.tenants_after(newest):
+        for tenant, settings, seq in await self._settings_store.tenants_after(newest):
             self._set(tenant, settings)
             newest = seq
         self._settings_seq = newest
@@ -138,7 +140,7 @@ class Allowances:
         pools = {(NOBODY, of_pool(pool)): pool for pool in credit if pool in self._capped_pools}
         if not (keys or pools):
             return {}
-        found = await self._archive.slots([*keys, *pools])
+        found = await self._settings_store.slots([*keys, *pools])
         in_flight: Counter[SlotKey] = Counter()
         for (pool, tenant), count in self._in_flight.by_pool_and_tenant().items():
             for key in capped_by(tenant, pool):

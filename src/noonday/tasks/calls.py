@@ -21,7 +21,7 @@ from noonday.model.filters import CallFilter
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.rows import KnownCall
 from noonday.model.view import ExecutionView
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
 from noonday.tasks.kept_calls import KeptCalls
 from noonday.tasks.viewing import call_view, resent_view
 from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
@@ -35,16 +35,16 @@ JOBS_AT_ONCE = 8
 class TaskCalls:
     """Lists and resends calls of all tasks of a tenant."""
 
-    def __init__(self, job_service: JobService, archive: Archive, presenter: Presenter) -> None:
+    def __init__(self, job_service: JobService, query_store: QueryStore, presenter: Presenter) -> None:
         self._job_service = job_service
-        self._archive = archive
+        self._query_store = query_store
         self._presenter = presenter
 
     async def list_calls(
         self, caller: Caller, where: CallFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskCallPage:
         """List calls, newest scheduled time first. A page may be short although there is a next one."""
-        page = await self._archive.list_calls(caller.tenant, where, cursor, limit, SCAN_LIMIT)
+        page = await self._query_store.list_calls(caller.tenant, where, cursor, limit, SCAN_LIMIT)
         kept = await self._kept(caller, page.calls)
         views = (
             call_view(
@@ -63,7 +63,7 @@ class TaskCalls:
         """
         key = idem.key if idem else str(uuid4())
         async with self._job_service.receipts.unless_answered(caller, idem):
-            call = (await self._archive.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
+            call = (await self._query_store.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
             if call is None or call.execution.job_id != task_id:
                 raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
             resend = self._plan(call, await self._kept(caller, [call]), key)
@@ -86,7 +86,7 @@ class TaskCalls:
         def view(created: Mapping[ExecutionId, ExecutionView]) -> ResentView:
             return resent_view(created[resend.new], with_present_payload=resend.revision != was.revision)
 
-        if existing := (await self._archive.find_calls(caller.tenant, [resend.new])).get(resend.new):
+        if existing := (await self._query_store.find_calls(caller.tenant, [resend.new])).get(resend.new):
             async with self._job_service.receipts.once(caller, idem):
                 # The stored response of the key has expired, but its execution exists.
                 return view({resend.new: self._presenter.execution(existing.execution)})
@@ -97,7 +97,7 @@ class TaskCalls:
         return view(await self._job_service.run_again(caller, was.job_id, [resend], task_idem))
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
-        found = await self._archive.find_calls(caller.tenant, ids)
+        found = await self._query_store.find_calls(caller.tenant, ids)
         kept = await self._kept(caller, list(found.values()))
         results: dict[str, ResendResult] = {
             id_: ResendResult(id=id_, problem="no task has an execution with this id") for id_ in ids
@@ -112,7 +112,7 @@ class TaskCalls:
                 results[id_] = ResendResult(id=id_, resent_as=id_, there_already=True)
             else:
                 resends[id_] = resend
-        existing = await self._archive.find_calls(caller.tenant, [resend.new for resend in resends.values()])
+        existing = await self._query_store.find_calls(caller.tenant, [resend.new for resend in resends.values()])
         new = [resend for resend in resends.values() if resend.new not in existing]
         problems = await self._run_again(caller, new)
         for id_, resend in resends.items():
@@ -151,7 +151,7 @@ class TaskCalls:
         return Resend(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
 
     async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
-        return await KeptCalls.of(self._archive, self._presenter, caller.tenant, (call.execution for call in calls))
+        return await KeptCalls.of(self._query_store, self._presenter, caller.tenant, (call.execution for call in calls))
 
 
 def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:

@@ -13,7 +13,7 @@ from noonday.model.ids import ExecutionId
 from noonday.model.job import ms_of
 from noonday.model.rows import DeadLetter, KnownCall
 from noonday.model.view import BulkView
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
 from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
 from noonday.tasks.viewing import dead_view, execution_view
 from noonday.tasks.wire import (
@@ -29,16 +29,16 @@ from noonday.tasks.wire import (
 class TaskDeadLetters:
     """Lists, retries and archives dead letters of tasks. A retry uses the current definition of the task."""
 
-    def __init__(self, job_service: JobService, archive: Archive, presenter: Presenter) -> None:
+    def __init__(self, job_service: JobService, query_store: QueryStore, presenter: Presenter) -> None:
         self._job_service = job_service
-        self._archive = archive
+        self._query_store = query_store
         self._presenter = presenter
 
     async def list_dead(
         self, caller: Caller, where: TaskDeadFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskDeadLetterPage:
         """List dead letters, newest first, without retried ones, and with archived ones only if requested."""
-        letters = await self._archive.list_dead(caller.tenant, _query(where), cursor, limit + 1)
+        letters = await self._query_store.list_dead(caller.tenant, _query(where), cursor, limit + 1)
         calls = [_call_of(letter) for letter in letters[:limit]]
         kept = await self._kept(caller, *calls)
         return TaskDeadLetterPage(
@@ -73,14 +73,14 @@ class TaskDeadLetters:
         return await self._job_service.archive_dead_where(caller, _query(where), idem)
 
     async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
-        call = (await self._archive.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
+        call = (await self._query_store.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
         kept = await self._kept(caller, *([call] if call else []))
         if call is None or call.died_ms is None or kept.find(call.execution) is None:
             raise NotFound(f"there is no dead letter {execution_id} of a task", id=execution_id)
         return kept, call
 
     async def _kept(self, caller: Caller, *calls: KnownCall) -> KeptCalls:
-        return await KeptCalls.of(self._archive, self._presenter, caller.tenant, (call.execution for call in calls))
+        return await KeptCalls.of(self._query_store, self._presenter, caller.tenant, (call.execution for call in calls))
 
 
 def _query(where: TaskDeadFilter) -> DeadFilterQuery:

@@ -10,7 +10,7 @@ from noonday.model.execution import Execution
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobState
 from noonday.model.rows import Definition
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
 from noonday.tasks.wire import HANDLER, POOL
 from noonday.webhooks.urls import read_url
 
@@ -27,11 +27,11 @@ class KeptCalls:
 
     @classmethod
     async def of(
-        cls, archive: Archive, presenter: Presenter, tenant: TenantId, executions: Iterable[Execution]
+        cls, query_store: QueryStore, presenter: Presenter, tenant: TenantId, executions: Iterable[Execution]
     ) -> "KeptCalls":
         """Read the definitions of these executions."""
         revisions = {(each.job_id, each.revision) for each in executions}
-        return cls(presenter, tenant, await archive.definitions(tenant, revisions) if revisions else {})
+        return cls(presenter, tenant, await query_store.definitions(tenant, revisions) if revisions else {})
 
     def find(self, execution: Execution) -> Definition | None:
         """Return the definition of an execution, or None if it is not an execution of a task."""

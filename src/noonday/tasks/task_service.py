@@ -18,9 +18,9 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job, JobSpec, JobState
 from noonday.model.rows import WebhookRow
 from noonday.model.view import JobView, PoolSettings
-from noonday.ports.archive import Archive
 from noonday.ports.clock import Clock
 from noonday.ports.executions import Executions
+from noonday.ports.queries import QueryStore
 from noonday.tasks.calls import TaskCalls
 from noonday.tasks.dead_letters import TaskDeadLetters
 from noonday.tasks.endpoints import EndpointService
@@ -60,7 +60,7 @@ class TaskService:
         job_service: JobService,
         queries: JobQueries,
         secrets: SecretService,
-        archive: Archive,
+        query_store: QueryStore,
         executions: Executions,
         clock: Clock,
         presenter: Presenter,
@@ -70,14 +70,14 @@ class TaskService:
         self._job_service = job_service
         self._queries = queries
         self._secrets = secrets
-        self._archive = archive
+        self._query_store = query_store
         self._attempt_records = executions.attempt_records
         self._clock = clock
         self._presenter = presenter
         self.endpoints = endpoints
         self._bounds = bounds
-        self.calls = TaskCalls(job_service, archive, presenter)
-        self.dead_letters = TaskDeadLetters(job_service, archive, presenter)
+        self.calls = TaskCalls(job_service, query_store, presenter)
+        self.dead_letters = TaskDeadLetters(job_service, query_store, presenter)
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class TaskService:
     ) -> TaskList:
         """List tasks, newest first. Raises InvalidInput for a page beyond `WITHIN_REACH` tasks."""
         _check_page(page, limit)
-        rows = await self._archive.list_tasks(caller.tenant, status, (page - 1) * limit, limit)
-        total = await self._archive.count_tasks(caller.tenant, status, WITHIN_REACH)
+        rows = await self._query_store.list_tasks(caller.tenant, status, (page - 1) * limit, limit)
+        total = await self._query_store.count_tasks(caller.tenant, status, WITHIN_REACH)
         return TaskList(tasks=tuple(map(self._listed, rows)), pagination=_pagination(page, limit, total))
 
     async def list_executions(
@@ -207,7 +207,7 @@ class TaskService:
 
     async def _find(self, caller: Caller, task_id: str) -> tuple[WebhookRow, list[Execution]]:
         """Find a task and its latest executions. Raises NotFound."""
-        row = await self._archive.find_job(caller.tenant, JobId(task_id))
+        row = await self._query_store.find_job(caller.tenant, JobId(task_id))
         if row is None or not _is_task(row.job) or row.job.state is JobState.CANCELLED:
             raise NotFound(f"there is no task {task_id}", task_id=task_id)
         latest = await self._executions(caller, row.job.id, None, LATEST)
@@ -218,7 +218,7 @@ class TaskService:
         return task, latest
 
     async def _executions(self, caller: Caller, job: JobId, state: str | None, limit: int) -> list[Execution]:
-        return await self._archive.list_executions(caller.tenant, job, state=state, after=None, limit=limit)
+        return await self._query_store.list_executions(caller.tenant, job, state=state, after=None, limit=limit)
 
     def _listed(self, task: WebhookRow) -> TaskView:
         latest = () if task.latest is None else (task.latest,)

@@ -19,7 +19,8 @@ from noonday.model.errors import Conflict, EngineStopped, ExecutionFailed, Noond
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView, PoolSettings
-from noonday.ports.archive import Archive
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.sdk.registry import Registry
 from noonday.sdk.spec import Duration, JobFields, seconds_of
 from noonday.wiring.embedded import Embedded
@@ -170,9 +171,11 @@ class _Intake(Protocol):
     def queries(self) -> JobQueries: ...
 
 
-class _Archived(Protocol):
+class _Store(Protocol):
     @property
-    def archive(self) -> Archive: ...
+    def query_store(self) -> QueryStore: ...
+    @property
+    def settings_store(self) -> SettingsStore: ...
 
 
 class EngineAccess(Protocol):
@@ -181,13 +184,13 @@ class EngineAccess(Protocol):
     @property
     def engine(self) -> _Intake: ...
     @property
-    def store(self) -> _Archived: ...
+    def store(self) -> _Store: ...
 
 
 @dataclass(frozen=True)
 class _EngineAccess:
     engine: _Intake
-    store: _Archived
+    store: _Store
 
 
 class Watched(Protocol):
@@ -272,7 +275,7 @@ class Running:
 async def make_pools(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Create the pools of declared jobs, which may not have a worker yet."""
     pools = {spec.target.pool for spec in specs}
-    for pool in sorted(pools.difference(await access.store.archive.pool_names())):
+    for pool in sorted(pools.difference(await access.store.settings_store.pool_names())):
         await access.engine.job_service.put_pool(caller, pool, PoolSettings())
 
 
@@ -282,7 +285,7 @@ async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller
         if isinstance(created, NoondayError):
             raise created
     declared = {spec.unique_key for spec in specs}
-    for key, job_id in await access.store.archive.declared_keys(caller.tenant, CODE):
+    for key, job_id in await access.store.query_store.declared_keys(caller.tenant, CODE):
         if key not in declared:
             log.warning("job no longer declared in code; delete it to stop it", key=key, job=job_id)
 

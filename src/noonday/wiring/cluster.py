@@ -195,7 +195,7 @@ class Node:
         if self.recorders:
             incident_consumer = IncidentConsumer(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
             revocations = RevocationKeeper(
-                self.drivers.executions, self.drivers.signals, self.drivers.archive.pool_names, clock
+                self.drivers.executions, self.drivers.signals, self.drivers.settings_store.pool_names, clock
             )
             loops += [
                 Loop("recorders", self.recorders, clock, self.recorders.next_wait, stuck_after_sec=30),
@@ -237,7 +237,9 @@ class Node:
             jobs=store.jobs,
             firing=store.firing,
             executions=store.executions,
-            archive=store.archive,
+            query_store=store.query_store,
+            settings_store=store.settings_store,
+            workload=store.workload,
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,

@@ -49,14 +49,14 @@ class Housekeeper:
 
     async def _read_tenants(self) -> None:
         """Read the retention times that tenants have set for themselves."""
-        for tenant, settings, seq in await self._drivers.archive.tenants_after(self._tenants_seq):
+        for tenant, settings, seq in await self._drivers.settings_store.tenants_after(self._tenants_seq):
             self._tenants_seq = seq
             self._retention_by_tenant.pop(tenant, None)
             if settings.retention_days is not None:
                 self._retention_by_tenant[tenant] = settings.retention_days * _DAY_MS
 
     async def _set_gauges(self, now_ms: int) -> None:
-        counts = await self._drivers.archive.counts(now_ms)
+        counts = await self._drivers.workload.counts(now_ms)
         due = await self._drivers.firing.count_due(now_ms)
         metrics = self._metrics
         metrics.dead_letters.set(counts["dead"])
@@ -69,7 +69,7 @@ class Housekeeper:
             metrics.due_now.labels(pool).set(count)
         metrics.queued.clear()
         metrics.pool_workers.clear()
-        for row in await self._drivers.archive.list_pools(now_ms):
+        for row in await self._drivers.workload.list_pools(now_ms):
             metrics.queued.labels(row.name).set(row.queued)
             metrics.pool_workers.labels(row.name).set(row.workers)
         if self._shows_clock:

@@ -29,7 +29,6 @@ from noonday.model.notice import ChannelType
 from noonday.model.pool import BUILT_IN_POOLS, NOTICES_POOL
 from noonday.model.recording import Settled
 from noonday.ports.alerts import Alerts
-from noonday.ports.archive import Archive
 from noonday.ports.aside import Aside, Inline
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
@@ -43,9 +42,12 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
 from noonday.ports.tokens import Tokens
+from noonday.ports.workload import Workload
 from noonday.recorder.recorder import Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, StopDeadline, every
@@ -78,7 +80,9 @@ class Drivers:
     jobs: Jobs
     firing: Firing
     executions: Executions
-    archive: Archive
+    query_store: QueryStore
+    settings_store: SettingsStore
+    workload: Workload
     endpoints: Endpoints
     alerts: Alerts
     notices: Notices
@@ -166,9 +170,11 @@ class IntakePart:
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
         presenter = Presenter(drivers.keyring, context.settings.logs_url_template)
-        waiting = Waiting(drivers.archive, drivers.tokens, drivers.clock)
+        waiting = _waiting_of(drivers)
         self.queries = JobQueries(
-            archive=drivers.archive,
+            query_store=drivers.query_store,
+            settings_store=drivers.settings_store,
+            workload=drivers.workload,
             clock=drivers.clock,
             presenter=presenter,
             waiting=waiting,
@@ -177,9 +183,10 @@ class IntakePart:
         )
         self.job_service = JobService(
             jobs=drivers.jobs,
-            archive=drivers.archive,
+            query_store=drivers.query_store,
+            settings_store=drivers.settings_store,
             queries=self.queries,
-            catalogue=Catalogue(drivers.archive, drivers.clock),
+            catalogue=Catalogue(drivers.settings_store, drivers.clock),
             index=drivers.index,
             signals=drivers.signals,
             clock=drivers.clock,
@@ -201,7 +208,7 @@ class IntakePart:
             self.job_service,
             self.queries,
             self.secrets,
-            drivers.archive,
+            drivers.query_store,
             drivers.executions,
             drivers.clock,
             presenter,
@@ -214,12 +221,12 @@ class IntakePart:
         self.preferences = PreferenceService(
             drivers.notices, channels, seal, notice_jobs, receipts, drivers.clock, bounds
         )
-        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.archive, seal, notice_jobs, drivers.clock)
+        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.query_store, seal, notice_jobs, drivers.clock)
 
     def _make_notice_jobs(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
         return NoticeJobs(
             jobs=drivers.jobs,
-            archive=drivers.archive,
+            settings_store=drivers.settings_store,
             index=drivers.index,
             job_service=self.job_service,
             keyring=drivers.keyring,
@@ -231,8 +238,12 @@ class IntakePart:
 
 def dead_mans_switch_of(drivers: Drivers, settings: Settings) -> DeadMansSwitch:
     alerts = settings.alerts
-    lateness = Lateness(drivers.archive, Waiting(drivers.archive, drivers.tokens, drivers.clock))
+    lateness = Lateness(drivers.query_store, drivers.settings_store, _waiting_of(drivers))
     return DeadMansSwitch(drivers.alerts, lateness, alerts.late_after_sec * 1000, alerts.slow_after_sec * 1000)
+
+
+def _waiting_of(drivers: Drivers) -> Waiting:
+    return Waiting(drivers.query_store, drivers.settings_store, drivers.workload, drivers.tokens, drivers.clock)
 
 
 class SchedulerPart:
@@ -244,7 +255,7 @@ class SchedulerPart:
             context.instance, drivers.leases, drivers.firing, drivers.index, drivers.bus, clock, load=load
         )
         in_flight = InFlight()
-        allowances = Allowances(drivers.archive, drivers.tokens, drivers.index, clock, in_flight)
+        allowances = Allowances(drivers.settings_store, drivers.tokens, drivers.index, clock, in_flight)
         publisher = Publisher(drivers.bus, drivers.endpoints, context.tracing, clock)
         self.dispatcher = Dispatcher(
             ownership=self.ownership,

@@ -47,7 +47,8 @@ class Transactions:
         return JobService(
             jobs=CallersJobs(callers),
             catalogue=Catalogue(registry, self._clock),
-            archive=registry,
+            query_store=registry,
+            settings_store=registry,
             # `create` and `create_ids` do not use the parts that are absent.
             queries=absent,
             index=absent,

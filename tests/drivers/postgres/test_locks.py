@@ -140,7 +140,7 @@ class AlertAggregator:
 
     async def cancel(self) -> None:
         one = self.random.choice(self.jobs)
-        rows = await self.store.archive.list_executions(TENANT, one.id, state=None, after=None, limit=100)
+        rows = await self.store.query_store.list_executions(TENANT, one.id, state=None, after=None, limit=100)
         open_ = [row.id for row in rows if row.state in OPEN]
         if open_:
             wanted = self.random.choice(open_)
@@ -156,7 +156,7 @@ class AlertAggregator:
 
     async def cap(self) -> None:
         cap = self.random.choice([None, 5, 50])
-        await self.store.archive.put_pool(POOL, PoolSettings(max_running=cap), audit())
+        await self.store.settings_store.put_pool(POOL, PoolSettings(max_running=cap), audit())
 
     async def upsert(self) -> None:
         """The same keys, in any order."""
@@ -267,7 +267,7 @@ async def test_one_shots_are_fired_while_an_application_keeps_its_transaction_op
 async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
     crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
-    await store.archive.put_pool("capped", PoolSettings(max_running=10), audit())
+    await store.settings_store.put_pool("capped", PoolSettings(max_running=10), audit())
     in_pool = spec(target=type(spec().target)("capped", "load"))
     await crank.add(job(in_pool))
     dispatch = await crank.fire_one()
@@ -373,7 +373,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
         await pruning
     finally:
         await session.close()
-    assert await store.archive.find_job(TENANT, one.id) is not None
+    assert await store.query_store.find_job(TENANT, one.id) is not None
     assert len(await Crank(store).all_of(one)) == 1
 
 
@@ -381,4 +381,4 @@ async def test_a_job_that_is_over_and_that_nobody_has_is_pruned(store: PostgresS
     one = job(now_ms=NOW_MS - DAY)
     await store.jobs.add([NewJob(one, None)], upsert=_leave, audit=None, seal=None)
     await store.executions.prune(keep(HOUR), NOW_MS, 100)
-    assert await store.archive.find_job(TENANT, one.id) is None
+    assert await store.query_store.find_job(TENANT, one.id) is None

@@ -103,7 +103,7 @@ async def test_a_job_is_there_once_the_transaction_is_committed(
     async with caller.transaction():
         await add(caller, schema, wanted)
         assert await crank.timeline() == []
-    row = await crank.store.archive.find_job(TENANT, wanted.id)
+    row = await crank.store.query_store.find_job(TENANT, wanted.id)
     assert row is not None
     assert row.job == wanted
     assert [entry.key for entry in await crank.timeline()] == [wanted.id]
@@ -127,7 +127,7 @@ async def test_a_job_is_stored_as_a_desk_stores_it(
 async def test_a_job_is_gone_with_the_transaction(caller: Caller, crank: Crank, schema: str) -> None:
     wanted = job()
     await _abandon(caller, add(caller, schema, wanted))
-    assert await crank.store.archive.find_job(TENANT, wanted.id) is None
+    assert await crank.store.query_store.find_job(TENANT, wanted.id) is None
     assert await crank.timeline() == []
 
 
@@ -178,8 +178,10 @@ async def test_pools_and_handlers_are_known(caller: Caller, crank: Crank, schema
     await crank.settle(signs=[hello()])
     async with caller.transaction():
         registry = CallersRegistry(CallersConnection(caller.connection, schema))
-        assert await registry.pool_names() == await crank.store.archive.pool_names()
-        assert await registry.find_handler(POOL, HANDLER) == await crank.store.archive.find_handler(POOL, HANDLER)
+        assert await registry.pool_names() == await crank.store.settings_store.pool_names()
+        assert await registry.find_handler(POOL, HANDLER) == await crank.store.settings_store.find_handler(
+            POOL, HANDLER
+        )
         assert await registry.find_handler(POOL, "no_such") is None
 
 
@@ -267,7 +269,7 @@ async def test_pruned_executions_leave_no_unreported_completion(
 
 
 async def usage_today(store: PostgresStore) -> list[Used]:
-    return [used for _, used in await store.archive.usage(TENANT, NOW_MS // DAY, NOW_MS // DAY)]
+    return [used for _, used in await store.workload.usage(TENANT, NOW_MS // DAY, NOW_MS // DAY)]
 
 
 @each_kind

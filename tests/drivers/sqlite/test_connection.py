@@ -466,10 +466,10 @@ async def test_the_engine_reads_settings_and_pauses_while_every_query_thread_is_
     store, go_on = open_store(str(tmp_path / "noonday.db"), QUICK, lead_ms=0), threading.Event()
     scans = [asyncio.create_task(store.database.query(lambda _: go_on.wait(60))) for _ in range(10)]
     async with asyncio.timeout(60):
-        assert await store.archive.pauses() == []
-        assert await store.archive.tenants_after(0) == []
-        assert await store.archive.find_tenant(TenantId("acme")) is None
-        assert await store.archive.capped_pools() == []
+        assert await store.settings_store.pauses() == []
+        assert await store.settings_store.tenants_after(0) == []
+        assert await store.settings_store.find_tenant(TenantId("acme")) is None
+        assert await store.settings_store.capped_pools() == []
     assert not any(scan.done() for scan in scans)
     go_on.set()
     await asyncio.gather(*scans)

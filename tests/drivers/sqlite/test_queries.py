@@ -17,7 +17,7 @@ NAMED = [(port, name) for port in PORTS for name in load(PACKAGE, port).statemen
 GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
 """Tables that grow with the work."""
 READ_WHOLE = {
-    ("archive", "dead"): "read in order of its key, and ends at its limit",
+    ("queries", "dead"): "read in order of its key, and ends at its limit",
     ("executions", "drop_audit"): "read in order of its key, and ends at its limit",
 }
 

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from noonday.drivers.postgres.alerts import PostgresAlerts
-from noonday.drivers.postgres.archive import PostgresArchive
 from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.endpoints import PostgresEndpoints
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
 from noonday.drivers.postgres.jobs import PostgresJobs
 from noonday.drivers.postgres.notice_rows import PostgresNotices
+from noonday.drivers.postgres.queries import PostgresQueryStore
+from noonday.drivers.postgres.settings import PostgresSettingsStore
+from noonday.drivers.postgres.workload import PostgresWorkload
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,9 @@ class PostgresStore:
     jobs: PostgresJobs
     firing: PostgresFiring
     executions: PostgresExecutions
-    archive: PostgresArchive
+    query_store: PostgresQueryStore
+    settings_store: PostgresSettingsStore
+    workload: PostgresWorkload
     endpoints: PostgresEndpoints
     alerts: PostgresAlerts
     notices: PostgresNotices
@@ -38,7 +42,9 @@ def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True
         PostgresJobs(database),
         PostgresFiring(database, lead_ms, own_clock=own_clock),
         PostgresExecutions(database),
-        PostgresArchive(database),
+        PostgresQueryStore(database),
+        PostgresSettingsStore(database),
+        PostgresWorkload(database),
         PostgresEndpoints(database),
         PostgresAlerts(database),
         PostgresNotices(database),

@@ -87,7 +87,7 @@ class CallersJobs(Jobs):
 
 
 class CallersRegistry:
-    """Reads pools, handlers and the settings of tenants, which the catalogue and the quotas need from an archive."""
+    """Reads pools, handlers, unique keys and the settings of tenants: the reads that the catalogue and the quotas need."""
 
     def __init__(self, connection: CallersConnection) -> None:
         self._connection = connection

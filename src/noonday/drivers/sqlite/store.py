@@ -4,7 +4,6 @@ import sqlite3
 from dataclasses import dataclass
 
 from noonday.drivers.sqlite.alerts import SqliteAlerts
-from noonday.drivers.sqlite.archive import SqliteArchive
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.executions import SqliteExecutions
@@ -12,6 +11,9 @@ from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
 from noonday.drivers.sqlite.migrations import migrate
 from noonday.drivers.sqlite.notice_rows import SqliteNotices
+from noonday.drivers.sqlite.queries import SqliteQueryStore
+from noonday.drivers.sqlite.settings import SqliteSettingsStore
+from noonday.drivers.sqlite.workload import SqliteWorkload
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,9 @@ class SqliteStore:
     jobs: SqliteJobs
     firing: SqliteFiring
     executions: SqliteExecutions
-    archive: SqliteArchive
+    query_store: SqliteQueryStore
+    settings_store: SqliteSettingsStore
+    workload: SqliteWorkload
     endpoints: SqliteEndpoints
     alerts: SqliteAlerts
     notices: SqliteNotices
@@ -35,7 +39,9 @@ def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
         SqliteJobs(database),
         SqliteFiring(database, lead_ms),
         SqliteExecutions(database),
-        SqliteArchive(database),
+        SqliteQueryStore(database),
+        SqliteSettingsStore(database),
+        SqliteWorkload(database),
         SqliteEndpoints(database),
         SqliteAlerts(database),
         SqliteNotices(database),
