@@ -6,8 +6,9 @@ import pytest
 from noonday.alerts.dead_mans_switch import LATE_PAGE, MOST_LATE, DeadMansSwitch, is_slow
 from noonday.alerts.lateness import EXPLAINED, Lateness
 from noonday.drivers.memory.tokens import MemoryTokens
-from noonday.drivers.sqlite.alerts import SqliteAlerts
+from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
+from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.waiting import Waiting
 from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, Slow
@@ -66,7 +67,7 @@ def watching(store: SqliteStore, tokens: MemoryTokens | None = None) -> DeadMans
     return DeadMansSwitch(store.alerts, lateness, late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
-class FailingAlerts(SqliteAlerts):
+class FailingAlerts(SqlAlerts):
     """Stores nothing while it is unavailable."""
 
     is_unavailable = True
@@ -192,7 +193,7 @@ async def test_every_pool_gets_an_alert_beyond_the_number_explained(
 
 async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
-    failing = FailingAlerts(store.database)
+    failing = FailingAlerts(SqliteSessions(store.database))
     watcher = watching(replace(store, alerts=failing))
     with pytest.raises(StoreUnavailable):
         await watcher.run_once(NOW_MS + HOUR)

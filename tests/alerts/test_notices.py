@@ -14,7 +14,8 @@ from noonday.alerts.preferences import Seal
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.hot_index import MemoryHotIndex
-from noonday.drivers.sqlite.notice_rows import SqliteNotices
+from noonday.drivers.sql.notices import SqlNotices
+from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.caller import Caller
@@ -39,7 +40,7 @@ class Killed(StoreUnavailable):
     """Stands for the death of the process."""
 
 
-class CrashingNotices(SqliteNotices):
+class CrashingNotices(SqlNotices):
     """Raises Killed once, before the step named in `crash_before`."""
 
     crash_before: str = ""
@@ -73,7 +74,7 @@ class Stage:
         self.store: SqliteStore = self.backstage.store
         self.keyring = Keyring.generate()
         self.seal = Seal(self.keyring)
-        self.notices = CrashingNotices(self.store.database)
+        self.notices = CrashingNotices(SqliteSessions(self.store.database))
         self.index = MemoryHotIndex(0)
         self.notifier = self.another()
 

@@ -5,10 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonday.model.ids import (
+    FIRST_ID,
+    LAST_ID,
     PARTITIONS,
     JobId,
     discriminator,
     execution_id,
+    first_id_at,
+    is_id,
     new_job_id,
     partition_of,
     stable_fraction,
@@ -80,3 +84,15 @@ def test_a_stable_fraction_is_from_0_to_below_1(text: str) -> None:
 
 def test_a_stable_fraction_never_changes() -> None:
     assert round(stable_fraction("spread/a"), 6) == 0.873686
+
+
+def test_first_id_of_an_instant_separates_ids_by_time() -> None:
+    job_id = new_job_id()
+    earlier, later = execution_id(job_id, 1_699_999_999_999), execution_id(job_id, 1_700_000_000_000)
+    assert earlier < first_id_at(1_700_000_000_000) < later
+    assert is_id(first_id_at(1_700_000_000_000))
+
+
+def test_first_id_of_an_instant_before_or_after_all_ids_is_a_bound_of_them() -> None:
+    assert first_id_at(-1) == FIRST_ID
+    assert execution_id(new_job_id(), 1_700_000_000_000) < first_id_at(2**60) <= LAST_ID

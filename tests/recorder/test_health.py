@@ -2,8 +2,9 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
+from noonday.drivers.sql.endpoints import SqlEndpoints
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, SqliteDatabase
-from noonday.drivers.sqlite.endpoints import SqliteEndpoints
+from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import open_store
 from noonday.model.endpoint import EndpointHealth, Failures
 from noonday.model.errors import StoreUnavailable
@@ -17,11 +18,11 @@ from tests.support.factories import NOW_MS, TENANT, dispatch, failure, report
 THERE: EndpointKey = (TENANT, "https://a.example:443")
 
 
-class CountedEndpoints(SqliteEndpoints):
+class CountedEndpoints(SqlEndpoints):
     """Counts how often something is noted, and refuses while it is away."""
 
     def __init__(self, database: SqliteDatabase) -> None:
-        super().__init__(database)
+        super().__init__(SqliteSessions(database))
         self.noted = 0
         self.away = False
 

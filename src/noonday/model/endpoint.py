@@ -3,7 +3,7 @@
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -142,15 +142,15 @@ class Failures(msgspec.Struct, frozen=True):
     """The last error, for people."""
 
 
-def row_of(columns: Iterable[Any]) -> EndpointRow:
+def row_of(row: Mapping[str, Any]) -> EndpointRow:
     """Return the endpoint of a stored row: tenant, endpoint, settings as JSON, and the columns of its health."""
-    tenant, endpoint, settings, *health = columns
-    return EndpointRow(tenant, endpoint, _settings(settings), EndpointHealth(*health))
+    health = EndpointHealth(**{name: row[name] for name in EndpointHealth.__struct_fields__})
+    return EndpointRow(row["tenant"], row["endpoint"], _settings(row["settings"]), health)
 
 
-def limits_in(rows: Iterable[Any]) -> dict[EndpointKey, EndpointLimits]:
-    """Return the limits in (tenant, endpoint, settings as JSON) rows. An endpoint without limits is missing."""
-    found = {(tenant, endpoint): _settings(text).limits for tenant, endpoint, text in rows}
+def limits_in(rows: Iterable[Mapping[str, Any]]) -> dict[EndpointKey, EndpointLimits]:
+    """Return the limits in rows of tenant, endpoint and settings as JSON. An endpoint without limits is missing."""
+    found = {(row["tenant"], row["endpoint"]): _settings(row["settings"]).limits for row in rows}
     return {whom: limits for whom, limits in found.items() if limits is not None}
 
 

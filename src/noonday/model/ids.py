@@ -15,6 +15,10 @@ InstanceId = NewType("InstanceId", str)
 
 PARTITIONS = 256
 _48_BITS = (1 << 48) - 1
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+"""Sorts before the id of every job and execution."""
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""Sorts after the id of every job and execution."""
 _CANONICAL = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -50,6 +54,12 @@ def partition_of(job_id: JobId) -> int:
 def stable_fraction(text: str) -> float:
     """Return a number in [0, 1) that depends only on `text`, for spread and jitter that survive a restart."""
     return xxhash.xxh3_64_intdigest(text.encode()) / 2**64
+
+
+def first_id_at(ms: int) -> str:
+    """Return an id that sorts before those of an instant and after those of earlier instants."""
+    time = f"{min(max(0, ms), _48_BITS):012x}"
+    return f"{time[:8]}-{time[8:]}{FIRST_ID[13:]}"
 
 
 def is_id(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Stored forms of notification preferences and digests."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,16 +34,15 @@ def row_of(preference: Preference) -> PreferenceRow:
     return one.tenant, one.id, msgspec.json.encode(spec).decode(), one.channel, one.created_ms, one.updated_ms
 
 
-def preference_of(row: Iterable[Any]) -> Preference:
-    """Return the preference of a stored row."""
-    tenant, name, text, channel, created_ms, updated_ms = row
-    spec = _read_spec(text)
+def preference_of(row: Mapping[str, Any]) -> Preference:
+    """Return the preference of a stored row: tenant, id, spec as JSON, channel, created_ms, updated_ms."""
+    spec = _read_spec(row["spec"])
     return Preference(
-        tenant=tenant,
-        id=name,
-        channel=bytes(channel),
-        created_ms=created_ms,
-        updated_ms=updated_ms,
+        tenant=row["tenant"],
+        id=row["id"],
+        channel=bytes(row["channel"]),
+        created_ms=row["created_ms"],
+        updated_ms=row["updated_ms"],
         **{field: getattr(spec, field) for field in spec.__struct_fields__},
     )
 
@@ -51,12 +50,10 @@ def preference_of(row: Iterable[Any]) -> Preference:
 Whose = tuple[str, str]
 """(tenant, preference)."""
 
-DigestItemRow = tuple[Any, ...]
-
 
 def gathered(
     notes: Iterable[Note], notices: Iterable[Open], taken: Collection[int]
-) -> tuple[list[Open], list[tuple[Whose, DigestItemRow]]]:
+) -> tuple[list[Open], list[tuple[Whose, DigestItem]]]:
     """Return the notices that must be open for the events that were taken, and the items to add to them.
 
     Both are in an order that all processes keep, so that their transactions cannot deadlock.
@@ -64,27 +61,23 @@ def gathered(
     lines = folded(note for note in notes if note.event.id in taken)
     noted = {(tenant, preference) for tenant, preference, _, _ in lines}
     opening = sorted((each for each in notices if (each.tenant, each.preference) in noted), key=_whose)
-    return opening, [((key[0], key[1]), msgspec.structs.astuple(line)) for key, line in lines.items()]
+    return opening, [((key[0], key[1]), line) for key, line in lines.items()]
 
 
 def digest_of(
-    notice: Open, counted: Sequence[tuple[str, int, int, int]], subjects: int, lines: Iterable[Iterable[Any]]
+    notice: Open, counted: Sequence[Mapping[str, Any]], subjects: int, lines: Iterable[Mapping[str, Any]]
 ) -> Digest:
-    """Return the digest of a notice. `counted` has (kind, count, first_ms, last_ms) rows."""
+    """Return the digest of a notice. `counted` has rows of kind, count, first_ms and last_ms; `lines` has rows of items."""
     return Digest(
         notice.id,
         notice.tenant,
         notice.preference,
-        {AlertKind(kind): int(count) for kind, count, _, _ in counted},
+        {AlertKind(row["kind"]): int(row["count"]) for row in counted},
         subjects,
-        min(first_ms for _, _, first_ms, _ in counted),
-        max(last_ms for _, _, _, last_ms in counted),
-        tuple(_line(*row) for row in lines),
+        min(row["first_ms"] for row in counted),
+        max(row["last_ms"] for row in counted),
+        tuple(msgspec.convert(dict(row), DigestItem) for row in lines),
     )
-
-
-def _line(about: str, kind: str, *rest: Any) -> DigestItem:
-    return DigestItem(about, AlertKind(kind), *rest)
 
 
 def _whose(notice: Open) -> Whose:

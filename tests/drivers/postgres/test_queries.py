@@ -120,7 +120,9 @@ def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
 
 @each_statement
 def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -> None:
-    assert re.search(rf"\bSQL\.{name}\b", FOLDER.joinpath(f"{port}.py").read_text("utf-8"))
+    sources = (folder.joinpath(f"{port}.py") for folder in (FOLDER, files("noonday.drivers.sql")))
+    text = "".join(source.read_text("utf-8") for source in sources if source.is_file())
+    assert re.search(rf"\b(SQL|self\._sql)\.{name}\b", text)
 
 
 @each_statement

@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 
-from noonday.drivers.postgres.alerts import PostgresAlerts
 from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
-from noonday.drivers.postgres.endpoints import PostgresEndpoints
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
 from noonday.drivers.postgres.jobs import PostgresJobs
-from noonday.drivers.postgres.notice_rows import PostgresNotices
 from noonday.drivers.postgres.queries import PostgresQueryStore
+from noonday.drivers.postgres.sessions import PostgresSessions
 from noonday.drivers.postgres.settings import PostgresSettingsStore
 from noonday.drivers.postgres.workload import PostgresWorkload
+from noonday.drivers.sql.alerts import SqlAlerts
+from noonday.drivers.sql.endpoints import SqlEndpoints
+from noonday.drivers.sql.notices import SqlNotices
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class PostgresStore:
     query_store: PostgresQueryStore
     settings_store: PostgresSettingsStore
     workload: PostgresWorkload
-    endpoints: PostgresEndpoints
-    alerts: PostgresAlerts
-    notices: PostgresNotices
+    endpoints: SqlEndpoints
+    alerts: SqlAlerts
+    notices: SqlNotices
 
     async def close(self) -> None:
         await self.database.close()
@@ -37,6 +38,7 @@ async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool 
 
 
 def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True) -> PostgresStore:
+    sessions = PostgresSessions(database)
     return PostgresStore(
         database,
         PostgresJobs(database),
@@ -45,7 +47,7 @@ def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True
         PostgresQueryStore(database),
         PostgresSettingsStore(database),
         PostgresWorkload(database),
-        PostgresEndpoints(database),
-        PostgresAlerts(database),
-        PostgresNotices(database),
+        SqlEndpoints(sessions),
+        SqlAlerts(sessions),
+        SqlNotices(sessions),
     )

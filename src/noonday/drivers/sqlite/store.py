@@ -3,15 +3,16 @@
 import sqlite3
 from dataclasses import dataclass
 
-from noonday.drivers.sqlite.alerts import SqliteAlerts
+from noonday.drivers.sql.alerts import SqlAlerts
+from noonday.drivers.sql.endpoints import SqlEndpoints
+from noonday.drivers.sql.notices import SqlNotices
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
-from noonday.drivers.sqlite.endpoints import SqliteEndpoints
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
 from noonday.drivers.sqlite.migrations import migrate
-from noonday.drivers.sqlite.notice_rows import SqliteNotices
 from noonday.drivers.sqlite.queries import SqliteQueryStore
+from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.settings import SqliteSettingsStore
 from noonday.drivers.sqlite.workload import SqliteWorkload
 
@@ -25,15 +26,16 @@ class SqliteStore:
     query_store: SqliteQueryStore
     settings_store: SqliteSettingsStore
     workload: SqliteWorkload
-    endpoints: SqliteEndpoints
-    alerts: SqliteAlerts
-    notices: SqliteNotices
+    endpoints: SqlEndpoints
+    alerts: SqlAlerts
+    notices: SqlNotices
 
     async def close(self) -> None:
         await self.database.close()
 
 
 def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
+    sessions = SqliteSessions(database)
     return SqliteStore(
         database,
         SqliteJobs(database),
@@ -42,9 +44,9 @@ def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
         SqliteQueryStore(database),
         SqliteSettingsStore(database),
         SqliteWorkload(database),
-        SqliteEndpoints(database),
-        SqliteAlerts(database),
-        SqliteNotices(database),
+        SqlEndpoints(sessions),
+        SqlAlerts(sessions),
+        SqlNotices(sessions),
     )
 
 

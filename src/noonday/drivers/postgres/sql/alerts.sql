@@ -8,14 +8,15 @@ WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER 
 -- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
 INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
                          occasion)
-SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, j.name, coalesce(j.pool, ''), e ->> 5, coalesce(e ->> 6, j.endpoint), e ->> 7,
-       (e ->> 8)::bigint, (e ->> 9)::bigint, (e ->> 10)::bigint, e ->> 11
+SELECT e ->> 'id', e ->> 'tenant', e ->> 'kind', e ->> 'about', e ->> 'job_id', j.name, coalesce(j.pool, ''), e ->> 'execution_id',
+       coalesce(e ->> 'endpoint', j.endpoint), e ->> 'message', (e ->> 'count')::bigint, (e ->> 'first_ms')::bigint,
+       (e ->> 'last_ms')::bigint, e ->> 'dedup_key'
 FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS said (e, place)
      LEFT JOIN LATERAL (SELECT jobs.name, jobs.pool, jobs.endpoint FROM jobs
-                        WHERE jobs.tenant = e ->> 1 AND jobs.id = nullif(e ->> 4, '')::uuid) j ON true
+                        WHERE jobs.tenant = e ->> 'tenant' AND jobs.id = nullif(e ->> 'job_id', '')::uuid) j ON true
 WHERE NOT EXISTS (SELECT 1 FROM alerts o
-                  WHERE o.tenant = e ->> 1 AND o.about = e ->> 3 AND o.kind = e ->> 2
-                        AND o.occasion IS NOT NULL AND o.occasion >= e ->> 11)
+                  WHERE o.tenant = e ->> 'tenant' AND o.about = e ->> 'about' AND o.kind = e ->> 'kind'
+                        AND o.occasion IS NOT NULL AND o.occasion >= e ->> 'dedup_key')
 ORDER BY said.place
 ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
 DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = a.count + excluded.count,
@@ -25,7 +26,8 @@ RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 -- name: add_alert_events
 -- Insert alert events that people may want to be notified of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
-SELECT e ->> 0, e ->> 1, e ->> 2, e ->> 3, e ->> 4, e ->> 5, e ->> 6, e ->> 7, e ->> 8, (e ->> 9)::bigint, (e ->> 10)::bigint
+SELECT e ->> 'tenant', e ->> 'alert_id', e ->> 'kind', e ->> 'job_id', e ->> 'job_name', e ->> 'pool', e ->> 'execution_id',
+       e ->> 'endpoint', e ->> 'message', (e ->> 'count')::bigint, (e ->> 'at_ms')::bigint
 FROM jsonb_array_elements($1::text::jsonb) e;
 
 -- name: alert_events
@@ -42,7 +44,7 @@ SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND a.job_id <>
                                      WHERE (x.job_id, x.id) >= (nullif(a.job_id, '')::uuid, '00000000-0000-0000-0000-000000000000')
                                            AND (x.job_id, x.id) <= (nullif(a.job_id, '')::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
                                      ORDER BY x.job_id DESC, x.id DESC LIMIT 20) latest
-                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms))
+                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms)) AS succeeded
 FROM (SELECT * FROM alerts WHERE recovered_ms IS NULL AND id > $1 ORDER BY id LIMIT $2) a ORDER BY a.id;
 
 -- name: recover
@@ -54,8 +56,8 @@ RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoin
 
 -- name: late
 -- Return a page of timeline rows after a mark that were due before an instant.
-SELECT t.due_ms, t.key::text, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key::text ELSE coalesce(x.job_id::text, '') END,
-       coalesce(x.id::text, ''), t.staged = 1
+SELECT t.due_ms, t.key::text, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key::text ELSE coalesce(x.job_id::text, '') END AS job_id,
+       coalesce(x.id::text, '') AS execution_id, t.staged = 1 AS early
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > ($1::bigint, $2::uuid) AND due_ms < $3::bigint
       ORDER BY due_ms, key LIMIT $4) t
      LEFT JOIN LATERAL (SELECT o.id, o.job_id FROM executions o WHERE t.kind = 1 AND o.id = t.key) x ON true
@@ -63,8 +65,8 @@ ORDER BY t.due_ms, t.key;
 
 -- name: stranded
 -- Return a page of open executions by job, each with whether it was dispatched before an instant and has not started.
-SELECT x.due_ms, x.id::text, x.tenant, x.pool, x.job_id::text, x.id::text,
-       coalesce(x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < $2::bigint, false)
+SELECT x.due_ms, x.id::text AS key, x.tenant, x.pool, x.job_id::text, x.id::text AS execution_id,
+       coalesce(x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < $2::bigint, false) AS is_stranded
 FROM (SELECT * FROM executions WHERE state < 2 AND job_id > $1::uuid ORDER BY job_id, fired_ms LIMIT $3) x
 ORDER BY x.job_id, x.id;
 
@@ -72,7 +74,8 @@ ORDER BY x.job_id, x.id;
 -- Return a page of jobs after a mark: the oldest run that started before an instant, how many of the last runs succeeded, and
 -- the longest of these.
 -- Differs: as `unrecovered`; uuids have no min().
-SELECT oldest.tenant, oldest.job_id::text, oldest.id::text, oldest.pool, oldest.started_ms, usual.successes, usual.longest_ms
+SELECT oldest.tenant, oldest.job_id::text, oldest.id::text AS execution_id, oldest.pool, oldest.started_ms,
+       json_build_object('successes', usual.successes, 'longest_ms', usual.longest_ms)::text AS usual
 FROM (SELECT DISTINCT ON (r.job_id) r.tenant, r.job_id, r.id, r.pool, r.started_ms FROM executions r
       WHERE r.state = 1 AND r.job_id > $1::uuid AND r.started_ms < $2::bigint ORDER BY r.job_id, r.id LIMIT $3) oldest
      CROSS JOIN LATERAL (

@@ -24,7 +24,7 @@ SELECT tenant, id, endpoint, kind, sealed, created_ms, expires_ms FROM secrets W
 -- name: secrets_for
 -- Return the secrets that may sign calls of some tenants to some endpoints.
 SELECT DISTINCT s.tenant, s.id, s.endpoint, s.kind, s.sealed, s.created_ms, s.expires_ms
-FROM unnest($1::text[], $2::text[]) e (tenant, endpoint) JOIN secrets s ON s.tenant = e.tenant AND s.endpoint IN ('', e.endpoint);
+FROM json_to_recordset($1::text::json) e (tenant text, endpoint text) JOIN secrets s ON s.tenant = e.tenant AND s.endpoint IN ('', e.endpoint);
 
 -- name: endpoint
 -- Return an endpoint.
@@ -44,13 +44,13 @@ ON CONFLICT (tenant, endpoint) DO UPDATE SET settings = excluded.settings, updat
 -- name: settings_of
 -- Return the settings of some endpoints.
 SELECT n.tenant, n.endpoint, n.settings
-FROM unnest($1::text[], $2::text[]) e (tenant, endpoint)
+FROM json_to_recordset($1::text::json) e (tenant text, endpoint text)
 JOIN endpoints n ON n.tenant = e.tenant AND n.endpoint = e.endpoint AND n.settings IS NOT NULL;
 
 -- name: note_successes
 -- Note successful calls and clear earlier failures. The time of the last success is exact to the minute.
 INSERT INTO endpoints AS n (tenant, endpoint, last_success_ms, updated_ms)
-SELECT e.tenant, e.endpoint, $3, $3 FROM unnest($1::text[], $2::text[]) e (tenant, endpoint)
+SELECT e.tenant, e.endpoint, $2, $2 FROM json_to_recordset($1::text::json) e (tenant text, endpoint text)
 ON CONFLICT (tenant, endpoint) DO UPDATE
 SET failing_since_ms = NULL, failures = 0, last_success_ms = excluded.last_success_ms, updated_ms = excluded.updated_ms
 WHERE n.failing_since_ms IS NOT NULL OR coalesce(n.last_success_ms, 0) <= excluded.last_success_ms - 60000;
@@ -58,12 +58,12 @@ WHERE n.failing_since_ms IS NOT NULL OR coalesce(n.last_success_ms, 0) <= exclud
 -- name: note_failures
 -- Note failed calls. After a long silence, the count of failures begins again.
 INSERT INTO endpoints AS n (tenant, endpoint, failing_since_ms, failures, last_failure_ms, last_error, updated_ms)
-SELECT e.tenant, e.endpoint, $5, e.failures, $5, e.error, $5
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) e (tenant, endpoint, failures, error)
+SELECT e.tenant, e.endpoint, $2, e.count, $2, e.error, $2
+FROM json_to_recordset($1::text::json) e (tenant text, endpoint text, count bigint, error text)
 ON CONFLICT (tenant, endpoint) DO UPDATE
-SET failing_since_ms = CASE WHEN coalesce(n.last_failure_ms, 0) <= $5 - $6::bigint THEN $5 ELSE coalesce(n.failing_since_ms, $5) END,
-    failures = CASE WHEN coalesce(n.last_failure_ms, 0) <= $5 - $6::bigint THEN 0 ELSE n.failures END + excluded.failures,
-    last_failure_ms = $5, last_error = excluded.last_error, updated_ms = $5;
+SET failing_since_ms = CASE WHEN coalesce(n.last_failure_ms, 0) <= $2 - $3::bigint THEN $2 ELSE coalesce(n.failing_since_ms, $2) END,
+    failures = CASE WHEN coalesce(n.last_failure_ms, 0) <= $2 - $3::bigint THEN 0 ELSE n.failures END + excluded.failures,
+    last_failure_ms = $2, last_error = excluded.last_error, updated_ms = $2;
 
 -- name: hopeless
 -- Return endpoints that have failed for longer than allowed.

@@ -5,12 +5,13 @@ DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id
 -- name: raise_alerts
 -- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
 INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, occasion)
-SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, j.name, coalesce(j.pool, ''), e.value ->> 5,
-       coalesce(e.value ->> 6, j.endpoint), e.value ->> 7, e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11
-FROM json_each(?1) e LEFT JOIN jobs j ON j.tenant = e.value ->> 1 AND j.id = e.value ->> 4
+SELECT e.value ->> 'id', e.value ->> 'tenant', e.value ->> 'kind', e.value ->> 'about', e.value ->> 'job_id', j.name,
+       coalesce(j.pool, ''), e.value ->> 'execution_id', coalesce(e.value ->> 'endpoint', j.endpoint), e.value ->> 'message',
+       e.value ->> 'count', e.value ->> 'first_ms', e.value ->> 'last_ms', e.value ->> 'dedup_key'
+FROM json_each(?1) e LEFT JOIN jobs j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'job_id'
 WHERE NOT EXISTS (SELECT 1 FROM alerts a
-                  WHERE a.tenant = e.value ->> 1 AND a.about = e.value ->> 3 AND a.kind = e.value ->> 2
-                        AND a.occasion IS NOT NULL AND a.occasion >= e.value ->> 11)
+                  WHERE a.tenant = e.value ->> 'tenant' AND a.about = e.value ->> 'about' AND a.kind = e.value ->> 'kind'
+                        AND a.occasion IS NOT NULL AND a.occasion >= e.value ->> 'dedup_key')
 ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
 DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = count + excluded.count,
               last_ms = max(last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, occasion)
@@ -19,8 +20,8 @@ RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 -- name: add_alert_events
 -- Insert alert events that people may want to be notified of.
 INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
-       value ->> 9, value ->> 10
+SELECT value ->> 'tenant', value ->> 'alert_id', value ->> 'kind', value ->> 'job_id', value ->> 'job_name', value ->> 'pool',
+       value ->> 'execution_id', value ->> 'endpoint', value ->> 'message', value ->> 'count', value ->> 'at_ms'
 FROM json_each(?1);
 
 -- name: alert_events
@@ -34,7 +35,7 @@ SELECT a.id, a.kind IN ('FAILED', 'EXHAUSTED', 'MISSED', 'SLOW') AND (
            EXISTS (SELECT 1 FROM executions x WHERE x.job_id = a.job_id AND x.id = a.execution_id AND x.state = 5)
            OR EXISTS (SELECT 1 FROM (SELECT x.state, x.finished_ms FROM executions x
                                      WHERE x.job_id = a.job_id ORDER BY x.id DESC LIMIT 20) latest
-                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms))
+                      WHERE latest.state = 5 AND latest.finished_ms > a.last_ms)) AS succeeded
 FROM alerts a WHERE a.recovered_ms IS NULL AND a.id > ?1 ORDER BY a.id LIMIT ?2;
 
 -- name: recover
@@ -45,8 +46,8 @@ RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoin
 
 -- name: late
 -- Return a page of timeline rows after a mark that were due before an instant.
-SELECT t.due_ms, t.key, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key ELSE coalesce(x.job_id, '') END,
-       coalesce(x.id, ''), t.staged = 1
+SELECT t.due_ms, t.key, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key ELSE coalesce(x.job_id, '') END AS job_id,
+       coalesce(x.id, '') AS execution_id, t.staged = 1 AS early
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > (?1, ?2) AND due_ms < ?3
       ORDER BY due_ms, key LIMIT ?4) t
      LEFT JOIN executions x ON t.kind = 1 AND x.id = t.key
@@ -54,7 +55,8 @@ ORDER BY t.due_ms, t.key;
 
 -- name: stranded
 -- Return a page of open executions by job, each with whether it was dispatched before an instant and has not started.
-SELECT x.due_ms, x.id, x.tenant, x.pool, x.job_id, x.id, x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < ?2
+SELECT x.due_ms, x.id AS key, x.tenant, x.pool, x.job_id, x.id AS execution_id,
+       x.state = 0 AND x.worker_id IS NULL AND x.fired_ms < ?2 AS is_stranded
 FROM (SELECT o.job_id, o.id FROM executions o INDEXED BY executions_open
       WHERE o.state < 2 AND o.job_id > ?1 ORDER BY o.job_id, o.id LIMIT ?3) page
      CROSS JOIN executions x ON x.job_id = page.job_id AND x.id = page.id
@@ -63,12 +65,12 @@ ORDER BY x.job_id, x.id;
 -- name: slow
 -- Return a page of jobs after a mark: the oldest run that started before an instant, how many of the last runs succeeded, and
 -- the longest of these.
-SELECT x.tenant, x.job_id, x.id, x.pool, x.started_ms,
-       (SELECT json_array(count(*), coalesce(max(s.finished_ms - s.started_ms), 0))
+SELECT x.tenant, x.job_id, x.id AS execution_id, x.pool, x.started_ms,
+       (SELECT json_object('successes', count(*), 'longest_ms', coalesce(max(s.finished_ms - s.started_ms), 0))
         FROM (SELECT latest.finished_ms, latest.started_ms
               FROM (SELECT y.state, y.finished_ms, y.started_ms FROM executions y
                     WHERE y.job_id = oldest.job_id ORDER BY y.id DESC LIMIT 100) latest
-              WHERE latest.state = 5 LIMIT 20) s)
+              WHERE latest.state = 5 LIMIT 20) s) AS usual
 FROM (SELECT r.job_id, min(r.id) AS id FROM executions r INDEXED BY executions_running
       WHERE r.state = 1 AND r.job_id > ?1 AND r.started_ms < ?2 GROUP BY r.job_id ORDER BY r.job_id LIMIT ?3) oldest
      CROSS JOIN executions x ON x.job_id = oldest.job_id AND x.id = oldest.id
@@ -114,8 +116,10 @@ FROM alerts WHERE tenant = ?1 AND id = ?2;
 -- name: acknowledge
 -- Mark alerts as acknowledged.
 UPDATE alerts SET acknowledged_ms = ?3, acknowledged_by = ?4
-WHERE id IN (SELECT value FROM json_each(?2)) AND tenant = ?1 AND acknowledged_ms IS NULL;
+WHERE id IN (SELECT value FROM json_each(?2)) AND tenant = ?1 AND acknowledged_ms IS NULL
+RETURNING id;
 
 -- name: prune_alerts
 -- Delete alerts that are past retention.
-DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < ?1 ORDER BY last_ms LIMIT ?2);
+DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE last_ms < ?1 ORDER BY last_ms LIMIT ?2)
+RETURNING id;

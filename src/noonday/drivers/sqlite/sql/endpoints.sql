@@ -1,15 +1,12 @@
 -- name: end_former
 -- End the former secrets of an endpoint: one without an end at a given instant, one with a later end now.
 UPDATE secrets SET expires_ms = iif(expires_ms IS NULL, ?3, ?4)
-WHERE tenant = ?1 AND endpoint = ?2 AND coalesce(expires_ms, ?4 + 1) > ?4;
+WHERE tenant = ?1 AND endpoint = ?2 AND coalesce(expires_ms, ?4 + 1) > ?4 AND id <> ?5;
 
 -- name: add_secret
--- Insert the secret that signs calls from now on.
-INSERT INTO secrets (tenant, id, endpoint, kind, sealed, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
-
--- name: has_secret
--- Return a row if a tenant has, or had, a secret of this id.
-SELECT 1 FROM secrets WHERE tenant = ?1 AND id = ?2;
+-- Insert the secret that signs calls from now on. Returns no row if the tenant has, or had, a secret of this id.
+INSERT INTO secrets (tenant, id, endpoint, kind, sealed, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO NOTHING RETURNING 1;
 
 -- name: end_secret
 -- End a secret.
@@ -27,7 +24,7 @@ SELECT tenant, id, endpoint, kind, sealed, created_ms, expires_ms FROM secrets W
 -- name: secrets_for
 -- Return the secrets that may sign calls of some tenants to some endpoints.
 SELECT DISTINCT s.tenant, s.id, s.endpoint, s.kind, s.sealed, s.created_ms, s.expires_ms
-FROM json_each(?1) e CROSS JOIN secrets s ON s.tenant = e.value ->> 0 AND s.endpoint IN ('', e.value ->> 1);
+FROM json_each(?1) e CROSS JOIN secrets s ON s.tenant = e.value ->> 'tenant' AND s.endpoint IN ('', e.value ->> 'endpoint');
 
 -- name: endpoint
 -- Return an endpoint.
@@ -47,12 +44,13 @@ ON CONFLICT (tenant, endpoint) DO UPDATE SET settings = excluded.settings, updat
 -- name: settings_of
 -- Return the settings of some endpoints.
 SELECT n.tenant, n.endpoint, n.settings
-FROM json_each(?1) e CROSS JOIN endpoints n ON n.tenant = e.value ->> 0 AND n.endpoint = e.value ->> 1 AND n.settings IS NOT NULL;
+FROM json_each(?1) e
+     CROSS JOIN endpoints n ON n.tenant = e.value ->> 'tenant' AND n.endpoint = e.value ->> 'endpoint' AND n.settings IS NOT NULL;
 
 -- name: note_successes
 -- Note successful calls and clear earlier failures. The time of the last success is exact to the minute.
 INSERT INTO endpoints (tenant, endpoint, last_success_ms, updated_ms)
-SELECT e.value ->> 0, e.value ->> 1, ?2, ?2 FROM json_each(?1) e WHERE true
+SELECT e.value ->> 'tenant', e.value ->> 'endpoint', ?2, ?2 FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, endpoint) DO UPDATE
 SET failing_since_ms = NULL, failures = 0, last_success_ms = excluded.last_success_ms, updated_ms = excluded.updated_ms
 WHERE failing_since_ms IS NOT NULL OR coalesce(last_success_ms, 0) <= excluded.last_success_ms - 60000;
@@ -60,7 +58,7 @@ WHERE failing_since_ms IS NOT NULL OR coalesce(last_success_ms, 0) <= excluded.l
 -- name: note_failures
 -- Note failed calls. After a long silence, the count of failures begins again.
 INSERT INTO endpoints (tenant, endpoint, failing_since_ms, failures, last_failure_ms, last_error, updated_ms)
-SELECT e.value ->> 0, e.value ->> 1, ?2, e.value ->> 2, ?2, e.value ->> 3, ?2 FROM json_each(?1) e WHERE true
+SELECT e.value ->> 'tenant', e.value ->> 'endpoint', ?2, e.value ->> 'count', ?2, e.value ->> 'error', ?2 FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, endpoint) DO UPDATE
 SET failing_since_ms = iif(coalesce(last_failure_ms, 0) <= ?2 - ?3, ?2, coalesce(failing_since_ms, ?2)),
     failures = iif(coalesce(last_failure_ms, 0) <= ?2 - ?3, 0, failures) + excluded.failures,
@@ -125,4 +123,5 @@ ORDER BY j.id LIMIT ?4;
 -- Delete endpoints that have no settings and have not been called for long.
 DELETE FROM endpoints
 WHERE (tenant, endpoint) IN (SELECT tenant, endpoint FROM endpoints
-                             WHERE settings IS NULL AND updated_ms <= ?1 AND disabled_ms IS NULL AND unsettled_ms IS NULL LIMIT ?2);
+                             WHERE settings IS NULL AND updated_ms <= ?1 AND disabled_ms IS NULL AND unsettled_ms IS NULL LIMIT ?2)
+RETURNING 1;

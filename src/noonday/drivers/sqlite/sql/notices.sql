@@ -13,11 +13,11 @@ DELETE FROM alert_preferences WHERE tenant = ?1 AND id = ?2 RETURNING id;
 
 -- name: find_preference
 -- Return one preference of a tenant.
-SELECT tenant, id, said, channel, created_ms, updated_ms FROM alert_preferences WHERE tenant = ?1 AND id = ?2;
+SELECT tenant, id, said AS spec, channel, created_ms, updated_ms FROM alert_preferences WHERE tenant = ?1 AND id = ?2;
 
 -- name: preferences
 -- Return the preferences of some tenants.
-SELECT p.tenant, p.id, p.said, p.channel, p.created_ms, p.updated_ms
+SELECT p.tenant, p.id, p.said AS spec, p.channel, p.created_ms, p.updated_ms
 FROM json_each(?1) e CROSS JOIN alert_preferences p ON p.tenant = e.value ORDER BY p.tenant, p.id;
 
 -- name: take_alert_events
@@ -27,7 +27,7 @@ DELETE FROM happenings WHERE id IN (SELECT value FROM json_each(?1)) RETURNING i
 -- name: open_notices
 -- Return the open notice of each preference, and open those that are missing.
 INSERT INTO notices (id, tenant, preference, due_ms)
-SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 FROM json_each(?1) e WHERE true
+SELECT e.value ->> 'id', e.value ->> 'tenant', e.value ->> 'preference', e.value ->> 'due_ms' FROM json_each(?1) e WHERE true
 ON CONFLICT (tenant, preference) WHERE closed = 0 DO UPDATE SET due_ms = min(due_ms, excluded.due_ms)
 RETURNING id, tenant, preference;
 
@@ -35,8 +35,9 @@ RETURNING id, tenant, preference;
 -- Add lines to notices. A line with the same subject and kind is counted.
 INSERT INTO notice_lines (notice_id, about, kind, count, first_ms, last_ms, alert_id, job_id, job_name, pool, execution_id,
                           endpoint, message)
-SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, e.value ->> 7,
-       e.value ->> 8, e.value ->> 9, e.value ->> 10, e.value ->> 11, e.value ->> 12
+SELECT e.value ->> 'notice_id', e.value ->> 'about', e.value ->> 'kind', e.value ->> 'count', e.value ->> 'first_ms',
+       e.value ->> 'last_ms', e.value ->> 'alert_id', e.value ->> 'job_id', e.value ->> 'job_name', e.value ->> 'pool',
+       e.value ->> 'execution_id', e.value ->> 'endpoint', e.value ->> 'message'
 FROM json_each(?1) e WHERE true
 ON CONFLICT (notice_id, about, kind) DO UPDATE SET
     count = count + excluded.count, first_ms = min(first_ms, excluded.first_ms), last_ms = max(last_ms, excluded.last_ms),
@@ -58,7 +59,8 @@ SELECT min(due_ms) FROM notices WHERE closed = 0;
 
 -- name: counted
 -- Return how often each kind of event is in a notice, and its first and last time.
-SELECT kind, sum(count), min(first_ms), max(last_ms) FROM notice_lines WHERE notice_id = ?1 GROUP BY kind ORDER BY kind;
+SELECT kind, sum(count) AS count, min(first_ms) AS first_ms, max(last_ms) AS last_ms
+FROM notice_lines WHERE notice_id = ?1 GROUP BY kind ORDER BY kind;
 
 -- name: count_subjects
 -- Return how many subjects a notice has.

@@ -13,11 +13,11 @@ DELETE FROM alert_preferences WHERE tenant = $1 AND id = $2 RETURNING id;
 
 -- name: find_preference
 -- Return one preference of a tenant.
-SELECT tenant, id, said, channel, created_ms, updated_ms FROM alert_preferences WHERE tenant = $1 AND id = $2;
+SELECT tenant, id, said AS spec, channel, created_ms, updated_ms FROM alert_preferences WHERE tenant = $1 AND id = $2;
 
 -- name: preferences
 -- Return the preferences of some tenants.
-SELECT p.tenant, p.id, p.said, p.channel, p.created_ms, p.updated_ms
+SELECT p.tenant, p.id, p.said AS spec, p.channel, p.created_ms, p.updated_ms
 FROM unnest($1::text[]) e (tenant) JOIN alert_preferences p ON p.tenant = e.tenant ORDER BY p.tenant, p.id;
 
 -- name: take_alert_events
@@ -29,7 +29,8 @@ WHERE id = ANY (ARRAY(SELECT id FROM happenings WHERE id = ANY ($1::bigint[]) OR
 -- name: open_notices
 -- Return the open notice of each preference, and open those that are missing.
 INSERT INTO notices (id, tenant, preference, due_ms)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+SELECT e.id, e.tenant, e.preference, e.due_ms
+FROM json_to_recordset($1::text::json) e (id text, tenant text, preference text, due_ms bigint)
 ON CONFLICT (tenant, preference) WHERE NOT closed DO UPDATE SET due_ms = least(notices.due_ms, excluded.due_ms)
 RETURNING id, tenant, preference;
 
@@ -37,8 +38,9 @@ RETURNING id, tenant, preference;
 -- Add lines to notices. A line with the same subject and kind is counted.
 INSERT INTO notice_lines AS l (notice_id, about, kind, count, first_ms, last_ms, alert_id, job_id, job_name, pool, execution_id,
                                endpoint, message)
-SELECT e ->> 0, e ->> 1, e ->> 2, (e ->> 3)::bigint, (e ->> 4)::bigint, (e ->> 5)::bigint, e ->> 6, e ->> 7, e ->> 8, e ->> 9,
-       e ->> 10, e ->> 11, e ->> 12
+SELECT e ->> 'notice_id', e ->> 'about', e ->> 'kind', (e ->> 'count')::bigint, (e ->> 'first_ms')::bigint,
+       (e ->> 'last_ms')::bigint, e ->> 'alert_id', e ->> 'job_id', e ->> 'job_name', e ->> 'pool', e ->> 'execution_id',
+       e ->> 'endpoint', e ->> 'message'
 FROM json_array_elements($1::text::json) e
 ON CONFLICT (notice_id, about, kind) DO UPDATE SET
     count = l.count + excluded.count, first_ms = least(l.first_ms, excluded.first_ms),
@@ -61,7 +63,8 @@ SELECT min(due_ms) FROM notices WHERE NOT closed;
 
 -- name: counted
 -- Return how often each kind of event is in a notice, and its first and last time.
-SELECT kind, sum(count)::bigint, min(first_ms), max(last_ms) FROM notice_lines WHERE notice_id = $1 GROUP BY kind ORDER BY kind;
+SELECT kind, sum(count)::bigint AS count, min(first_ms) AS first_ms, max(last_ms) AS last_ms
+FROM notice_lines WHERE notice_id = $1 GROUP BY kind ORDER BY kind;
 
 -- name: count_subjects
 -- Return how many subjects a notice has.
