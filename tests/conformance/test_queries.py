@@ -5,7 +5,7 @@ import pytest
 
 from noonday.model.change import Change, NewExecution
 from noonday.model.execution import Cause, Outcome, State
-from noonday.model.filters import DeadFilterQuery, JobFilter
+from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
 from noonday.model.firing import Decided, Decision, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Job, JobSpec, JobState, JobType, Target
@@ -31,6 +31,8 @@ from tests.support.factories import (
 OTHER = TenantId("other")
 NO_RETRY = RetryPolicy(max_attempts=1)
 EVERYTHING = JobFilter()
+NOT_IDS = ["", "no such thing", "01900000", "{01900000-0000-7000-8000-000000000001}", "01900000\0", "é"]
+NUL = "nul\0"
 
 
 async def ids_of(query_store: QueryStore, where: JobFilter, tenant: TenantId = TENANT) -> list[JobId]:
@@ -206,9 +208,9 @@ async def test_decisions_are_found_if_they_touch_an_interval(crank: Crank, query
 async def test_the_payload_of_a_revision_is_its_tenants_alone(crank: Crank, query_store: QueryStore) -> None:
     one = job(payload=b"sealed")
     await crank.add(one)
-    assert await query_store.payload_of(TENANT, one.id, 1) == b"sealed"
-    assert await query_store.payload_of(OTHER, one.id, 1) is None
-    assert await query_store.payload_of(TENANT, job().id, 1) is None
+    found = await query_store.definitions(TENANT, [(one.id, 1), (job().id, 1)])
+    assert {whose: definition.payload for whose, definition in found.items()} == {(one.id, 1): b"sealed"}
+    assert await query_store.definitions(OTHER, [(one.id, 1)]) == {}
 
 
 # Dead letters
@@ -321,3 +323,60 @@ async def test_unique_keys_are_taken_within_a_tenant(crank: Crank, query_store: 
     await crank.add(job(spec(unique_key="a")), job(spec(unique_key="b"), tenant=OTHER), job())
     assert await query_store.keys_taken(TENANT, ["a", "b", "c"]) == {"a"}
     assert await query_store.keys_taken(TENANT, []) == set()
+
+
+# Ids, cursors and texts that no database can hold
+
+
+@pytest.mark.parametrize("text", NOT_IDS)
+async def test_text_that_is_no_id_finds_nothing(query_store: QueryStore, text: str) -> None:
+    job_id, execution_id = JobId(text), ExecutionId(text)
+    assert await query_store.find_job(TENANT, job_id) is None
+    assert await query_store.find_execution(TENANT, execution_id) is None
+    assert await query_store.find_dead(TENANT, execution_id) is None
+    assert await query_store.list_executions(TENANT, job_id, state=None, after=None, limit=10) == []
+    assert await query_store.executions_between(job_id, 0, 2**60, 10) == []
+    assert await query_store.decisions_between(job_id, 0, 2**60, 10) == []
+    assert await query_store.list_dead(TENANT, DeadFilterQuery(job_id=text), None, 10) == []
+    assert await query_store.list_calls(TENANT, CallFilter(job_id=text), None, 10, 10) == ([], None)
+    assert await query_store.find_calls(TENANT, [text]) == {}
+
+
+async def test_other_spelling_of_an_id_finds_nothing(crank: Crank, query_store: QueryStore) -> None:
+    one = job(id=JobId("01900000-0000-7000-8000-00000000000a"))
+    await crank.add(one)
+    assert await query_store.find_job(TENANT, one.id) is not None
+    assert await query_store.find_job(TENANT, JobId(one.id.upper())) is None
+    assert await query_store.find_job(TENANT, JobId(one.id.replace("-", ""))) is None
+
+
+async def test_text_that_is_no_cursor_finds_nothing(crank: Crank, query_store: QueryStore) -> None:
+    one = job()
+    await crank.add(one)
+    assert len(await query_store.list_jobs(TENANT, JobFilter(), None, 10)) == 1
+    for after in ("", "zzz"):
+        assert await query_store.list_jobs(TENANT, JobFilter(), after, 10) == []
+        assert await query_store.list_executions(TENANT, one.id, state=None, after=after, limit=10) == []
+        assert await query_store.list_dead(TENANT, DeadFilterQuery(), after, 10) == []
+
+
+async def test_filter_with_a_nul_finds_nothing(crank: Crank, query_store: QueryStore) -> None:
+    await crank.add(job(spec(name="nul", unique_key="nul", tags=("nul",))))
+    for where in (JobFilter(name=NUL), JobFilter(pool=NUL), JobFilter(tag=NUL), JobFilter(unique_key=NUL)):
+        assert await query_store.list_jobs(TENANT, where, None, 10) == []
+    for query in (DeadFilterQuery(pool=NUL), DeadFilterQuery(error=NUL), DeadFilterQuery(is_task=True, endpoint=NUL)):
+        assert await query_store.list_dead(TENANT, query, None, 10) == []
+    assert await query_store.list_calls(TENANT, CallFilter(endpoint=NUL), None, 10, 10) == ([], None)
+    assert await crank.store.settings_store.list_audit(TENANT, target=NUL, subject=None, after=None, limit=10) == []
+
+
+async def test_job_is_found_by_its_unique_key_only_on_its_page(crank: Crank, query_store: QueryStore) -> None:
+    first, keyed, last = job(), job(spec(unique_key="k")), job()
+    await crank.add(first, keyed, last)
+
+    async def found(after: JobId | None) -> list[JobId]:
+        return [row.job.id for row in await query_store.list_jobs(TENANT, JobFilter(unique_key="k"), after, 10)]
+
+    assert await found(None) == [keyed.id]
+    assert await found(last.id) == [keyed.id]
+    assert await found(keyed.id) == []

@@ -56,7 +56,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     job_name: str | None = None
 
 
-class KnownCall(msgspec.Struct, frozen=True, array_like=True):
+class KnownCall(msgspec.Struct, frozen=True):
     """An execution that calls a webhook, and how its dead letter was resolved, if it has one."""
 
     execution: Execution
@@ -74,7 +74,7 @@ class CallPage(NamedTuple):
     """Cursor of the next page. It may be set although this page is not full, or even empty."""
 
 
-class Definition(msgspec.Struct, frozen=True, array_like=True):
+class Definition(msgspec.Struct, frozen=True):
     """A job's definition at a revision, or its present definition if that revision is no longer stored."""
 
     name: str | None

@@ -32,10 +32,6 @@ class QueryStore(ABC):
         """Return the ciphertexts of the present payloads of some jobs."""
 
     @abstractmethod
-    async def payload_of(self, tenant: TenantId, job_id: JobId, revision: int) -> bytes | None:
-        """Return the ciphertext of a job's payload at a revision."""
-
-    @abstractmethod
     async def definitions(
         self, tenant: TenantId, wanted: Collection[tuple[JobId, int]]
     ) -> dict[tuple[JobId, int], Definition]:

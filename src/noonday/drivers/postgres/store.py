@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 
+from noonday.drivers.postgres.caps import set_caps
 from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
 from noonday.drivers.postgres.jobs import PostgresJobs
-from noonday.drivers.postgres.queries import PostgresQueryStore
 from noonday.drivers.postgres.sessions import PostgresSessions
-from noonday.drivers.postgres.settings import PostgresSettingsStore
-from noonday.drivers.postgres.workload import PostgresWorkload
 from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sql.endpoints import SqlEndpoints
 from noonday.drivers.sql.notices import SqlNotices
+from noonday.drivers.sql.queries import SqlQueryStore
+from noonday.drivers.sql.settings import SqlSettingsStore
+from noonday.drivers.sql.workload import SqlWorkload
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,9 @@ class PostgresStore:
     jobs: PostgresJobs
     firing: PostgresFiring
     executions: PostgresExecutions
-    query_store: PostgresQueryStore
-    settings_store: PostgresSettingsStore
-    workload: PostgresWorkload
+    query_store: SqlQueryStore
+    settings_store: SqlSettingsStore
+    workload: SqlWorkload
     endpoints: SqlEndpoints
     alerts: SqlAlerts
     notices: SqlNotices
@@ -44,9 +45,9 @@ def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True
         PostgresJobs(database),
         PostgresFiring(database, lead_ms, own_clock=own_clock),
         PostgresExecutions(database),
-        PostgresQueryStore(database),
-        PostgresSettingsStore(database),
-        PostgresWorkload(database),
+        SqlQueryStore(sessions),
+        SqlSettingsStore(sessions, set_caps),
+        SqlWorkload(sessions),
         SqlEndpoints(sessions),
         SqlAlerts(sessions),
         SqlNotices(sessions),

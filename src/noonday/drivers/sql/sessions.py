@@ -75,3 +75,8 @@ class SqlSessions(ABC):
 
     async def decode(self, kind: Any, query: str, *parameters: Any) -> Any:
         return await self.read(lambda session: session.decode(kind, query, *parameters))
+
+
+def can_be_stored(*texts: str | None) -> bool:
+    """Return whether the texts can be in every database. PostgreSQL has no text with a NUL, and refuses it as a parameter."""
+    return not any(text and "\0" in text for text in texts)

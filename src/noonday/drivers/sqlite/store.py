@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sql.endpoints import SqlEndpoints
 from noonday.drivers.sql.notices import SqlNotices
+from noonday.drivers.sql.queries import SqlQueryStore
+from noonday.drivers.sql.settings import SqlSettingsStore
+from noonday.drivers.sql.workload import SqlWorkload
+from noonday.drivers.sqlite.caps import set_caps
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
 from noonday.drivers.sqlite.migrations import migrate
-from noonday.drivers.sqlite.queries import SqliteQueryStore
 from noonday.drivers.sqlite.sessions import SqliteSessions
-from noonday.drivers.sqlite.settings import SqliteSettingsStore
-from noonday.drivers.sqlite.workload import SqliteWorkload
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class SqliteStore:
     jobs: SqliteJobs
     firing: SqliteFiring
     executions: SqliteExecutions
-    query_store: SqliteQueryStore
-    settings_store: SqliteSettingsStore
-    workload: SqliteWorkload
+    query_store: SqlQueryStore
+    settings_store: SqlSettingsStore
+    workload: SqlWorkload
     endpoints: SqlEndpoints
     alerts: SqlAlerts
     notices: SqlNotices
@@ -41,9 +42,9 @@ def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
         SqliteJobs(database),
         SqliteFiring(database, lead_ms),
         SqliteExecutions(database),
-        SqliteQueryStore(database),
-        SqliteSettingsStore(database),
-        SqliteWorkload(database),
+        SqlQueryStore(sessions),
+        SqlSettingsStore(sessions, set_caps),
+        SqlWorkload(sessions),
         SqlEndpoints(sessions),
         SqlAlerts(sessions),
         SqlNotices(sessions),

@@ -1,8 +1,8 @@
 -- name: job
 -- Return a job, its fire row, and whether it has an open execution.
-SELECT json_build_array(job_json(j, true),
-                        (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
-                        EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
+SELECT json_build_object('job', job_json(j, true),
+                         'fire', (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+                         'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: jobs
@@ -13,7 +13,7 @@ FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 WITH keyed AS MATERIALIZED (
     SELECT id FROM jobs WHERE tenant = $1 AND unique_key = $7::text
 )
-SELECT coalesce(json_agg(json_build_array(job, fire, open, payload_bytes)), '[]')::text
+SELECT coalesce(json_agg(json_build_object('job', job, 'fire', fire, 'open', open, 'payload_bytes', payload_bytes)), '[]')::text
 FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS payload_bytes,
              (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open
@@ -41,12 +41,12 @@ FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS 
 WITH open_jobs AS MATERIALIZED (
     SELECT x.job_id, bool_or(x.state = 1) AS running FROM executions x WHERE x.state < 2 AND x.tenant = $1 GROUP BY x.job_id
 )
-SELECT coalesce(json_agg(json_build_array(
-           json_build_array(job_json(page.job, true),
-                            (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = page.id),
-                            EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 OFFSET 0)),
-           EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 AND x.state + 0 = 1 OFFSET 0),
-           CASE WHEN page.type IN ('ONE_TIME', 'DELAYED')
+SELECT coalesce(json_agg(json_build_object(
+           'row', json_build_object('job', job_json(page.job, true),
+                            'fire', (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = page.id),
+                            'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 OFFSET 0)),
+           'running', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 AND x.state + 0 = 1 OFFSET 0),
+           'latest', CASE WHEN page.type IN ('ONE_TIME', 'DELAYED')
                 THEN (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) FROM executions x
                       WHERE (x.job_id, x.id) >= (page.id, '00000000-0000-0000-0000-000000000000')
                             AND (x.job_id, x.id) <= (page.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
@@ -133,18 +133,13 @@ FROM (SELECT execution_json(x, NULL, false) AS execution
 
 -- name: decisions_between
 -- Return decisions of a job that overlap an interval.
-SELECT job_id::text, from_ms, to_ms, count, outcome, reason
-FROM decisions WHERE job_id = $1::uuid AND from_ms <= $3 AND to_ms >= $2 ORDER BY from_ms LIMIT $4;
+SELECT coalesce(json_agg(json_build_object('job_id', job_id, 'from_ms', from_ms, 'to_ms', to_ms, 'count', count, 'outcome', outcome,
+                                           'reason', reason)), '[]')::text
+FROM (SELECT * FROM decisions WHERE job_id = $1::uuid AND from_ms <= $3 AND to_ms >= $2 ORDER BY from_ms LIMIT $4) page;
 
 -- name: payloads
 -- Return the current payloads of some jobs.
-SELECT coalesce(json_agg(json_build_array(id, base64(payload))), '[]')::text FROM jobs WHERE tenant = $1 AND id = ANY ($2::uuid[]);
-
--- name: payload
--- Return the payload of one revision of a job.
-SELECT CASE WHEN j.revision = $3 THEN j.payload
-            ELSE (SELECT r.payload FROM revisions r WHERE r.job_id = j.id AND r.revision = $3) END
-FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
+SELECT coalesce(json_agg(json_build_object('id', id, 'payload', base64(payload))), '[]')::text FROM jobs WHERE tenant = $1 AND id = ANY ($2::uuid[]);
 
 -- name: calls
 -- Return a page of webhook calls of a tenant, newest first: the matches among a limited number of scanned executions, how many
@@ -164,14 +159,15 @@ WITH looked AS MATERIALIZED (
                             AND j.handler = 'webhook.call' AND j.state <> 2 OFFSET 0)
     ORDER BY l.id DESC LIMIT $7
 )
-SELECT json_build_array(
-    (SELECT coalesce(json_agg(json_build_array(x.whole, d.died_ms, coalesce(d.archived, 0) = 1, d.retried_as, d.resolved_ms)
-                              ORDER BY m.id DESC), '[]')
+SELECT json_build_object(
+    'calls', (SELECT coalesce(json_agg(json_build_object(
+                                  'execution', x.whole, 'died_ms', d.died_ms, 'archived', coalesce(d.archived, 0) = 1,
+                                  'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms) ORDER BY m.id DESC), '[]')
      FROM matched m
           CROSS JOIN LATERAL (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS whole
                               FROM executions x WHERE x.id = m.id OFFSET 0) x
           LEFT JOIN dead d ON d.execution_id = m.id),
-    (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
+    'examined', (SELECT count(*) FROM looked), 'last', (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
 -- name: calls_of_task
 -- Return a page of webhook calls of one job, as `calls`.
@@ -188,38 +184,40 @@ WITH looked AS MATERIALIZED (
                             AND j.handler = 'webhook.call' AND j.state <> 2 OFFSET 0)
     ORDER BY l.id DESC LIMIT $7
 )
-SELECT json_build_array(
-    (SELECT coalesce(json_agg(json_build_array(x.whole, d.died_ms, coalesce(d.archived, 0) = 1, d.retried_as, d.resolved_ms)
-                              ORDER BY m.id DESC), '[]')
+SELECT json_build_object(
+    'calls', (SELECT coalesce(json_agg(json_build_object(
+                                  'execution', x.whole, 'died_ms', d.died_ms, 'archived', coalesce(d.archived, 0) = 1,
+                                  'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms) ORDER BY m.id DESC), '[]')
      FROM matched m
           CROSS JOIN LATERAL (SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true) AS whole
                               FROM executions x WHERE x.id = m.id OFFSET 0) x
           LEFT JOIN dead d ON d.execution_id = m.id),
-    (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
+    'examined', (SELECT count(*) FROM looked), 'last', (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
 -- name: known_calls
 -- Return some webhook calls, in the form of `calls`.
-SELECT coalesce(json_agg(json_build_array(
-           execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true), d.died_ms, coalesce(d.archived, 0) = 1,
-           d.retried_as, d.resolved_ms)), '[]')::text
+SELECT coalesce(json_agg(json_build_object(
+           'execution', execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true), 'died_ms', d.died_ms,
+           'archived', coalesce(d.archived, 0) = 1, 'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms)), '[]')::text
 FROM unnest($2::uuid[]) e (id) JOIN executions x ON x.id = e.id LEFT JOIN dead d ON d.execution_id = e.id
 WHERE x.tenant = $1 AND x.pool = 'webhooks';
 
 -- name: definitions
 -- Return the definitions of jobs at some revisions, or the current definition where a revision is not kept.
--- Differs: returns rows instead of JSON, because ciphertext is bytes here.
-SELECT j.id::text, e.revision, j.name, j.state, j.pool, j.handler,
-       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END,
-       coalesce(r.revision, j.revision), CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END
-FROM unnest($2::uuid[], $3::integer[]) e (job_id, revision) JOIN jobs j ON j.tenant = $1 AND j.id = e.job_id
+SELECT coalesce(json_agg(json_build_object('job_id', j.id, 'wanted', e.revision, 'definition', json_build_object(
+           'name', j.name, 'state', j.state, 'pool', j.pool, 'handler', j.handler,
+           'endpoint', CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END,
+           'revision', coalesce(r.revision, j.revision),
+           'payload', base64(CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END)))), '[]')::text
+FROM json_to_recordset($2::text::json) e (job_id uuid, revision integer) JOIN jobs j ON j.tenant = $1 AND j.id = e.job_id
      LEFT JOIN revisions r ON j.revision <> e.revision AND r.job_id = e.job_id AND r.revision = e.revision;
 
 -- name: dead
 -- Return a page of dead letters, newest first.
 -- Differs: in two halves, of which one is not read, because the index of unresolved dead letters has no archived ones.
-SELECT coalesce(json_agg(json_build_array(
-           x.whole, d.died_ms, d.archived = 1, d.retried_as, d.resolved_ms,
-           (SELECT j.name FROM jobs j WHERE j.tenant = d.tenant AND j.id = d.job_id)) ORDER BY d.execution_id DESC), '[]')::text
+SELECT coalesce(json_agg(json_build_object(
+           'execution', x.whole, 'died_ms', d.died_ms, 'archived', d.archived = 1, 'retried_as', d.retried_as,
+           'resolved_ms', d.resolved_ms, 'job_name', (SELECT j.name FROM jobs j WHERE j.tenant = d.tenant AND j.id = d.job_id)) ORDER BY d.execution_id DESC), '[]')::text
 FROM ((SELECT * FROM dead
        WHERE NOT $2::boolean AND archived = 0 AND retried_as IS NULL
              AND (tenant, execution_id) >= ($1::text, '00000000-0000-0000-0000-000000000000')
@@ -254,7 +252,7 @@ FROM ((SELECT * FROM dead
 
 -- name: dead_letter
 -- Return one dead letter.
-SELECT died_ms, archived = 1, retried_as::text FROM dead WHERE execution_id = $2::uuid AND tenant = $1;
+SELECT died_ms, archived = 1 AS archived, retried_as::text FROM dead WHERE execution_id = $2::uuid AND tenant = $1;
 
 -- name: jobs_waiting
 -- Return how many jobs of a tenant have a due time or are paused, up to a limit.
@@ -287,9 +285,9 @@ ORDER BY t.tenant, t.due_ms LIMIT 1;
 
 -- name: keys_taken
 -- Return which of some unique keys a tenant uses.
-SELECT j.unique_key FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
+SELECT coalesce(json_agg(j.unique_key), '[]')::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
 
 -- name: declared
 -- Return live jobs whose unique key begins with a prefix.
-SELECT unique_key, id::text
+SELECT coalesce(json_agg(json_build_object('key', unique_key, 'id', id)), '[]')::text
 FROM jobs WHERE tenant = $1 AND unique_key >= $2 AND unique_key < $2 || chr(1114111) AND state <> 2;

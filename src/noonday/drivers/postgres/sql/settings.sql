@@ -1,6 +1,6 @@
 -- name: pool_names
 -- Return the names of all pools.
-SELECT name FROM pools ORDER BY name;
+SELECT coalesce(json_agg(name ORDER BY name), '[]')::text FROM pools;
 
 -- name: handler
 -- Return the declaration of a handler.
@@ -28,30 +28,28 @@ DELETE FROM pauses WHERE kind = $1 AND name = $2;
 
 -- name: tenants_after
 -- Return settings of tenants that were saved after a sequence number, in order.
-SELECT id, settings, seq FROM tenants WHERE seq > $1 ORDER BY seq;
+SELECT coalesce(json_agg(json_build_object('id', id, 'settings', settings::json, 'seq', seq) ORDER BY seq), '[]')::text
+FROM tenants WHERE seq > $1;
 
 -- name: put_tenant
 -- Save the settings of a tenant.
 INSERT INTO tenants (id, settings, updated_ms) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms;
 
--- name: set_caps
--- Set the caps of a tenant or of a pool.
-SELECT set_caps($1, $2::text[], $3::text[], $4::integer[]);
-
 -- name: capped_pools
 -- Return the pools that have a cap.
-SELECT substr(key, 6) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
+SELECT coalesce(json_agg(substr(key, 6)), '[]')::text FROM slots WHERE tenant = '' AND cap IS NOT NULL;
 
 -- name: slots
 -- Return the use and the cap of some slots.
-SELECT s.tenant, s.key, s.used, s.cap
-FROM unnest($1::text[], $2::text[]) e (tenant, key) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key;
+SELECT coalesce(json_agg(json_build_object('tenant', s.tenant, 'key', s.key, 'used', s.used, 'cap', s.cap)), '[]')::text
+FROM json_to_recordset($1::text::json) e (tenant text, key text) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key;
 
 -- name: audit
 -- Return a page of audit entries, newest first: those of a tenant, and those of all tenants ('').
 -- Differs: as `executions`.
-SELECT coalesce(json_agg(json_build_array(id, json_build_array(tenant, at_ms, subject, action, target, detail::json))),
+SELECT coalesce(json_agg(json_build_object('number', id, 'entry', json_build_object(
+           'tenant', tenant, 'at_ms', at_ms, 'subject', subject, 'action', action, 'target', target, 'detail', detail::json))),
                 '[]')::text
 FROM ((SELECT * FROM audit
        WHERE (tenant, id) >= ($1::text, 0) AND (tenant, id) < ($1, $4::bigint)

@@ -1,15 +1,16 @@
 -- name: job
 -- Return a job, its fire row, and whether it has an open execution.
-SELECT json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
-                             j.updated_ms, j.trace, j.halted),
-                  (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
-                  EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))
+SELECT json_object('job', json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
+                                     j.updated_ms, j.trace, j.halted),
+                   'fire', (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+                   'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false')))
 FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
 -- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
-SELECT json_group_array(json_array(json_array(id, tenant, revision, state, json(spec), anchor_ms, NULL, created_ms, updated_ms,
-                                              trace, halted), json(fire), open, payload_bytes))
+SELECT json_group_array(json_object('job', json_array(id, tenant, revision, state, json(spec), anchor_ms, NULL, created_ms, updated_ms,
+                                                      trace, halted),
+                                    'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes))
 FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created_ms, j.updated_ms, j.trace, j.halted,
              coalesce(length(j.payload), 0) AS payload_bytes,
              (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
@@ -29,13 +30,14 @@ FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created
 
 -- name: tasks
 -- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.
-SELECT json_group_array(json_array(
-           json_array(json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
+SELECT json_group_array(json_object(
+           'row', json_object('job', json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
                                  j.updated_ms, j.trace, j.halted),
-                      json((SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id)),
-                      EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2)),
-           EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1),
-           json((SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
+                      'fire', json((SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id)),
+                      'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false'))),
+           'running', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open
+                                       WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1), 'true', 'false')),
+           'latest', json((SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
                                    x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
                                    json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                                    x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
@@ -108,17 +110,13 @@ FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND ca
 
 -- name: decisions_between
 -- Return decisions of a job that overlap an interval.
-SELECT json_group_array(json_array(job_id, from_ms, to_ms, count, outcome, reason))
+SELECT json_group_array(json_object('job_id', job_id, 'from_ms', from_ms, 'to_ms', to_ms, 'count', count, 'outcome', outcome,
+                                    'reason', reason))
 FROM (SELECT * FROM decisions WHERE job_id = ?1 AND from_ms <= ?3 AND to_ms >= ?2 ORDER BY from_ms LIMIT ?4);
 
 -- name: payloads
 -- Return the current payloads of some jobs.
-SELECT json_group_array(json_array(id, payload)) FROM jobs WHERE tenant = ?1 AND id IN (SELECT value FROM json_each(?2));
-
--- name: payload
--- Return the payload of one revision of a job.
-SELECT json_array(iif(j.revision = ?3, j.payload, (SELECT r.payload FROM revisions r WHERE r.job_id = ?2 AND r.revision = ?3)))
-FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
+SELECT json_group_array(json_object('id', id, 'payload', payload)) FROM jobs WHERE tenant = ?1 AND id IN (SELECT value FROM json_each(?2));
 
 -- name: calls
 -- Return a page of webhook calls of a tenant, newest first: the matches among a limited number of scanned executions, how many
@@ -135,16 +133,17 @@ WITH looked AS MATERIALIZED (
                             AND j.handler = 'webhook.call' AND j.state <> 2)
     ORDER BY l.id DESC LIMIT ?7
 )
-SELECT json_array(
-    (SELECT json_group_array(json_array(
-                             json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+SELECT json_object(
+    'calls', (SELECT json_group_array(json_object(
+                             'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
                                         json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                                         x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-                             d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+                             'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
+                             'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
      FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
           LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
-    (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
+    'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
 -- name: calls_of_task
 -- Return a page of webhook calls of one job, as `calls`.
@@ -160,46 +159,48 @@ WITH looked AS MATERIALIZED (
                             AND j.handler = 'webhook.call' AND j.state <> 2)
     ORDER BY l.id DESC LIMIT ?7
 )
-SELECT json_array(
-    (SELECT json_group_array(json_array(
-                             json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+SELECT json_object(
+    'calls', (SELECT json_group_array(json_object(
+                             'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
                                         json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                                         x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-                             d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+                             'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
+                             'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
      FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
           LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
-    (SELECT count(*) FROM looked), (SELECT min(id) FROM looked));
+    'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
 -- name: known_calls
 -- Return some webhook calls, in the form of `calls`.
-SELECT json_group_array(json_array(
-                        json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+SELECT json_group_array(json_object(
+                        'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                                         x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
                                         json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
                                         x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-                        d.died_ms, coalesce(d.archived, 0), d.retried_as, d.resolved_ms))
+                        'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
+                        'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
 FROM json_each(?2) e CROSS JOIN executions x ON x.id = e.value
      LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id
 WHERE x.tenant = ?1 AND x.pool = 'webhooks';
 
 -- name: definitions
 -- Return the definitions of jobs at some revisions, or the current definition where a revision is not kept.
-SELECT json_group_array(json_array(j.id, e.value ->> 1, json_array(j.name, j.state, j.pool, j.handler,
-                                                                   iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint'),
-                                                                   coalesce(r.revision, j.revision),
-                                                                   iif(r.revision IS NULL, j.payload, r.payload))))
-FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> 0
-     LEFT JOIN revisions r ON j.revision <> e.value ->> 1 AND r.job_id = j.id AND r.revision = e.value ->> 1;
+SELECT json_group_array(json_object('job_id', j.id, 'wanted', e.value ->> 'revision', 'definition', json_object(
+           'name', j.name, 'state', j.state, 'pool', j.pool, 'handler', j.handler,
+           'endpoint', iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint'),
+           'revision', coalesce(r.revision, j.revision), 'payload', iif(r.revision IS NULL, j.payload, r.payload))))
+FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> 'job_id'
+     LEFT JOIN revisions r ON j.revision <> e.value ->> 'revision' AND r.job_id = j.id AND r.revision = e.value ->> 'revision';
 
 -- name: dead
 -- Return a page of dead letters, newest first.
-SELECT json_group_array(json_array(
-           json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
+SELECT json_group_array(json_object(
+           'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
                       x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), NULL, x.worker_id,
                       x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
-           d.died_ms, d.archived, d.retried_as, d.resolved_ms,
-           (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
+           'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')), 'retried_as', d.retried_as,
+           'resolved_ms', d.resolved_ms, 'job_name', (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
 FROM (SELECT * FROM dead
       WHERE tenant = ?1 AND archived = ?2 AND retried_as IS NULL
             AND (?3 IS NULL OR job_id = ?3) AND (?4 IS NULL OR pool = ?4) AND (?5 IS NULL OR handler = ?5)
@@ -235,10 +236,10 @@ LIMIT 1;
 
 -- name: keys_taken
 -- Return which of some unique keys a tenant uses.
-SELECT json_group_array(json_array(j.unique_key))
+SELECT json_group_array(j.unique_key)
 FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
 
 -- name: declared
 -- Return live jobs whose unique key begins with a prefix.
-SELECT json_group_array(json_array(unique_key, id))
+SELECT json_group_array(json_object('key', unique_key, 'id', id))
 FROM jobs WHERE tenant = ?1 AND unique_key >= ?2 AND unique_key < ?2 || char(1114111) AND state <> 2;

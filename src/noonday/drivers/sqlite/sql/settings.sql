@@ -1,6 +1,6 @@
 -- name: pool_names
 -- Return the names of all pools.
-SELECT json_group_array(json_array(name)) FROM pools;
+SELECT json_group_array(name) FROM (SELECT name FROM pools ORDER BY name);
 
 -- name: handler
 -- Return the declaration of a handler.
@@ -16,7 +16,7 @@ SELECT settings, updated_ms FROM tenants WHERE id = ?1;
 
 -- name: pauses
 -- Return all pauses.
-SELECT json_group_array(json_array(kind, name, since_ms, subject)) FROM pauses;
+SELECT kind, name, since_ms, subject FROM pauses;
 
 -- name: add_pause
 -- Pause a tenant, a pool, or everything.
@@ -28,7 +28,8 @@ DELETE FROM pauses WHERE kind = ?1 AND name = ?2;
 
 -- name: tenants_after
 -- Return settings of tenants that were saved after a sequence number, in order.
-SELECT json_group_array(json_array(id, settings, seq)) FROM (SELECT * FROM tenants WHERE seq > ?1 ORDER BY seq);
+SELECT json_group_array(json_object('id', id, 'settings', json(settings), 'seq', seq))
+FROM (SELECT * FROM tenants WHERE seq > ?1 ORDER BY seq);
 
 -- name: put_tenant
 -- Save the settings of a tenant with the next sequence number.
@@ -36,37 +37,19 @@ SELECT json_group_array(json_array(id, settings, seq)) FROM (SELECT * FROM tenan
 INSERT INTO tenants (id, settings, updated_ms, seq) VALUES (?1, ?2, ?3, (SELECT coalesce(max(seq), 0) + 1 FROM tenants))
 ON CONFLICT (id) DO UPDATE SET settings = excluded.settings, updated_ms = excluded.updated_ms, seq = excluded.seq;
 
--- name: count_in
--- Mark the dispatched executions that count against a new cap.
-UPDATE executions SET slots = json_insert(coalesce(slots, '[]'), '$[#]', ?1)
-WHERE state < 2 AND fired_ms IS NOT NULL AND (?2 = '' OR tenant = ?2) AND (?3 IS NULL OR pool = ?3)
-      AND NOT EXISTS (SELECT 1 FROM json_each(executions.slots) s WHERE s.value = ?1);
-
--- name: uncap
--- Remove the caps of a tenant or of a pool.
-UPDATE slots SET cap = NULL WHERE tenant = ?1 AND (?1 <> '' OR key = ?2);
-
--- name: cap
--- Set a cap and add the executions that count against it.
-INSERT INTO slots (tenant, key, used, cap) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (tenant, key) DO UPDATE SET used = used + excluded.used, cap = excluded.cap;
-
--- name: drop_free_slots
--- Delete unused slots without a cap.
-DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
-
 -- name: capped_pools
 -- Return the pools that have a cap.
-SELECT json_group_array(json_array(substr(key, 6))) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
+SELECT json_group_array(substr(key, 6)) FROM slots WHERE tenant = '' AND cap IS NOT NULL;
 
 -- name: slots
 -- Return the use and the cap of some slots.
-SELECT json_group_array(json_array(s.tenant, s.key, s.used, s.cap))
-FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
+SELECT json_group_array(json_object('tenant', s.tenant, 'key', s.key, 'used', s.used, 'cap', s.cap))
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 'tenant' AND s.key = e.value ->> 'key';
 
 -- name: audit
 -- Return a page of audit entries, newest first: those of a tenant, and those of all tenants ('').
-SELECT json_group_array(json_array(id, json_array(tenant, at_ms, subject, action, target, json(detail))))
+SELECT json_group_array(json_object('number', id, 'entry', json_object(
+           'tenant', tenant, 'at_ms', at_ms, 'subject', subject, 'action', action, 'target', target, 'detail', json(detail))))
 FROM (SELECT * FROM (SELECT * FROM audit
                      WHERE tenant = ?1 AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
                            AND (?4 IS NULL OR id < ?4)

@@ -1,27 +1,26 @@
 -- name: pools
 -- Return pools with their settings.
-SELECT json_group_array(json_array(name, json(settings))) FROM pools WHERE ?1 IS NULL OR name = ?1;
+SELECT json_group_array(json_object('name', name, 'settings', json(settings))) FROM pools WHERE ?1 IS NULL OR name = ?1;
 
 -- name: handlers
 -- Return the handlers of all pools.
-SELECT json_group_array(json_array(pool, name, json(info))) FROM handlers;
+SELECT json_group_array(json_object('pool', pool, 'name', name, 'info', json(info))) FROM handlers;
 
 -- name: open_by_pool
 -- Return the number of open dispatched executions by pool and state, of one tenant or of all.
-SELECT json_group_array(json_array(pool, state, n))
-FROM (SELECT pool, state, count(*) AS n FROM executions
-      WHERE state < 2 AND fired_ms IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY pool, state);
+SELECT pool, state, count(*) AS count FROM executions
+WHERE state < 2 AND fired_ms IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY pool, state;
 
 -- name: due_by_pool
 -- Return the number of due timeline rows by pool, of one tenant or of all, among the first 100,000.
-SELECT json_group_array(json_array(pool, n))
-FROM (SELECT pool, count(*) AS n
-      FROM (SELECT pool, tenant FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000)
-      WHERE ?2 IS NULL OR tenant = ?2 GROUP BY pool);
+SELECT pool, count(*) AS count
+FROM (SELECT pool, tenant FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, key LIMIT 100000)
+WHERE ?2 IS NULL OR tenant = ?2 GROUP BY pool;
 
 -- name: workers
 -- Return up to 1,000 workers, live ones first, then newest first.
-SELECT json_group_array(json_array(id, host, pid, json(concurrency), started_ms, seen_ms, state, json(stuck), json(handlers)))
+SELECT json_group_array(json_object('id', id, 'host', host, 'pid', pid, 'concurrency', json(concurrency), 'started_ms', started_ms,
+                                    'seen_ms', seen_ms, 'state', state, 'stuck', json(stuck), 'handlers', json(handlers)))
 FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT 1000);
 
 -- name: running
@@ -32,19 +31,27 @@ FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
 
 -- name: usage
 -- Return the usage of a tenant by day.
-SELECT json_group_array(json_array(day, runs, succeeded, failed, run_ms, payload_bytes))
+SELECT json_group_array(json_object('day', day, 'runs', runs, 'succeeded', succeeded, 'failed', failed, 'run_ms', run_ms,
+                                    'payload_bytes', payload_bytes))
 FROM (SELECT * FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day);
 
 -- name: due_before
--- Return how many rows of a tenant or a pool are due before a mark, of how many tenants, and how many rows were scanned.
-SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
-FROM (SELECT (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR pool = ?5) AS mine, tenant FROM timeline INDEXED BY timeline_due
+-- Return how many rows of a pool are due before a mark, of how many tenants, and how many rows were scanned.
+SELECT count(*) FILTER (WHERE mine) AS entries, count(DISTINCT CASE WHEN mine THEN tenant END) AS tenants, count(*) AS examined
+FROM (SELECT (?4 IS NULL OR pool = ?4) AS mine, tenant FROM timeline INDEXED BY timeline_due
+      WHERE due_ms IS NOT NULL AND due_ms <= ?1 AND (due_ms, key) < (?1, ?2)
+      ORDER BY due_ms, key LIMIT ?3);
+
+-- name: due_before_of
+-- Return the counts of `due_before` for one tenant.
+SELECT count(*) FILTER (WHERE mine) AS entries, count(DISTINCT CASE WHEN mine THEN tenant END) AS tenants, count(*) AS examined
+FROM (SELECT tenant = ?4 AND (?5 IS NULL OR pool = ?5) AS mine, tenant FROM timeline INDEXED BY timeline_due
       WHERE due_ms IS NOT NULL AND due_ms <= ?1 AND (due_ms, key) < (?1, ?2)
       ORDER BY due_ms, key LIMIT ?3);
 
 -- name: due_before_with_key
 -- Return the counts of `due_before` for rows of a tenant that share a concurrency key.
-SELECT count(*) FILTER (WHERE mine), count(DISTINCT CASE WHEN mine THEN tenant END), count(*)
+SELECT count(*) FILTER (WHERE mine) AS entries, count(DISTINCT CASE WHEN mine THEN tenant END) AS tenants, count(*) AS examined
 FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
                   THEN coalesce((SELECT j.spec ->> '$.concurrency.key' = ?5 FROM jobs j
                                  WHERE j.tenant = ?4
@@ -82,4 +89,4 @@ FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, ke
 
 -- name: figures
 -- Return the figures of the last seconds that recorders wrote.
-SELECT json_group_array(json_array(recent)) FROM places WHERE recent <> '';
+SELECT recent FROM places WHERE recent <> '';
