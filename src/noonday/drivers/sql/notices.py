@@ -64,15 +64,16 @@ class SqlNotices(Notices):
         return await self._sessions.write(work)
 
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
-        due_ms = await self.next_due_ms()
-        if (due_ms is None or due_ms > now_ms) and not await self._sessions.fetch(self._sql.closed, 1):
-            return []  # Nearly always; then nothing is written.
+        async def is_any_due(session: SqlSession) -> bool:
+            due_ms = await session.value(self._sql.next_due)
+            return (due_ms is not None and due_ms <= now_ms) or bool(await session.fetch(self._sql.closed, 1))
 
-        async def work(session: SqlSession) -> list[Open]:
+        async def close(session: SqlSession) -> list[Open]:
             await session.execute(self._sql.close_due, now_ms, limit)
             return [Open(**row) for row in await session.fetch(self._sql.closed, limit)]
 
-        return await self._sessions.write(work)
+        # Nearly always nothing is due, and then nothing is written.
+        return await self._sessions.write(close) if await self._sessions.read(is_any_due) else []
 
     async def next_due_ms(self) -> int | None:
         due_ms: int | None = await self._sessions.value(self._sql.next_due)
