@@ -123,7 +123,7 @@ def test_a_file_of_an_older_release_is_told_to_be_brought_up_to_date(examined: F
 
 
 def test_a_clock_that_was_set_back_is_noticed(examined: Findings, used: Path) -> None:
-    change(used, f"UPDATE workers SET seen_ms = {LATER_MS}", f"UPDATE places SET tick_ms = {LATER_MS}")
+    change(used, f"UPDATE workers SET seen_ms = {LATER_MS}", f"UPDATE checkpoints SET tick_ms = {LATER_MS}")
     found = examined()["clock"]
     assert (found["level"], "in the future" in found["detail"]) == ("warn", True)
 

@@ -188,7 +188,7 @@ def test_an_engine_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -
         token = token_of(up)
         with closing(sqlite3.connect(up.data)) as conn, conn:
             # As if another instance recorded by now: the one that did must stop.
-            conn.execute("UPDATE places SET era = 'another'")
+            conn.execute("UPDATE checkpoints SET generation = 'another'")
         # It may have stopped by itself before it is asked for anything.
         with suppress(ServerUnreachable), SyncClient(up.url, token) as client:
             client.create(type="ONE_TIME", target={"pool": "demo", "handler": "demo.echo"})

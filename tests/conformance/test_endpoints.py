@@ -107,14 +107,14 @@ async def test_the_answer_is_kept_with_the_secret(endpoints: Endpoints, jobs: Jo
 async def test_what_is_kept_of_attempts_comes_in_their_order_and_once(crank: Crank, executions: Executions) -> None:
     await crank.add(job(every()))
     dispatch = await crank.fire_one()
-    second = report(dispatch, Outcome.SUCCEEDED, started_ms=NOW_MS + 9, account=b"fine", attempt=2)
+    second = report(dispatch, Outcome.SUCCEEDED, started_ms=NOW_MS + 9, details=b"fine", attempt=2)
     second = msgspec.structs.replace(second, dispatch=2)
-    first = report(dispatch, Outcome.FAILED, started_ms=NOW_MS, account=b"not so fine", attempt=1)
+    first = report(dispatch, Outcome.FAILED, started_ms=NOW_MS, details=b"not so fine", attempt=1)
     silent = report(dispatch, Outcome.SNOOZED, started_ms=NOW_MS + 5)
     await executions.keep_attempts([second, silent])
     await executions.keep_attempts([first, second])
     kept = await executions.attempt_records(dispatch.execution_id)
-    assert [(each.dispatch, each.attempt, each.outcome, each.started_ms, each.account) for each in kept] == [
+    assert [(each.dispatch, each.attempt, each.outcome, each.started_ms, each.details) for each in kept] == [
         (1, 1, Outcome.FAILED, NOW_MS, b"not so fine"),
         (2, 2, Outcome.SUCCEEDED, NOW_MS + 9, b"fine"),
     ]

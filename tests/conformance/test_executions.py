@@ -493,7 +493,7 @@ async def test_what_was_asked_to_be_cancelled_gets_no_other_attempt(
     settled = await crank.settle(report(dispatch, outcome, failure=failure()))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
     found = await crank.look(dispatch)
-    assert (found.state, found.cancel) == (State.CANCELLED, "cancelled by ann")
+    assert (found.state, found.revocation) == (State.CANCELLED, "cancelled by ann")
     assert is_path(moves_of(found))
 
 
@@ -517,7 +517,7 @@ async def test_an_edited_occurrence_that_did_not_start_goes_on_under_the_new_def
     again = await crank.fire_one()
     assert (again.number, again.attempt, again.revision, again.payload) == (2, 1, 2, b"new")
     assert (again.pool, again.handler, again.nominal_ms) == ("mail", "send", dispatch.nominal_ms)
-    assert (await crank.look(again)).cancel is None
+    assert (await crank.look(again)).revocation is None
 
 
 async def test_an_edited_occurrence_is_not_handed_out_before_its_instant(crank: Crank) -> None:
@@ -562,7 +562,7 @@ async def test_an_edit_or_a_pause_never_changes_what_has_started(crank: Crank, k
     await wished(crank, one, dispatch, reason, revision=2, payload=b"new")
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
-    assert (found.state, found.attempt, found.cancel) == (State.PENDING, 2, None)
+    assert (found.state, found.attempt, found.revocation) == (State.PENDING, 2, None)
     again = await crank.fire_one()
     assert (again.attempt, again.revision, again.payload) == (2, 1, b"ciphertext")
 
@@ -595,7 +595,7 @@ async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: 
     assert settled.entries == ()
     assert [entry for entry in await crank.timeline() if entry.key == dispatch.execution_id] == []
     held = (await crank.change(one, Change())).after.executions[0]
-    assert (held.state, held.cancel, held.attempt, held.waits_until_ms) == (State.PENDING, None, 2, None)
+    assert (held.state, held.revocation, held.attempt, held.waits_until_ms) == (State.PENDING, None, 2, None)
     assert NOW_MS <= (held.suspended_until_ms or 0) <= NOW_MS + SECOND + HOUR
 
 
@@ -700,7 +700,7 @@ async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> No
     await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.settle(report(dispatch, Outcome.REVOKED))
     found = await crank.look(dispatch)
-    assert (found.state, found.cancel) == (State.CANCELLED, "PAUSED")
+    assert (found.state, found.revocation) == (State.CANCELLED, "PAUSED")
 
 
 async def test_a_pause_that_was_taken_back_in_time_costs_nothing(crank: Crank) -> None:

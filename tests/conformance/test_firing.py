@@ -587,7 +587,7 @@ async def test_cancel_other_asks_the_one_that_is_handed_out_and_waits_for_its_en
     assert (pool, asked, number) == (POOL, first.execution_id, 1)
     assert "CANCEL_OTHER" in reason
     assert second.dispatches == ()
-    assert (await crank.look(first)).cancel == reason
+    assert (await crank.look(first)).revocation == reason
     settled = await crank.settle(report(first, Outcome.CANCELLED, ended_ms=NOW_MS + MINUTE))
     assert [e.key for e in settled.entries] == [execution_id(one.id, NOW_MS + MINUTE)]
     assert (await crank.fire_one()).nominal_ms == NOW_MS + MINUTE
@@ -750,7 +750,7 @@ async def test_the_net_ends_what_was_asked_to_be_cancelled(crank: Crank, firing:
     await crank.change(one, Change(cancel=((dispatch.execution_id, "cancelled by ann"),)))
     assert await firing.requeue_orphans(NOW_MS + 1, 10, NOW_MS + HOUR) == []
     ended = await crank.look(dispatch)
-    assert (ended.state, ended.cancel) == (State.CANCELLED, "cancelled by ann")
+    assert (ended.state, ended.revocation) == (State.CANCELLED, "cancelled by ann")
 
 
 async def test_the_net_puts_back_what_an_edit_asked_for_under_the_new_definition(crank: Crank, firing: Firing) -> None:

@@ -221,7 +221,7 @@ async def test_a_decision_sees_the_job_what_it_waits_for_and_the_executions_it_n
     assert before.fire == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND)
     assert [e.id for e in before.executions] == [still_open.execution_id, recent.execution_id]
     assert [e.id for e in before.known_open] == [still_open.execution_id]
-    assert [e.early for e in before.executions] == [True, False]
+    assert [e.awaits_start for e in before.executions] == [True, False]
     assert applied.after == before
     assert (applied.entries, applied.revocations, applied.created) == ((), (), 0)
 
@@ -478,11 +478,11 @@ async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
-    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", NOW_MS + HOUR))
+    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.revocation", NOW_MS + HOUR))
     applied = await crank.change(one, asked)
     assert applied.revocations == ()
     found = await crank.look(dispatch)
-    assert (found.state, found.cancel, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
+    assert (found.state, found.revocation, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
     assert found.finished_ms == NOW_MS + HOUR
     assert is_path(moves_of(found))
     assert [e.kind for e in await crank.timeline()] == [Kind.FIRE]
@@ -493,7 +493,7 @@ async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Cran
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
-    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.cancel", crank.now_ms + 1))
+    asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.revocation", crank.now_ms + 1))
     await crank.change(one, asked)
     times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
     assert times == sorted(times)
@@ -537,7 +537,7 @@ async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) 
     before = await crank.look(dispatch)
     applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "by ann"),)))
     assert applied.revocations == ((POOL, dispatch.execution_id, 1, "by ann"),)
-    assert await crank.look(dispatch) == msgspec.structs.replace(before, cancel="by ann")
+    assert await crank.look(dispatch) == msgspec.structs.replace(before, revocation="by ann")
 
 
 async def test_what_was_cancelled_before_it_was_handed_out_is_not_handed_out(crank: Crank) -> None:

@@ -66,7 +66,7 @@ class SqliteMeter(Meter):
             WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2),
                  at (n, ms) AS (SELECT n, ?3 - ?2 + n FROM n)
             INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                    handler, lane, watch, created_ms, finished_ms, buffered, moves)
+                                    handler, lane, watch, created_ms, finished_ms, buffered, transitions)
             SELECT printf('%08x-%04x-8000-a000-%012x', ms >> 16, ms & 65535, n), ?1, 'acme', ms, ms, ?4, 1, 1, 1, 2, 'etl',
                    'load', 1, 1, ms, iif(?4 > 1, ms, NULL), ?5, '[0]' FROM at"""
         await self._database.write(lambda conn: conn.execute(text, (of.id, count, NOW_MS - DAY, state, buffered)))
@@ -96,7 +96,7 @@ class PostgresMeter(Meter):
     async def fill(self, of: Job, count: int, state: int, buffered: int) -> None:
         text = """
             INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                    handler, lane, watch, created_ms, finished_ms, buffered, moves)
+                                    handler, lane, watch, created_ms, finished_ms, buffered, transitions)
             SELECT (lpad(to_hex(ms), 12, '0') || '8000a000' || lpad(to_hex(n), 12, '0'))::uuid, $1::uuid, 'acme', ms, ms,
                    $4::smallint, 1, 1, 1, 2, 'etl', 'load', 1, 1, ms, CASE WHEN $4::smallint > 1 THEN ms END, $5::smallint, '[0]'
             FROM (SELECT n, $3::bigint - $2::bigint + n AS ms FROM generate_series(1, $2::bigint) n) at"""

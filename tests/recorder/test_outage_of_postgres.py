@@ -58,13 +58,15 @@ async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: PostgresS
     ticking.close()
     await bus.report(0, [report(ended)])
     await store.database.value(REFUSE.format(state))
-    await store.database.value("CREATE TRIGGER refuse BEFORE UPDATE ON places FOR EACH ROW EXECUTE FUNCTION refuse()")
+    await store.database.value(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
     try:
         for _ in range(TICKS_TO_JUDGE):
             with pytest.raises(StoreUnavailable):
                 await recorder.drain()
     finally:
-        await store.database.value("DROP TRIGGER refuse ON places")
+        await store.database.value("DROP TRIGGER refuse ON checkpoints")
     await recorder.drain()
     await recorder._judge()
     assert (await crank.look(running)).state is State.RUNNING

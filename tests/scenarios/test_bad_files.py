@@ -87,7 +87,7 @@ async def test_a_file_with_a_garbled_header(server: Server) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["places", "partitions", "migrations"])
+@pytest.mark.parametrize("table", ["checkpoints", "partitions", "migrations"])
 async def test_a_file_with_a_garbled_page_that_the_start_needs(server: Server, table: str) -> None:
     garble(server.data, page=root_page_of(server.data, table))
 

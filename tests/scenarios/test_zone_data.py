@@ -63,7 +63,7 @@ def _plan_as_if_with(inside: Inside, version: str, late: timedelta) -> None:
     with closing(sqlite3.connect(inside.data)) as conn:
         conn.execute("UPDATE meta SET value = ? WHERE key = 'zone_data'", (version,))
         conn.execute(
-            "UPDATE timeline SET nominal_ms = nominal_ms + ?1, due_ms = due_ms + ?1 WHERE kind = 0 AND planned = 1",
+            "UPDATE timeline SET nominal_ms = nominal_ms + ?1, due_ms = due_ms + ?1 WHERE kind = 0 AND recurring = 1",
             (late_ms,),
         )
         conn.commit()

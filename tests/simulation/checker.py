@@ -197,15 +197,15 @@ def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     for answer in history.answered("create"):
         if answer.target not in jobs:
             yield f"I1: job {answer.target} was acknowledged at {answer.at_ms} and does not exist"
-    stuck = "SELECT id, state, fired_ms, buffered, cancel FROM executions WHERE state < 2"
-    for id_, state, fired, buffered, cancel in conn.execute(stuck):
-        yield f"I1: execution {id_} is still {State(state).name} (fired {fired}, buffered {buffered}, cancel {cancel})"
+    stuck = "SELECT id, state, fired_ms, buffered, revocation FROM executions WHERE state < 2"
+    for id_, state, fired, buffered, revocation in conn.execute(stuck):
+        yield f"I1: execution {id_} is still {State(state).name} (fired {fired}, buffered {buffered}, revocation {revocation})"
 
 
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:
     """I7: the moves of an execution are a path in the table, and end where it rests."""
     for id_, state, dispatch, attempt, moves in conn.execute(
-        f"SELECT id, state, dispatch, attempt, moves FROM {with_pruned(conn, 'executions')}"
+        f"SELECT id, state, dispatch, attempt, transitions FROM {with_pruned(conn, 'executions')}"
     ):
         states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
         if not is_path(states) or states[-1] != state:
@@ -228,7 +228,7 @@ def _usage(conn: sqlite3.Connection) -> Iterator[str]:
             "SELECT tenant FROM executions WHERE id IN (SELECT execution_id FROM unreported)"
         ):
             ended.subtract([(tenant, "runs"), (tenant, "succeeded")])
-    for tenant, moves in conn.execute(f"SELECT tenant, moves FROM {with_pruned(conn, 'executions')}"):
+    for tenant, moves in conn.execute(f"SELECT tenant, transitions FROM {with_pruned(conn, 'executions')}"):
         path = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
         for before, after in pairwise(path):
             if before is State.RUNNING and after is not State.FAILED_WORKER_LOST:
@@ -299,7 +299,7 @@ def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
     job_of, ended, begun = {}, {}, {}
     # An execution has begun when its first start was reported, also if its process died before the handler was entered.
-    rows = conn.execute(f"SELECT id, job_id, finished_ms, moves FROM {with_pruned(conn, 'executions')}")
+    rows = conn.execute(f"SELECT id, job_id, finished_ms, transitions FROM {with_pruned(conn, 'executions')}")
     for execution, job, ended_ms, moves in rows:
         job_of[execution], ended[execution] = job, ended_ms
         starts = (move[1] for move in msgspec.json.decode(f"[{moves}]") if move[0] == State.RUNNING)

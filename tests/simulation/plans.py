@@ -521,7 +521,7 @@ def _is_given_up(definition: Definition, late_ms: int) -> bool:
 
 def _was_taken_back(execution: StoredExecution) -> bool:
     """Whether an edit or a pause ended it before it started."""
-    return execution.state is State.CANCELLED and execution.cancel in RETURN_REASONS
+    return execution.state is State.CANCELLED and execution.revocation in RETURN_REASONS
 
 
 def _asked_for(rows: Rows, history: History) -> Iterator[str]:

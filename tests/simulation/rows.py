@@ -47,7 +47,7 @@ class StoredExecution:
     cause: int
     created_ms: int
     finished_ms: int | None
-    cancel: str | None
+    revocation: str | None
     retry_of: str | None
     transitions: tuple[Move, ...]
 
@@ -99,7 +99,7 @@ class SqliteRows:
     def executions(self) -> Mapping[str, StoredExecution]:
         rows = self._rows(
             "id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, created_ms, finished_ms, "
-            "cancel, retry_of, moves",
+            "revocation, retry_of, transitions",
             "executions",
         )
         return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _moves(row[14])) for row in rows}

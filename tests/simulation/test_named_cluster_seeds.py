@@ -49,7 +49,7 @@ def play(story: Story, seed: int = 1, concurrency: int = 16) -> ClusterSimulatio
 def _are_at_work(simulation: ClusterSimulation) -> bool:
     owners, owned = one(simulation, "SELECT count(DISTINCT owner), count(owner) FROM partitions")
     known = one(simulation, "SELECT count(*) FROM workers WHERE state = 'ALIVE'")[0]
-    ticks = one(simulation, "SELECT count(*) FROM places WHERE tick_ms > 0")[0]
+    ticks = one(simulation, "SELECT count(*) FROM checkpoints WHERE tick_ms > 0")[0]
     return (owners, owned, known, ticks) == (2, 256, 2, 2) and "p" in simulation.redis.generations
 
 
@@ -82,7 +82,7 @@ def lost(simulation: ClusterSimulation) -> int:
 
 
 def paths(simulation: ClusterSimulation) -> list[list[State]]:
-    found = simulation.disk.conn.execute("SELECT moves FROM executions ORDER BY id").fetchall()
+    found = simulation.disk.conn.execute("SELECT transitions FROM executions ORDER BY id").fetchall()
     return [[State(move[0]) for move in msgspec.json.decode(f"[{moves}]")] for (moves,) in found]
 
 
@@ -645,7 +645,9 @@ def test_retry_storm(flushed: bool) -> None:
     assert len(waited) > MIN_RUNS
     assert rows(simulation, "SELECT id FROM executions WHERE attempt = 2", 2 * MIN_RUNS), "waiting costs no attempt"
     assert (
-        one(simulation, "SELECT count(*) FROM executions WHERE moves LIKE '%runs of handler act%retries wait%'")[0]
+        one(simulation, "SELECT count(*) FROM executions WHERE transitions LIKE '%runs of handler act%retries wait%'")[
+            0
+        ]
         > MIN_RUNS
     )
 

@@ -159,7 +159,7 @@ async def test_schedulers_hear_of_a_job_when_it_is_committed(
         assert await task == 1
         (entry,) = await index.claim(2**60, range(PARTITIONS), {"shop": 9}, 9)
         assert (entry.key, entry.tenant) == (lost.job_id, TenantId("default"))
-        (stored,) = await database.fetch("SELECT due_ms, number, partition, staged, planned FROM timeline")
+        (stored,) = await database.fetch("SELECT due_ms, number, partition, early, recurring FROM timeline")
         assert tuple(stored) == (entry.due_ms, entry.number, entry.partition, entry.early, entry.recurring)
     finally:
         await listener.close()

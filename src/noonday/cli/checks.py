@@ -253,7 +253,7 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
 
 
 def _latest_ms(conn: sqlite3.Connection) -> int:
-    ticks, workers = "SELECT max(tick_ms) FROM places", "SELECT max(seen_ms) FROM workers"
+    ticks, workers = "SELECT max(tick_ms) FROM checkpoints", "SELECT max(seen_ms) FROM workers"
     return max(int(conn.execute(query).fetchone()[0] or 0) for query in (ticks, workers))
 
 

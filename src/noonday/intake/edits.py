@@ -53,7 +53,7 @@ def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int,
     continued = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
     given_up = [e for e in unstarted if e.id not in continued]
     fire, decisions = _replanned(before, job, now_ms, sum(e.cause is Cause.SCHEDULE for e in given_up))
-    revoked = [(e.id, EDITED) for e in open_ if e.early and e.cancel is None]
+    revoked = [(e.id, EDITED) for e in open_ if e.awaits_start and e.revocation is None]
     return Change(
         job=job,
         fire=fire,
@@ -194,7 +194,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_effective_ms(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)
-    dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.cancel is None)
+    dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.revocation is None)
     waiting = tuple(e.id for e in open_ if e.waits_until_ms is not None)
     return Change(job=job, fire=fire, cancel=dispatched, suspend=waiting, audit=audit)
 
@@ -274,7 +274,7 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
             outcome, reason = Decided.PAUSED, WAS_PAUSED
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
     open_ = before.open_in(Scope.OPEN)
-    cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.cancel is None or e.cancel in RETURN_REASONS)
+    cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.revocation is None or e.revocation in RETURN_REASONS)
     return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 

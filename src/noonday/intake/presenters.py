@@ -103,7 +103,7 @@ class Presenter:
             result=None if summary else self.open(row.result, row.tenant, row.job_id),
             trace_id=trace_id_of(row.id),
             logs_url=self._logs_url.replace("{executionId}", row.id) if self._logs_url else None,
-            cancel_requested=row.cancel,
+            cancel_requested=row.revocation,
             retry_of=row.retry_of,
             waiting_for=waiting_for,
             version=row.revision,

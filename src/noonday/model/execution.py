@@ -184,7 +184,7 @@ def is_path(states: list[State]) -> bool:
     return all(b in TRANSITIONS[a] for a, b in pairwise(states))
 
 
-class Execution(msgspec.Struct, frozen=True, array_like=True):
+class Execution(msgspec.Struct, frozen=True):
     """An execution as it is stored. `progress` and `result` are ciphertext."""
 
     id: ExecutionId
@@ -215,7 +215,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     worker_id: WorkerId | None = None
     started_ms: int | None = None
     finished_ms: int | None = None
-    cancel: str | None = None
+    revocation: str | None = None
     """The reason of its revocation. None if it is not revoked."""
     failure: str | None = None
     progress: bytes | None = None
@@ -227,6 +227,6 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """The former due time of a dispatch row that is suspended, and so has none."""
 
     @property
-    def early(self) -> bool:
+    def awaits_start(self) -> bool:
         """Whether the execution is dispatched and not known to have started."""
         return self.state is State.PENDING and self.fired_ms is not None

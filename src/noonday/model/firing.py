@@ -57,7 +57,7 @@ class Decided(StrEnum):
     ERROR = "ERROR"
 
 
-class Decision(msgspec.Struct, frozen=True, rename="camel"):
+class Decision(msgspec.Struct, frozen=True):
     """A range of occurrences of a job that did not fire, from `from_ms` to `to_ms` (inclusive), with the reason."""
 
     job_id: JobId
@@ -253,7 +253,7 @@ def first_unfired(
     return None
 
 
-class Fire(msgspec.Struct, frozen=True, array_like=True):
+class Fire(msgspec.Struct, frozen=True):
     """A job's fire row on the timeline. While the job has nothing to fire, the row stays without a due time."""
 
     nominal_ms: int

@@ -137,7 +137,7 @@ class JobSpec(_Wire, frozen=True, kw_only=True):
         return self.concurrency.key if self.concurrency and self.concurrency.ordered else None
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class Job(msgspec.Struct, frozen=True):
     """A job as it is stored. `spec` has no payload; `payload` has it as ciphertext."""
 
     id: JobId

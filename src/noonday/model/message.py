@@ -77,7 +77,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     """The tenant of the run. Set at its end."""
     payload_bytes: int = 0
     """Size of the payload as the worker received it. Set at the end."""
-    account: bytes | None = None
+    details: bytes | None = None
     """Ciphertext of the attempt record."""
     attempt: int = 0
     """The number of the attempt, if it has an attempt record."""

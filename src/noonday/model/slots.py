@@ -20,11 +20,11 @@ def of_key(key: str) -> str:
 
 
 def of_ordering_key(key: str) -> str:
-    return f"line/{key}"
+    return f"ordering/{key}"
 
 
 def is_of_ordering_key(name: str) -> bool:
-    return name.startswith("line/")
+    return name.startswith("ordering/")
 
 
 def of_tenant_in(pool: str) -> str:

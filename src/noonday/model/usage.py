@@ -65,6 +65,6 @@ def together(*parts: Usage) -> Usage:
     return sums
 
 
-def usage_rows(usage: Usage) -> list[tuple[str | int, ...]]:
-    """Return (tenant, day, ...) rows, always in the same order, because several recorders may add to the same rows."""
-    return [(*key, *used) for key, used in sorted(usage.items())]
+def usage_rows(usage: Usage) -> list[dict[str, str | int]]:
+    """Return the rows of a usage, always in the same order, because several recorders may add to the same rows."""
+    return [{"tenant": tenant, "day": day, **used._asdict()} for (tenant, day), used in sorted(usage.items())]

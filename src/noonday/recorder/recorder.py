@@ -213,7 +213,7 @@ class Recorder:
         )
         self._note_last_reports(batch.offset, reports)
         spans = self._tracing.settling(reports)
-        if any(report.account is not None for report in reports):
+        if any(report.details is not None for report in reports):
             await self._executions.keep_attempts(reports)
         settled = await self._executions.settle(
             reports, signs, was=self._checkpoint, now=now, now_ms=self._clock.now_ms()

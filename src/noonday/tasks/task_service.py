@@ -145,7 +145,7 @@ class TaskService:
         if found.job_id != task_id:
             raise NotFound(f"there is no execution {execution_id} of task {task_id}", execution_id=execution_id)
         records = await self._attempt_records(ExecutionId(execution_id))
-        decrypted = [(each, self._presenter.open(each.account, caller.tenant, JobId(task_id))) for each in records]
+        decrypted = [(each, self._presenter.open(each.details, caller.tenant, JobId(task_id))) for each in records]
         return exchanges_view(found, decrypted)
 
     # -- steps ---------------------------------------------------------------------------------------------------------

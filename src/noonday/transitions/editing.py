@@ -13,7 +13,8 @@ from noonday.model.job import Job, JobState, Overlap
 from noonday.model.slots import of_ordering_key
 from noonday.model.snapshot import Scope, Snapshot
 from noonday.transitions.inputs import Inputs
-from noonday.transitions.write_set import WriteSet, watch_of
+from noonday.transitions.rows import TimelineRow, timeline_row, watch_of
+from noonday.transitions.write_set import WriteSet
 
 MAX_READS = 16
 """Maximum number of reads for one decision. Each read looks up four times as many of the job's times as the one before."""
@@ -146,10 +147,10 @@ class Edit:
             self.writes.wait(self._rows[execution], due_ms)
 
 
-def fire_columns(job: Job, fire: Fire) -> tuple[object, ...]:
-    """Return the columns of a fire row: due time or None, the rest of an entry, runs left, ordering key."""
-    _, *rest = msgspec.structs.astuple(fire_entry(job, fire.nominal_ms, partition_of(job.id)))
-    return (fire.due_ms, *rest, fire.runs_left, job.spec.ordering_key)
+def fire_row(job: Job, fire: Fire) -> TimelineRow:
+    """Return the fire row of a new job."""
+    entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
+    return timeline_row(entry, fire.due_ms, fire.runs_left, job.spec.ordering_key)
 
 
 def _decided_ms(before: Snapshot, change: Change) -> int:

@@ -15,6 +15,7 @@ from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.transitions.inputs import NO_LIMIT, Inputs, Limit
+from noonday.transitions.rows import NewIncident, Redispatch
 from noonday.transitions.write_set import WriteSet
 
 ALL = 2**31 - 1
@@ -139,7 +140,7 @@ class FireBatch:
         if freed:
             self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in freed)
         self.writes.free_slots(entry.tenant, freed)
-        self.writes.redispatched.append((entry.key, (*kept, *self._take_slots(entry, limit)) or None))
+        self.writes.redispatched.append(Redispatch(entry.key, (*kept, *self._take_slots(entry, limit)) or None))
         self.members.append((ExecutionId(entry.key), entry.due_ms))
         self.writes.drop([entry.key])
         self.fired.append(request)
@@ -260,7 +261,7 @@ class FireBatch:
         )
         if cancel:
             for other in self._others.pop(job_id, ()):
-                if not other.buffered and not is_cancel(other.cancel):
+                if not other.buffered and not is_cancel(other.revocation):
                     self._cancel(other)
         return start
 
@@ -270,7 +271,7 @@ class FireBatch:
             self.writes.close(execution, State.CANCELLED, reason)
         else:
             self.writes.revoke(execution, reason)
-            self.inputs.note(msgspec.structs.replace(execution, cancel=reason), is_open=True)
+            self.inputs.note(msgspec.structs.replace(execution, revocation=reason), is_open=True)
 
     def _decide(self, entry: Entry, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -294,10 +295,10 @@ class FireBatch:
             self.writes.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, ordering_key)
 
 
-def _incident(entry: Entry, decision: Decision) -> tuple[str, str, ExecutionId, JobId, str]:
+def _incident(entry: Entry, decision: Decision) -> NewIncident:
     """Build the incident of a decision. It names the execution that the last occurrence would have had."""
     missing = execution_id(decision.job_id, decision.to_ms)
-    return GIVEN_UP, entry.tenant, missing, decision.job_id, _incident_text(decision)
+    return NewIncident(GIVEN_UP, entry.tenant, missing, decision.job_id, _incident_text(decision))
 
 
 def _incident_text(decision: Decision) -> str:

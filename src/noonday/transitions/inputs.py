@@ -14,7 +14,7 @@ from noonday.model.slots import SlotKey, of_key, of_ordering_key
 from noonday.model.view import PoolSettings
 
 
-class Limit(msgspec.Struct, frozen=True, array_like=True):
+class Limit(msgspec.Struct, frozen=True):
     """Overlap rule and concurrency key of a job."""
 
     overlap: str | None = None
@@ -37,7 +37,7 @@ class Limit(msgspec.Struct, frozen=True, array_like=True):
 NO_LIMIT = Limit()
 
 
-class RetryPolicySources(msgspec.Struct, frozen=True, array_like=True):
+class RetryPolicySources(msgspec.Struct, frozen=True):
     """Retry policies of an execution, in order of precedence: of the job as it fired, its handler, its pool."""
 
     job: RetryPolicy | None

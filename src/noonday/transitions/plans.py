@@ -10,18 +10,26 @@ from noonday.model.ids import JobId
 from noonday.model.job import Dst, Job, JobSpec, JobState, JobType, Target
 from noonday.model.stored import StoredDecoder
 
-_all = msgspec.json.Decoder(list[tuple[Job, int | None]])
-_each = msgspec.json.Decoder(list[tuple[msgspec.Raw, int | None]])
+
+class _RawJob(msgspec.Struct, frozen=True):
+    """A recurring job whose row is not decoded yet."""
+
+    job: msgspec.Raw
+    runs_left: int | None
+
+
+_all = msgspec.json.Decoder(list[RecurringJob])
+_each = msgspec.json.Decoder(list[_RawJob])
 _job = StoredDecoder(Job)
 
 
 def read_plans(text: str) -> dict[tuple[JobId, int], RecurringJob]:
-    """Decode `[[job, runs left], ...]` into recurring jobs by (job, revision)."""
+    """Decode an array of objects with `job` and `runs_left` into recurring jobs by (job, revision)."""
     try:
-        return {(job.id, job.revision): RecurringJob(job, runs_left) for job, runs_left in _all.decode(text)}
+        found = _all.decode(text)
     except msgspec.ValidationError:
-        found = [_read_one(raw, runs_left) for raw, runs_left in _each.decode(text)]
-        return {(planned.job.id, planned.job.revision): planned for planned in found}
+        found = [_read_one(each.job, each.runs_left) for each in _each.decode(text)]
+    return {(recurring.job.id, recurring.job.revision): recurring for recurring in found}
 
 
 class _Timing(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,16 +56,25 @@ def _read_one(raw: msgspec.Raw, runs_left: int | None) -> RecurringJob:
         return _unreadable(msgspec.json.decode(raw), runs_left, str(error))
 
 
-def _unreadable(row: list[Any], runs_left: int | None, flaw: str) -> RecurringJob:
+def _unreadable(row: dict[str, Any], runs_left: int | None, flaw: str) -> RecurringJob:
     """Build a job from the schedule alone, if that can be decoded, so that the job continues after this occurrence."""
-    id_, tenant, revision, _, spec, anchor_ms, *_ = row
     unknown = Target("", "")
     try:
-        timing = _timing.decode(msgspec.json.encode(spec))
+        timing = _timing.decode(msgspec.json.encode(row["spec"]))
     except msgspec.ValidationError:
         # Treat it as a one-shot, which has no next time.
         known = JobSpec(type=JobType.ONE_TIME, target=unknown)
     else:
         known = JobSpec(target=unknown, **msgspec.structs.asdict(timing))
-    job = Job(JobId(id_), tenant, revision, JobState.ACTIVE, known, anchor_ms, None, 0, 0)
+    job = Job(
+        id=JobId(row["id"]),
+        tenant=row["tenant"],
+        revision=row["revision"],
+        state=JobState.ACTIVE,
+        spec=known,
+        anchor_ms=row["anchor_ms"],
+        payload=None,
+        created_ms=0,
+        updated_ms=0,
+    )
     return RecurringJob(job, runs_left, flaw)

@@ -13,7 +13,16 @@ from noonday.transitions.write_set import WriteSet
 
 LOOK_AHEAD = 50
 """Maximum number of next times that may have been dispatched early. Early dispatch is well below a second ahead."""
-_zoned = StoredDecoder(tuple[Job, Fire])
+
+
+class _ZonedFire(msgspec.Struct, frozen=True):
+    """A recurring job with its fire row."""
+
+    job: Job
+    fire: Fire
+
+
+_zoned = StoredDecoder(_ZonedFire)
 
 
 class NewTimes(NamedTuple):
@@ -38,11 +47,11 @@ def is_superseded(version: str, by: str | None) -> bool:
 
 
 def new_times(rows: Iterable[str | msgspec.Raw], now_ms: int) -> Iterator[NewTimes]:
-    """Yield the rows `[job, fire]` whose fire row has the wrong time."""
+    """Yield the rows, objects with `job` and `fire`, whose fire row has the wrong time."""
     for row in rows:
         try:
-            job, fire = _zoned.decode(row)
-            changed = _compare(job, fire, now_ms)
+            zoned = _zoned.decode(row)
+            changed = _compare(zoned.job, zoned.fire, now_ms)
         except Exception:  # a defective job must not stop the others; its next fire reports the error
             continue
         if changed is not None:

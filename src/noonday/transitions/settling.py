@@ -29,6 +29,7 @@ from noonday.model.recording import Settled
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.transitions.inputs import Inputs
+from noonday.transitions.rows import NewIncident
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +65,7 @@ class Settlement:
         A pause revokes what is dispatched, so of unwatched executions only those with such a revocation, or with that of a
         later edit, can belong to a paused job.
         """
-        revoked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.cancel in RETURN_REASONS}
+        revoked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.revocation in RETURN_REASONS}
         return sorted(revoked.union(self.revoked_jobs, self.watched_jobs))
 
     @property
@@ -158,7 +159,7 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
         execution=execution.id,
         started=report is None or report.started_ms > 0,
         retryable=report is None or report.failure is None or report.failure.retryable,
-        cancel_requested=is_cancel(execution.cancel),
+        cancel_requested=is_cancel(execution.revocation),
         snooze_ms=report.snooze_ms if report else 0,
         returned=execution.dispatch - execution.attempt,
     )
@@ -176,7 +177,7 @@ def _effective(execution: Execution, outcome: Outcome, report: Report | None) ->
     unstarted = outcome in (Outcome.ORPHANED, Outcome.HANDED_BACK) or (
         outcome in (Outcome.INTERRUPTED, Outcome.SNOOZED) and report is not None and not report.started_ms
     )
-    is_revoked = execution.state is State.PENDING and execution.cancel in RETURN_REASONS
+    is_revoked = execution.state is State.PENDING and execution.revocation in RETURN_REASONS
     return Outcome.REVOKED if is_revoked and unstarted else outcome
 
 
@@ -194,7 +195,7 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
         worker_id=None if returns else (report.worker_id if report else was.worker_id),
         started_ms=_started_ms(report) if report and starts else was.started_ms,
         finished_ms=at_ms if rest in FINAL else None,
-        cancel=was.cancel if is_cancel(was.cancel) or rest is State.RUNNING else None,
+        revocation=was.revocation if is_cancel(was.revocation) or rest is State.RUNNING else None,
         failure=_failure_text(was, report, outcome),
         progress=report.progress if report else None,
         result=report.result if report else None,
@@ -208,7 +209,7 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
     if rest is State.DEAD:
         writes.add_dead_letter(now.id)
     if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):
-        writes.incidents.append((kind, now.tenant, now.id, now.job_id, _incident_text(was, report, outcome)))
+        writes.incidents.append(NewIncident(kind, now.tenant, now.id, now.job_id, _incident_text(was, report, outcome)))
 
 
 def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | None:
@@ -273,7 +274,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
     if state is State.FAILED_WORKER_LOST:
         return f"worker {was.worker_id} is lost"
     if state is State.CANCELLED:
-        return was.cancel
+        return was.revocation
     if state is State.PENDING and outcome not in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST):
         return f"{outcome.name}: {report.failure.message}" if report and report.failure else outcome.name
     return None
@@ -281,12 +282,12 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
 
 def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
     """Return a revoked dispatch that has not started: its occurrence continues under the job's present definition, or ends."""
-    if job is None or was.cancel not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
-        writes.close(was, State.CANCELLED, was.cancel or "the job no longer has this time")
-        if job is not None and not is_cancel(was.cancel) and was.cause is Cause.SCHEDULE and was.started_ms is None:
+    if job is None or was.revocation not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
+        writes.close(was, State.CANCELLED, was.revocation or "the job no longer has this time")
+        if job is not None and not is_cancel(was.revocation) and was.cause is Cause.SCHEDULE and was.started_ms is None:
             writes.return_run(job)
         return
     now = msgspec.structs.replace(writes.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     kept = was.dispatch <= KEPT_DISPATCHES
-    writes.settle(was, now, "," + transition(State.PENDING, writes.now_ms, None, was.cancel) if kept else "")
+    writes.settle(was, now, "," + transition(State.PENDING, writes.now_ms, None, was.revocation) if kept else "")
     writes.wait_unless_paused(now, max(was.due_ms, writes.now_ms))

@@ -1,18 +1,30 @@
 """Write set: everything that one transition writes, and the one function that closes an execution."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from noonday.model.execution import WATCH_KEY, WATCH_OVERLAP, Execution, State
+from noonday.model.execution import WATCH_OVERLAP, Execution, State
 from noonday.model.firing import LANES, Decision, Entry, Fire, Kind, fire_entry
 from noonday.model.ids import ExecutionId, JobId, partition_of
-from noonday.model.job import Job, JobSpec, JobState, Overlap, rule_of, spread_ms
+from noonday.model.job import Job, JobState, rule_of, spread_ms
 from noonday.model.message import Report
 from noonday.model.slots import SlotKey, is_of_ordering_key, slot_key
 from noonday.transitions.inputs import Inputs
+from noonday.transitions.rows import (
+    NewExecutionRow,
+    NewIncident,
+    Redispatch,
+    ReturnedRuns,
+    RevokedRow,
+    SlotChange,
+    TimelineRow,
+    TouchedJob,
+    timeline_row,
+    watch_of,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -26,12 +38,6 @@ def transition(state: State, at_ms: int, worker: str | None = None, reason: obje
     if reason is not None:
         return as_json([int(state), at_ms, worker, reason])
     return f'[{state:d},{at_ms},"{worker}"]' if worker else f"[{state:d},{at_ms}]"
-
-
-def watch_of(spec: JobSpec) -> int:
-    """Return the watch flags of executions of a job: whether others wait for their end."""
-    overlap = WATCH_OVERLAP if spec.overlap is not Overlap.ALLOW else 0
-    return overlap | (WATCH_KEY if spec.concurrency else 0)
 
 
 def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
@@ -63,24 +69,20 @@ class WriteSet:
         """(pool, execution, dispatch, reason) to signal to workers."""
         self.closed_by_state: Counter[str] = Counter()
         """Number of executions that reached each state beyond RUNNING."""
-        self.new: list[tuple[Any, ...]] = []
-        """New executions: (id, tenant, job, nominal_ms, due_ms, cause, fired_ms, buffered, retry of, slots)."""
-        self._settled: dict[ExecutionId, tuple[Any, ...]] = {}
-        self.put_rows: list[tuple[Any, ...]] = []
-        """Timeline rows to insert or replace: due time or None, the rest of an entry, runs left, ordering key."""
-        self.runs_returned: Counter[JobId] = Counter()
+        self.new: dict[ExecutionId, NewExecutionRow] = {}
+        self._settled: dict[ExecutionId, Execution] = {}
+        self.timeline: dict[str, TimelineRow] = {}
+        """Timeline rows to insert or replace, by key."""
+        self._runs_returned: Counter[JobId] = Counter()
         """Number of runs returned to the `maxRuns` of each job, for fired executions that ended before they started."""
         self.dropped: list[str] = []
         """Keys of timeline rows to delete."""
-        self.decisions: list[tuple[Any, ...]] = []
+        self.decisions: list[Decision] = []
         self.dead_letters: list[str] = []
         """Executions that became dead letters."""
-        self.incidents: list[tuple[str, str, ExecutionId, JobId, str]] = []
-        """(kind, tenant, execution, job, message) of events that may become alerts."""
-        self.revoked: list[tuple[ExecutionId, str]] = []
-        """(execution, reason) to store in the executions."""
-        self.redispatched: list[tuple[str, tuple[str, ...] | None]] = []
-        """(execution, slots) of existing executions that are dispatched."""
+        self.incidents: list[NewIncident] = []
+        self.revoked: list[RevokedRow] = []
+        self.redispatched: list[Redispatch] = []
         self.slots: Counter[SlotKey] = Counter()
         """Change of the number of used slots, by slot."""
         self.freed: set[SlotKey] = set()
@@ -105,11 +107,20 @@ class WriteSet:
         cause: int = 0,
         fired_ms: int | None = None,
         buffered: int = 0,
-        retry_of: str | None = None,
+        retry_of: ExecutionId | None = None,
         slots: tuple[str, ...] = (),
     ) -> None:
-        self.new.append(
-            (execution, tenant, job_id, nominal_ms, due_ms, cause, fired_ms, buffered, retry_of, slots or None)
+        self.new[execution] = NewExecutionRow(
+            id=execution,
+            tenant=tenant,
+            job_id=job_id,
+            nominal_ms=nominal_ms,
+            due_ms=due_ms,
+            cause=cause,
+            fired_ms=fired_ms,
+            buffered=buffered,
+            retry_of=retry_of,
+            slots=slots or None,
         )
 
     def note_open(self, execution: Execution) -> None:
@@ -132,28 +143,8 @@ class WriteSet:
             self.free_slots(was.tenant, [name for name in was.slots if name not in kept])
             now = msgspec.structs.replace(now, slots=kept)
         before = self._settled.get(now.id)
-        self._settled[now.id] = (
-            now.id,
-            int(now.state),
-            now.attempt,
-            now.dispatch,
-            now.revision,
-            now.fired_ms,
-            now.buffered,
-            now.worker_id,
-            now.started_ms,
-            now.finished_ms,
-            now.cancel,
-            now.failure,
-            now.progress,
-            now.result,
-            now.slots or None,
-            now.pool,
-            now.handler,
-            now.lane,
-            now.watch,
-            before[-1] + transitions if before else transitions,
-        )
+        appended = before.transitions + transitions if before else transitions
+        self._settled[now.id] = msgspec.structs.replace(now, transitions=appended)
         self.inputs.note(now, is_open=not closed)
         if was.watch & WATCH_OVERLAP:
             self.touched.add((was.tenant, was.job_id))
@@ -167,21 +158,33 @@ class WriteSet:
             self.freed.add(key)
 
     @property
-    def settled(self) -> list[tuple[Any, ...]]:
-        """Columns of changed executions, each execution once, with the text to append to its transitions last."""
+    def settled(self) -> list[Execution]:
+        """Changed executions, each once. Their `transitions` are the text to append to the stored ones."""
         return list(self._settled.values())
+
+    @property
+    def returned_runs(self) -> list[ReturnedRuns]:
+        return [ReturnedRuns(job, count) for job, count in self._runs_returned.items()]
+
+    @property
+    def touched_jobs(self) -> list[TouchedJob]:
+        return [TouchedJob(tenant, job) for tenant, job in self.touched]
+
+    def slot_changes(self, limits: Mapping[SlotKey, int]) -> list[SlotChange]:
+        """Return the changes of slots. `limits` has the limits of the concurrency keys among them."""
+        return [SlotChange(tenant, key, more, limits.get((tenant, key))) for (tenant, key), more in self.slots.items()]
 
     def close(self, was: Execution, state: State, reason: str) -> None:
         """Close an execution that is not dispatched, or whose dispatch has ended without a start."""
         now = msgspec.structs.replace(
-            was, state=state, finished_ms=self.now_ms, fired_ms=None, buffered=0, cancel=reason, progress=None
+            was, state=state, finished_ms=self.now_ms, fired_ms=None, buffered=0, revocation=reason, progress=None
         )
         self.drop([was.id])
         self.settle(was, now, "," + transition(state, self.now_ms, None, reason))
 
     def revoke(self, execution: Execution, reason: str) -> None:
         """Revoke a dispatched execution: its worker is told to stop it, or not to start it."""
-        self.revoked.append((execution.id, reason))
+        self.revoked.append(RevokedRow(execution.id, reason))
         self.revocations.append((execution.pool, execution.id, execution.dispatch, reason))
 
     def rebase(self, was: Execution, job: Job) -> Execution:
@@ -193,7 +196,7 @@ class WriteSet:
             handler=job.spec.target.handler,
             lane=LANES.index(job.spec.priority),
             watch=was.watch | watch_of(job.spec),
-            cancel=None,
+            revocation=None,
             progress=None,
         )
 
@@ -214,8 +217,7 @@ class WriteSet:
     def put(
         self, entry: Entry, due_ms: int | None, runs_left: int | None = None, ordering_key: str | None = None
     ) -> None:
-        _, *rest = msgspec.structs.astuple(entry)
-        self.put_rows.append((due_ms, *rest, runs_left, ordering_key))
+        self.timeline[entry.key] = timeline_row(entry, due_ms, runs_left, ordering_key)
         if due_ms is not None:
             self.entries.append(entry)
 
@@ -235,7 +237,7 @@ class WriteSet:
         if fire.due_ms is None and fire.runs_left == 0 and job.state is JobState.ACTIVE:
             following = rule_of(job.spec, job.anchor_ms).next_after(max(self.now_ms, fire.nominal_ms - 1))
         if following is None:
-            self.runs_returned[job.id] += 1
+            self._runs_returned[job.id] += 1
             self.inputs.fires[job.id] = msgspec.structs.replace(fire, runs_left=fire.runs_left + 1)
         else:
             self.inputs.fires[job.id] = Fire(following, following + spread_ms(job.spec, job.id), 1)
@@ -245,7 +247,7 @@ class WriteSet:
         self.dropped.extend(keys)
 
     def decide(self, decisions: Sequence[Decision]) -> None:
-        self.decisions.extend(msgspec.structs.astuple(d) for d in decisions)
+        self.decisions.extend(decisions)
 
     def add_dead_letter(self, execution: ExecutionId) -> None:
         self.dead_letters.append(execution)
@@ -271,8 +273,7 @@ class WriteSet:
     def _start_buffered(self, was: Execution) -> None:
         now = msgspec.structs.replace(was, buffered=0)
         if was.id in self._unwritten:
-            at = next(at for at, row in enumerate(self.new) if row[0] == was.id)
-            self.new[at] = (*self.new[at][:7], 0, *self.new[at][8:])
+            self.new[was.id] = msgspec.structs.replace(self.new[was.id], buffered=0)
             self.inputs.note(now, is_open=True)
         else:
             self.settle(was, now, "")

@@ -140,8 +140,8 @@ def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
     failure = report.failure and Failure(
         report.failure.type, clean(report.failure.message, _SHORT_TEXT), retryable=report.failure.retryable
     )
-    small = msgspec.structs.replace(report, progress=None, account=None, failure=failure)
-    dropped_bytes = len(report.progress or b"") + len(report.account or b"")
+    small = msgspec.structs.replace(report, progress=None, details=None, failure=failure)
+    dropped_bytes = len(report.progress or b"") + len(report.details or b"")
     if report.result is None or oversized.size_bytes - dropped_bytes <= oversized.limit_bytes:
         return small
     message = (

@@ -287,9 +287,9 @@ async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
     plain, planned = job(), job(every())
     await crank.add(plain, planned)
     requests = await everything_due(crank)
-    await store.database.value("ALTER FUNCTION fire_planned RENAME TO fire_planned_away")
+    await store.database.value("ALTER FUNCTION fire_decided RENAME TO fire_decided_away")
     await store.database.value(
-        "CREATE FUNCTION fire_planned(text, bigint[], bigint, bigint, jsonb) RETURNS bigint LANGUAGE plpgsql AS "
+        "CREATE FUNCTION fire_decided(text, bigint[], bigint, bigint, jsonb) RETURNS bigint LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE lock_not_available; END $$"
     )
     fired = await store.firing.fire(crank.owner, requests, crank.now_ms)
@@ -304,7 +304,7 @@ async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
 
 ADD_EXECUTION = """
 INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
-                        watch, created_ms, moves)
+                        watch, created_ms, transitions)
 VALUES ($1, $2, 'acme', $3, $3, 0, 1, 1, 1, 1, 'etl', 'load', 1, 0, $3, '')
 """
 

@@ -32,10 +32,10 @@ CREATE TABLE numbers AS SELECT n, id_at(NOW_MS - 20000 + n, n) AS job FROM gener
 INSERT INTO jobs (tenant, id, revision, state, lane, watch, anchor_ms, created_ms, updated_ms, type, pool, handler, name,
                   unique_key, spec)
 SELECT 't' || n % 20, job, 1, 0, 1, 0, n, n, n, 'ONE_TIME', 'p' || n % 5, 'h' || n % 50, 'n' || n, 'k' || n, '{}' FROM numbers;
-INSERT INTO timeline (key, due_ms, nominal_ms, number, partition, kind, lane, staged, planned, tenant, pool)
+INSERT INTO timeline (key, due_ms, nominal_ms, number, partition, kind, lane, early, recurring, tenant, pool)
 SELECT job, NOW_MS + n * 1000, 0, 1, n % 256, 0, 1, 0, n % 2, 't' || n % 20, 'p' || n % 5 FROM numbers;
 INSERT INTO executions (id, job_id, nominal_ms, due_ms, created_ms, fired_ms, finished_ms, attempt, dispatch, revision, state,
-                        cause, lane, watch, tenant, pool, handler, worker_id, moves)
+                        cause, lane, watch, tenant, pool, handler, worker_id, transitions)
 SELECT id_at(NOW_MS + (n % 4 - 1) * 86400000, n), job, 0, 0, 0, n, n, 1, 1, 1, CASE WHEN n % 1000 < 2 THEN n % 1000 ELSE 5 END,
        0, 1, 0, 't' || n % 20, 'p' || n % 5, 'h' || n % 50, 'w' || n % 30, '' FROM numbers;
 INSERT INTO revisions (job_id, revision, spec) SELECT job, 1, '{}' FROM numbers;
@@ -44,7 +44,6 @@ INSERT INTO dead SELECT id, tenant, job_id, pool, handler, finished_ms, 1 FROM e
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) SELECT 't' || n % 20, n, 's', 'a', 't' || n, '{}' FROM numbers;
 INSERT INTO usage SELECT 't' || n % 200, n / 200, 1, 1, 0, 1, 1 FROM numbers;
 INSERT INTO receipts SELECT 't' || n % 20, 'k' || n, 'f', n, 200, '' FROM numbers;
-ANALYZE;
 """.replace("NOW_MS", str(NOW_MS))
 """So many rows that it matters how they are found; few of them open."""
 _OF_THE_OPEN = """
@@ -65,6 +64,9 @@ async def session() -> AsyncIterator[Session]:
         async with database.session() as session:
             await session.execute(f"SELECT make_partitions({NOW_MS}, 3)")
             await session.execute(_FILL)
+            # Not of the whole database: other tests build indexes there.
+            for row in await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema"):
+                await session.execute(f'ANALYZE "{row["tablename"]}"')
             # So that plans are shown whole, although the parameters are NULL.
             await session.execute("SET enable_partition_pruning = off")
             yield session

@@ -1,61 +1,66 @@
-"""The database of a cluster is upgraded while processes of the release before are at work."""
+"""The database of a cluster is upgraded to a larger release while processes of the present release are at work."""
 
 import asyncio
-import subprocess
+import json
+import shutil
 import sys
-import tarfile
 from asyncio.subprocess import PIPE, Process
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from noonday.drivers.postgres.connection import PostgresDatabase
-from noonday.drivers.postgres.migrations import checksum_of, migrate, missing_indexes, pending
+import noonday
+from noonday.drivers.postgres.migrations import all_migrations, migrate
 from tests.drivers.postgres.own_schema import opened, own_schema
 
 pytestmark = pytest.mark.slow
 
-FORMER = "967ae21ae755e56b7f5eeff159100c941d1f72c1"
-"""The last commit of the release before, whose schema ends with 0014."""
-LOAD = Path(__file__).with_name("former_load.py")
+PRESENT = Path(noonday.__file__).parents[1]
+LOAD = Path(__file__).with_name("upgrade_load.py")
 PROCESSES = 2
 PATIENCE_SEC = 120.0
+LARGER = """
+-- A migration as a later release may have one: a column of each hot table, an index of a partitioned table and of another, and a
+-- function that every settlement calls.
+ALTER TABLE jobs ADD COLUMN note text;
+ALTER TABLE timeline ADD COLUMN note text;
+ALTER TABLE executions ADD COLUMN note text;
+CREATE INDEX executions_note ON executions (tenant, note) WHERE note IS NOT NULL;
+CREATE INDEX jobs_created ON jobs (tenant, created_ms);
+CREATE OR REPLACE FUNCTION lock_slots(changes jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM jsonb_to_recordset(changes) e (tenant text, key text) JOIN slots s ON s.tenant = e.tenant AND s.key = e.key
+    ORDER BY s.tenant, s.key FOR UPDATE OF s;
+END $$;
+"""
+UPGRADE = """
+import asyncio, json, sys
+from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
+from noonday.drivers.postgres.migrations import migrate, missing_indexes, pending
+
+async def main():
+    database = await PostgresDatabase.open(PostgresOptions(sys.argv[1], schema=sys.argv[2], sessions=2))
+    print(json.dumps([await migrate(database), await pending(database), await missing_indexes(database)]))
+    await database.close()
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture(scope="module")
-def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source of the release before."""
-    place = tmp_path_factory.mktemp("former")
-    archive = subprocess.run(
-        ["git", "-C", str(LOAD.parents[3]), "archive", "--format=tar", FORMER, "src"], capture_output=True, check=False
-    )
-    if archive.returncode:
-        pytest.skip(f"the release before is not in this checkout: {archive.stderr.decode().strip()}")
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
-        tar.extractall(place, filter="data")
-    return place / "src"
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source of a later release: the present one and one more migration."""
+    source = tmp_path_factory.mktemp("larger") / "src"
+    shutil.copytree(PRESENT / "noonday", source / "noonday", ignore=shutil.ignore_patterns("__pycache__"))
+    migrations = source / "noonday/drivers/postgres/migrations"
+    (migrations / f"{int(max(all_migrations())[:4]) + 1:04}_larger.sql").write_text(LARGER)
+    return source
 
 
-async def python(former: Path, *arguments: str) -> Process:
+async def python(source: Path, *arguments: str) -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, env={"PYTHONPATH": str(former)}, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        sys.executable, *arguments, env={"PYTHONPATH": str(source)}, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
-
-
-async def migrate_as_before(former: Path, database: PostgresDatabase) -> None:
-    """As the release before does, but for its lock: it would wait in a transaction, beside tests that build indexes."""
-    files = sorted((former / "noonday/drivers/postgres/migrations").glob("*.sql"))
-    assert files[-1].name == "0014_lines.sql"
-    async with database.transaction() as session:
-        await session.execute(f'CREATE SCHEMA "{database.options.schema}"')
-        await session.execute(
-            "CREATE TABLE migrations (name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL)"
-        )
-        for path in files:
-            text = path.read_text("utf-8")
-            await session.execute(text)
-            await session.execute("INSERT INTO migrations VALUES ($1, $2, now())", path.name, checksum_of(text))
 
 
 async def next_count(process: Process) -> int:
@@ -65,28 +70,29 @@ async def next_count(process: Process) -> int:
     return int(line)
 
 
-async def stopped(process: Process) -> int:
-    """How many jobs it has made, all of which have ended."""
+async def output_of(process: Process) -> str:
     out, error = await asyncio.wait_for(process.communicate(b""), PATIENCE_SEC)
     assert process.returncode == 0, error.decode()
-    return int(out.split()[-1])
+    return out.decode()
 
 
-async def test_a_database_is_upgraded_while_the_release_before_is_at_work(former: Path) -> None:
+async def test_a_database_is_upgraded_while_the_present_release_is_at_work(larger: Path) -> None:
     async with own_schema() as options:
         async with opened(options) as database:
-            await migrate_as_before(former, database)
-        load = [await python(former, str(LOAD), options.url, options.schema, str(n)) for n in range(PROCESSES)]
+            await migrate(database)
+        load = [await python(PRESENT, str(LOAD), options.url, options.schema, str(n)) for n in range(PROCESSES)]
         try:
             for process in load:
                 await next_count(process)
+            upgrade = await python(larger, "-c", UPGRADE, options.url, options.schema)
+            done, left, missing = json.loads(await output_of(upgrade))
+            assert "index executions_note" in done
+            assert (left, missing) == ([], [])
+            for process in load:
+                await next_count(process)
+            # Jobs that it has created, all of which have ended.
+            count = sum([int((await output_of(process)).split()[-1]) for process in load])
             async with opened(options) as database:
-                done = await migrate(database)
-                assert "index executions_turns" in done
-                assert (await pending(database), await missing_indexes(database)) == ([], [])
-                for process in load:
-                    await next_count(process)
-                count = sum([await stopped(process) for process in load])
                 ended = await database.fetch("SELECT state, dispatch, count(*) FROM executions GROUP BY 1, 2")
                 assert [tuple(row) for row in ended] == [(5, 1, count)]
                 assert await database.value("SELECT count(DISTINCT job_id) FROM executions") == count

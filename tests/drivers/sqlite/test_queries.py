@@ -34,8 +34,9 @@ def conn() -> Iterator[sqlite3.Connection]:
 
 def explain(conn: sqlite3.Connection, how: str, statement: str) -> list[str]:
     numbered = max([int(number) for number in re.findall(r"\?(\d+)", statement)], default=0)
-    parameters = numbered or statement.count("?")
-    return [str(row[3]) for row in conn.execute(f"{how} {statement}", [None] * parameters)]
+    named = dict.fromkeys(re.findall(r":([a-z_]+)", statement))
+    parameters = named or [None] * (numbered or statement.count("?"))
+    return [str(row[3]) for row in conn.execute(f"{how} {statement}", parameters)]
 
 
 @each_statement

@@ -165,7 +165,7 @@ class Cluster:
     async def all_recorded(self) -> None:
         """Wait until each partition of the log was recorded at a later time than now."""
         since_ms = now_ms()
-        behind = "SELECT 1 FROM places WHERE tick_ms <= $1"
+        behind = "SELECT 1 FROM checkpoints WHERE tick_ms <= $1"
 
         async def look() -> bool:
             return not await self.store.query(behind, since_ms)

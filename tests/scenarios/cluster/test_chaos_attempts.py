@@ -37,7 +37,7 @@ def records_of(*transitions: tuple[Any, ...]) -> list[DispatchRecord]:
             copy.execute("INSERT INTO workers VALUES (?, 0, 'host', ?, '{}', '[]', 0, 0, 'LOST', '[]')", (worker, pid))
         copy.execute(
             """INSERT INTO executions (job_id, id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                       handler, lane, watch, created_ms, moves)
+                                       handler, lane, watch, created_ms, transitions)
                VALUES ('j', 'x', 't', 0, 0, ?, 1, 1, 1, 0, 'p', 'act', 1, 0, 0, ?)""",
             (int(transitions[-1][0]), msgspec.json.encode(transitions).decode()[1:-1]),
         )

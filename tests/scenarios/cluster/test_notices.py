@@ -43,4 +43,4 @@ async def test_a_storm_is_one_mail_although_two_gather_and_one_of_them_dies(tmp_
 
 
 async def _gathered(cluster: Cluster) -> bool:
-    return bool(await cluster.store.query("SELECT 1 FROM notice_lines LIMIT 1"))
+    return bool(await cluster.store.query("SELECT 1 FROM digest_items LIMIT 1"))

@@ -11,15 +11,17 @@ from noonday.drivers.postgres.write_sets import (
     NOT_SIMPLE,
     STALE_CHECKPOINT,
     Versioned,
+    checks_of,
     ids_in,
     inputs_for,
     payload_of,
     settle_found,
+    structs_of,
     until_unchanged,
     versioned,
 )
 from noonday.drivers.sql.named_sql import load
-from noonday.model.attempt import AttemptRecord, attempt_rows
+from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
@@ -49,7 +51,7 @@ class PostgresExecutions(Executions):
 
     async def find_checkpoint(self, partition: int) -> Checkpoint | None:
         row = await self._database.row(SQL.checkpoint, partition)
-        return Checkpoint(*row) if row else None
+        return Checkpoint(**row) if row else None
 
     async def oldest_tick_ms(self) -> int | None:
         return await self._database.value(SQL.oldest_tick) or None
@@ -67,7 +69,7 @@ class PostgresExecutions(Executions):
         return await until_unchanged(settlement.attempt)
 
     async def workers_to_judge(self, partition: int) -> list[WorkerId]:
-        return [WorkerId(row[0]) for row in await self._database.fetch(SQL.workers_to_judge, partition)]
+        return [WorkerId(row["id"]) for row in await self._database.fetch(SQL.workers_to_judge, partition)]
 
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
         async def read() -> Sequence[Versioned]:
@@ -93,19 +95,28 @@ class PostgresExecutions(Executions):
         )
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        columns = zip(*attempt_rows(reports), strict=True)
-        await self._database.fetch(SQL.keep_attempts, *map(list, columns))
+        kept = [report for report in reports if report.details is not None]
+        await self._database.fetch(
+            SQL.keep_attempts,
+            [report.execution_id for report in kept],
+            [report.dispatch for report in kept],
+            [report.started_ms for report in kept],
+            [report.ended_ms for report in kept],
+            [report.attempt for report in kept],
+            [report.outcome for report in kept],
+            [report.details for report in kept],
+        )
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
-        rows = await self._database.fetch(SQL.attempt_records, execution)
-        return [AttemptRecord(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+        rows = structs_of(AttemptRecord, await self._database.fetch(SQL.attempt_records, execution))
+        return [msgspec.structs.replace(row, outcome=Outcome(row.outcome)) for row in rows]
 
     async def incidents(self, limit: int) -> list[Incident]:
-        return [Incident(*row) for row in await self._database.fetch(SQL.incidents, limit)]
+        return structs_of(Incident, await self._database.fetch(SQL.incidents, limit))
 
     async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
         rows = await self._database.fetch(SQL.revocations, pool, ended_since_ms)
-        return [(ExecutionId(x), n, reason) for x, n, reason in rows]
+        return [(ExecutionId(row["execution_id"]), row["dispatch"], row["reason"]) for row in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
         await self._keep_partitions(now_ms)
@@ -152,18 +163,18 @@ class PostgresExecutions(Executions):
         row = await self._database.row(
             SQL.old_executions_except, *bounds, self._walk.mark_of(name), SCAN_FACTOR * limit, list(exempt)
         )
-        self._walk.move(name, row[1], now_ms)
-        return await self._drop(row[0])
+        self._walk.move(name, row["mark"], now_ms)
+        return await self._drop(row["ids"])
 
     async def _prune_of_tenants(self, policy: Retention, now_ms: int, limit: int) -> int:
         """Prune executions of tenants with their own retention. Each step examines one page of their jobs, and wraps around."""
         deleted, examined = 0, 0
         for tenant in self._walk.tenants_from_mark(policy.tenants):
-            page = [job for (job,) in await self._database.fetch(SQL.jobs_of, tenant, self._walk.job, limit)]
+            page = [row["id"] for row in await self._database.fetch(SQL.jobs_of, tenant, self._walk.job, limit)]
             before_ms = now_ms - policy.tenants[tenant]
             bounds = (_first_id_at(before_ms), before_ms, limit - deleted)
             old = await self._database.fetch(SQL.old_executions_of, page, *bounds)
-            dropped = await self._drop([execution for (execution,) in old])
+            dropped = await self._drop([row["id"] for row in old])
             deleted, examined = deleted + dropped, examined + len(page)
             if deleted >= limit:
                 break  # The same jobs may have more.
@@ -179,10 +190,12 @@ class PostgresExecutions(Executions):
         """Prune jobs. Each step examines one page and wraps around."""
         before_ms = policy.any_jobs_before_ms(now_ms)
         page = await self._database.fetch(SQL.jobs_page, *self._prune_jobs_after, before_ms, limit)
-        ended = [(tenant, job, policy.jobs_before_ms(tenant, now_ms)) for tenant, job, _, is_over in page if is_over]
-        columns = list(zip(*ended, strict=True))
-        deleted: int = await self._database.value(SQL.drop_jobs, *map(list, columns)) if ended else 0
-        self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", FIRST_ID)
+        ended = [row for row in page if row["is_over"]]
+        tenants = [row["tenant"] for row in ended]
+        before = [policy.jobs_before_ms(tenant, now_ms) for tenant in tenants]
+        ids = [row["id"] for row in ended]
+        deleted: int = await self._database.value(SQL.drop_jobs, tenants, ids, before) if ended else 0
+        self._prune_jobs_after = (page[-1]["tenant"], page[-1]["id"]) if len(page) == limit else ("", FIRST_ID)
         return deleted
 
 
@@ -247,11 +260,11 @@ class _Settle:
         if not self._others:
             return None, Settled((), (), {}), []
         rows = versioned(await self._database.value(SQL.find, [report.execution_id for report in self._others]))
-        settlement = match_reports((row for row, _ in rows), self._others)
-        inputs, touched = await inputs_for(self._database, settlement)
+        settlement = match_reports((row.execution for row in rows), self._others)
+        inputs, jobs = await inputs_for(self._database, settlement)
         writes, settled = settlement.settle(inputs, self._now_ms)
         concerned = {execution.id for execution, _, _ in settlement.cases}
-        checks = {"rows": [(row.id, version) for row, version in rows if row.id in concerned], "jobs": touched}
+        checks = checks_of((row for row in rows if row.execution.id in concerned), jobs)
         return as_json(payload_of(writes) | checks) if concerned else None, settled, writes.repeated_successes
 
     async def _write(
@@ -278,7 +291,13 @@ class _Settle:
             writes_text,
             self._now_ms,
             as_json(usage_rows(usage)) if usage or repeated else None,
-            as_json([(report.execution_id, *row) for report in repeated for row in usage_rows(usage_of([report]))]),
+            as_json(
+                [
+                    {"execution_id": report.execution_id, **row}
+                    for report in repeated
+                    for row in usage_rows(usage_of([report]))
+                ]
+            ),
         )
         return first_reported or []
 

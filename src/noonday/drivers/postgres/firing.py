@@ -14,11 +14,14 @@ from noonday.drivers.postgres.write_sets import (
     NOT_CURRENT,
     SLOTS_LOCKED,
     TRIES,
+    JobVersion,
+    Versioned,
     ids_in,
     limits_by_slot,
     payload_of,
     settle_found,
     slots_in,
+    structs_of,
     versioned,
 )
 from noonday.drivers.sql.named_sql import load
@@ -27,7 +30,7 @@ from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Execution, Outcome
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
-from noonday.model.ids import PARTITIONS, InstanceId, JobId, TenantId, execution_id
+from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
 from noonday.model.recording import Settled
@@ -45,15 +48,45 @@ FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 TIMEOUTS_SEC = 2.0
 """How long the timeouts of pools are cached, in seconds."""
-_constrained_inputs = msgspec.json.Decoder(
-    tuple[
-        list[tuple[str, str, JobId, tuple[str, ...]]],
-        list[tuple[str, JobId, int, Limit]],
-        list[Execution],
-        list[tuple[str, str, int]],
-        list[tuple[str, str, str]],
-    ]
-)
+
+
+class _Redispatched(msgspec.Struct, frozen=True):
+    """An execution that is dispatched again, and the slots that it keeps."""
+
+    id: str
+    tenant: str
+    job_id: JobId
+    kept: tuple[str, ...]
+
+
+class _ConstrainedJob(msgspec.Struct, frozen=True):
+    version: JobVersion
+    limit: Limit
+
+
+class _Slot(msgspec.Struct, frozen=True):
+    tenant: str
+    key: str
+    used: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """The first fire of an ordering key."""
+
+    tenant: str
+    ordering_key: str
+    key: str
+
+
+class _ConstrainedInputs(msgspec.Struct, frozen=True):
+    executions: list[_Redispatched]
+    jobs: list[_ConstrainedJob]
+    open: list[Execution]
+    slots: list[_Slot]
+    heads: list[_Head]
+
+
+_constrained_inputs = msgspec.json.Decoder(_ConstrainedInputs)
 
 
 class PostgresFiring(Firing):
@@ -67,7 +100,7 @@ class PostgresFiring(Firing):
 
     async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
         rows = await self._database.fetch(SQL.take_over, instance, list(partitions))
-        return {partition: TakenOver(epoch, InstanceId(owner)) for partition, epoch, owner in rows}
+        return {row["partition"]: TakenOver(row["epoch"], InstanceId(row["former"])) for row in rows}
 
     async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
         due_ms, key = after or (-(2**62), FIRST_KEY)
@@ -76,13 +109,13 @@ class PostgresFiring(Firing):
             rows = await self._database.fetch(SQL.walk_all, *bounds)
         else:
             rows = await self._database.fetch(SQL.walk_partitions, *bounds, list(partitions))
-        return [Entry(*row) for row in rows]
+        return structs_of(Entry, rows)
 
     async def walk_tenant(
         self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
     ) -> list[Entry]:
         rows = await self._database.fetch(SQL.walk_tenant, *first, until_ms, limit, list(partitions), tenant)
-        return [Entry(*row) for row in rows]
+        return structs_of(Entry, rows)
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         text = await self._database.value(SQL.plans, [e.tenant for e in entries], [e.key for e in entries])
@@ -106,19 +139,19 @@ class PostgresFiring(Firing):
 
     async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
         rows = await self._database.fetch(SQL.unsealed, before_ms, limit, after)
-        return [Batch(*row) for row in rows]
+        return structs_of(Batch, rows)
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
         await self._refresh_timeouts()
         rows = await self._database.fetch(SQL.dispatches, batch.id)
-        return [self._with_timeout(Dispatch(*row)) for row in rows]
+        return [self._with_timeout(dispatch) for dispatch in structs_of(Dispatch, rows)]
 
     async def requeue_orphans(
         self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
     ) -> list[Entry]:
         stamped_after_ms = now_ms + ORPHANED_AFTER_MS if ahead else NEVER_MS
 
-        async def read() -> list[tuple[Execution, str]]:
+        async def read() -> list[Versioned]:
             return versioned(await self._database.value(SQL.orphans, fired_before_ms, limit, stamped_after_ms))
 
         settled: Settled = await settle_found(
@@ -128,7 +161,7 @@ class PostgresFiring(Firing):
 
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
         rows = await self._database.fetch(SQL.count_due, now_ms)
-        return {pool: (count, oldest) for pool, count, oldest in rows}
+        return {row["pool"]: (row["due"], row["oldest_ms"]) for row in rows}
 
     async def zone_data(self) -> str | None:
         version: str | None = await self._database.value(SQL.meta, "zone_data")
@@ -148,23 +181,23 @@ class PostgresFiring(Firing):
             return 0
         key = after if after and seen_version == version else FIRST_KEY
         rows = await self._database.fetch(SQL.zoned_fires, key, limit)
-        changed = list(new_times((row for _, row in rows), now_ms))
+        changed = list(new_times((row["job_and_fire"] for row in rows), now_ms))
         async with self._database.transaction() as session:
             if changed:
                 await self._replan(session, changed, now_ms)
             if len(rows) < limit:
                 await session.execute(SQL.set_meta, "zone_data", version)
             else:
-                await session.execute(SQL.set_meta, "replan_mark", f"{version}\n{rows[-1][0]}")
+                await session.execute(SQL.set_meta, "replan_mark", f"{version}\n{rows[-1]['key']}")
         return len(rows)
 
     async def _replan(self, session: Session, changed: Sequence[NewTimes], now_ms: int) -> None:
         """Write new times. A fire that was advanced or edited since it was read is left alone, because it was planned then."""
         keys = [new.job.id for new in changed]
         numbers, nominals = [new.job.revision for new in changed], [new.fire.nominal_ms for new in changed]
-        unchanged = {key for (key,) in await session.fetch(SQL.lock_fires, keys, numbers, nominals)}
+        unchanged = {row["key"] for row in await session.fetch(SQL.lock_fires, keys, numbers, nominals)}
         executions = [execution for new in changed for execution in new.executions]
-        fired = {execution for (execution,) in await session.fetch(SQL.existing, executions)}
+        fired = {row["id"] for row in await session.fetch(SQL.existing, executions)}
         writes = WriteSet(Inputs(), now_ms)
         for new in changed:
             if new.job.id in unchanged:
@@ -174,7 +207,7 @@ class PostgresFiring(Firing):
     async def _refresh_timeouts(self) -> None:
         if time.monotonic() >= self._timeouts_until:
             rows = await self._database.fetch(SQL.pool_timeouts)
-            self._timeouts = dict(rows)
+            self._timeouts = {row["name"]: row["timeout_sec"] for row in rows}
             self._timeouts_until = time.monotonic() + (TIMEOUTS_SEC if self._own_clock else 0)
 
     def _with_timeout(self, dispatch: Dispatch) -> Dispatch:
@@ -182,11 +215,35 @@ class PostgresFiring(Firing):
         return dispatch if timeout_sec is None else msgspec.structs.replace(dispatch, pool_timeout_sec=timeout_sec)
 
 
-def _request_row(fire_batch: FireBatch, request: FireRequest) -> tuple[object, ...]:
-    """Return a request in the form that `fire_decided` takes."""
+class _Request(msgspec.Struct, frozen=True):
+    """A request as `fire_decided` takes it."""
+
+    key: str
+    number: int
+    nominal_ms: int
+    job_id: JobId | None
+    """The job of a constrained entry."""
+    is_planned: bool
+    runs_left: int | None
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """An execution of a batch."""
+
+    id: ExecutionId
+    due_ms: int
+
+
+def _request_of(fire_batch: FireBatch, request: FireRequest) -> _Request:
     entry = request.entry
-    job = fire_batch.owner_of(entry)[1] if is_constrained(request) else None
-    return entry.key, entry.number, entry.nominal_ms, job, request.plan is not None, request.runs_left
+    return _Request(
+        key=entry.key,
+        number=entry.number,
+        nominal_ms=entry.nominal_ms,
+        job_id=fire_batch.owner_of(entry)[1] if is_constrained(request) else None,
+        is_planned=request.plan is not None,
+        runs_left=request.runs_left,
+    )
 
 
 class _Fire:
@@ -226,10 +283,9 @@ class _Fire:
     async def read_caps(self, requests: Sequence[FireRequest]) -> None:
         """Read the use and the caps of the slots that requests count against. A cap set later applies to the next fire."""
         slots = sorted({key for each in {(s.entry.tenant, s.entry.pool) for s in requests} for key in capped_by(*each)})
-        for tenant, name, used, cap in await self._database.fetch(
-            SQL.caps, [t for t, _ in slots], [n for _, n in slots]
-        ):
-            self._caps[tenant, name], self._used[tenant, name] = cap, used
+        for row in await self._database.fetch(SQL.caps, [t for t, _ in slots], [n for _, n in slots]):
+            key = (row["tenant"], row["key"])
+            self._caps[key], self._used[key] = row["cap"], row["used"]
 
     async def fire_simple(self, requests: Sequence[FireRequest]) -> None:
         """Fire simple one-shots. The store chooses which of those that count against a cap may fire."""
@@ -272,8 +328,8 @@ class _Fire:
             [execution_id(JobId(entry.key), entry.nominal_ms) for entry in entries],
         )
         if rows:
-            self._batches.append(rows[0][22])
-            self._dispatches += [Dispatch(*row[:22]) for row in rows]
+            self._batches.append(rows[0]["batch"])
+            self._dispatches += structs_of(Dispatch, rows)
         if len(rows) < len(requests):
             fired = {dispatch.job_id for dispatch in self._dispatches}
             self._not_fired += [request for request in requests if request.entry.key not in fired]
@@ -309,9 +365,7 @@ class _Fire:
         return [request for request in requests if request.entry.key not in keys]
 
     async def _fire_all(self, requests: Sequence[FireRequest]) -> FireBatch:
-        fire_batch, touched, limits = await self._batch_for(
-            [request for request in requests if is_constrained(request)]
-        )
+        fire_batch, jobs, limits = await self._batch_for([request for request in requests if is_constrained(request)])
         self._tried = fire_batch
         fire_batch.fire(
             request for request in requests if not is_constrained(request) or fire_batch.knows(request.entry)
@@ -323,10 +377,11 @@ class _Fire:
             return fire_batch
         fired_jobs = {fire_batch.owner_of(request.entry) for request in fire_batch.fired if is_constrained(request)}
         writes = payload_of(fire_batch.writes, limits) | {
-            "jobs": [row for row in touched if (row[0], row[1]) in fired_jobs],
-            "shots": [_request_row(fire_batch, request) for request in fire_batch.fired],
-            "members": fire_batch.members,
+            "jobs": [job for job in jobs if (job.tenant, job.id) in fired_jobs],
+            "requests": [_request_of(fire_batch, request) for request in fire_batch.fired],
         }
+        if fire_batch.members:
+            writes["members"] = [_Member(execution, due_ms) for execution, due_ms in fire_batch.members]
         batch = await self._database.value(
             SQL.fire_decided, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
         )
@@ -334,12 +389,12 @@ class _Fire:
             # A batch whose dispatches cannot be read stays unsealed, and the instance that adopts it publishes it.
             rows = await self._database.fetch(SQL.dispatches, batch)
             self._batches.append(batch)
-            self._dispatches += [Dispatch(*row) for row in rows]
+            self._dispatches += structs_of(Dispatch, rows)
         return fire_batch
 
     async def _batch_for(
         self, constrained: Sequence[FireRequest]
-    ) -> tuple[FireBatch, list[tuple[str, JobId, int]], dict[SlotKey, int]]:
+    ) -> tuple[FireBatch, list[JobVersion], dict[SlotKey, int]]:
         if not constrained:
             return FireBatch(Inputs(used=dict(self._used), caps=self._caps), {}, self._now_ms), [], {}
         fires = [request.entry for request in constrained if request.entry.kind == Kind.FIRE]
@@ -347,18 +402,18 @@ class _Fire:
         text = await self._database.value(
             SQL.constrained_inputs, [entry.tenant for entry in fires], [entry.key for entry in fires], redispatched
         )
-        executions, jobs, open_, used, heads = _constrained_inputs.decode(text)
+        found = _constrained_inputs.decode(text)
         inputs = Inputs(
-            open_=open_,
-            used=self._used | {(tenant, key): n for tenant, key, n in used},
+            open_=found.open,
+            used=self._used | {(slot.tenant, slot.key): slot.used for slot in found.slots},
             caps=self._caps,
-            limits={job: limit for _, job, _, limit in jobs},
-            heads={(tenant, name): key for tenant, name, key in heads},
-            kept={x: kept for x, _, _, kept in executions},
+            limits={job.version.id: job.limit for job in found.jobs},
+            heads={(head.tenant, head.ordering_key): head.key for head in found.heads},
+            kept={each.id: each.kept for each in found.executions},
         )
-        fire_batch = FireBatch(inputs, {x: (tenant, job) for x, tenant, job, _ in executions}, self._now_ms)
-        touched = [(tenant, job, n) for tenant, job, n, _ in jobs]
-        return fire_batch, touched, limits_by_slot((tenant, limit) for tenant, _, _, limit in jobs)
+        job_of = {each.id: (each.tenant, each.job_id) for each in found.executions}
+        limits = limits_by_slot((job.version.tenant, job.limit) for job in found.jobs)
+        return FireBatch(inputs, job_of, self._now_ms), [job.version for job in found.jobs], limits
 
     async def result(self) -> FireResult:
         refused, present, lost = await self._check_not_fired()
@@ -387,7 +442,7 @@ class _Fire:
             return 0, [request.entry for request in self._not_fired], set()
 
     async def _compare_not_fired(self) -> tuple[int, list[Entry], set[int]]:
-        epochs = dict(await self._database.fetch(SQL.epochs))
+        epochs = {row["partition"]: row["epoch"] for row in await self._database.fetch(SQL.epochs)}
         lost = {
             p
             for p in {request.entry.partition for request in self._not_fired}
@@ -395,18 +450,17 @@ class _Fire:
         }
         left = [request for request in self._not_fired if request.entry.partition not in lost]
         rows = await self._database.fetch(SQL.present, [request.entry.key for request in left])
-        by_key = {row[1]: row for row in rows}
+        by_key = {row["key"]: row for row in rows}
         refused, present = 0, []
         for request in left:
             entry, row = request.entry, by_key.pop(request.entry.key, None)
-            if row is None or row[0] is None:
+            if row is None or row["due_ms"] is None:
                 refused += 1
                 continue
-            refused += (
-                row[3] != entry.number or row[4] != entry.nominal_ms or (bool(entry.recurring) and not request.plan)
-            )
-            present.append(Entry(*row))
+            is_stale = row["number"] != entry.number or row["nominal_ms"] != entry.nominal_ms
+            refused += is_stale or (bool(entry.recurring) and not request.plan)
+            present += structs_of(Entry, [row])
         if present:
-            pauses = {(kind, name) for kind, name in await self._database.fetch(SQL.pauses)}
+            pauses = {(row["kind"], row["name"]) for row in await self._database.fetch(SQL.pauses)}
             self._paused = sum(is_paused(pauses, entry.tenant, entry.pool) for entry in present)
         return refused, present, lost

@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+from msgspec.structs import astuple
 
 from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
@@ -12,31 +13,23 @@ from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
-from noonday.model.execution import WATCH_OVERLAP, Execution
-from noonday.model.firing import LANES, Fire
+from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
-from noonday.model.job import Job, JobState
+from noonday.model.job import Job
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import Read, Scope, Snapshot, Unread
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import Decide, Jobs, Upsert
-from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
-from noonday.transitions.write_set import as_json, watch_of
+from noonday.transitions.editing import MAX_READS, Edit, fire_row, require_named_executions, too_many_reads
+from noonday.transitions.rows import JobColumns, TimelineRow, job_columns, watch_of
+from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "jobs")
-JOB_COLUMNS = (
-    "tenant", "id", "revision", "state", "name", "type", "pool", "handler", "lane", "unique_key", "timeout_sec",
-    "heartbeat_sec", "deadline_sec", "watch", "anchor_ms", "created_ms", "updated_ms", "trace", "endpoint",
-    "halted", "spec", "payload",
-)  # fmt: skip
-FIRE_COLUMNS = (
-    "due_ms", "key", "kind", "number", "nominal_ms", "partition", "tenant", "pool", "lane", "staged", "planned", "runs_left",
-    "line",
-)  # fmt: skip
+JOB_COLUMNS = JobColumns.__struct_fields__
+FIRE_COLUMNS = TimelineRow.__struct_fields__
 COPY_MIN_ROWS = 100
 """Number of jobs from which on COPY is worth its two more round trips. It costs a third of an INSERT."""
-_spec = msgspec.json.Encoder().encode
-_found = StoredDecoder(tuple[Job, Fire | None, tuple[Execution, ...]])
+_found = StoredDecoder(Snapshot)
 
 
 class PostgresJobs(Jobs):
@@ -91,7 +84,7 @@ class PostgresJobs(Jobs):
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
         row = await self._database.row(SQL.receipt, tenant, key)
-        return Receipt(*row) if row else None
+        return Receipt(**row) if row else None
 
 
 async def _add(
@@ -113,8 +106,8 @@ async def _add(
 async def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
     """Insert jobs in the order of their unique keys. Of two calls that use the same new keys, one waits at the first key."""
     jobs = sorted(jobs, key=lambda new: new.job.spec.unique_key or "")
-    rows = [job_columns(new.job) for new in jobs]
-    fires = [fire_columns(new.job, new.fire) for new in jobs if new.fire]
+    rows = [astuple(job_columns(new.job)) for new in jobs]
+    fires = [astuple(fire_row(new.job, new.fire)) for new in jobs if new.fire]
     if len(rows) >= COPY_MIN_ROWS:
         await session.copy_records_to_table("jobs", records=rows, columns=JOB_COLUMNS)
         await session.copy_records_to_table("timeline", records=fires, columns=FIRE_COLUMNS)
@@ -135,7 +128,7 @@ async def _without_taken_keys(
         return list(jobs)
     tenant = keyed[0].job.tenant
     keys = [new.job.spec.unique_key for new in keyed]
-    taken = dict(await session.fetch(SQL.unique_keys, tenant, keys))
+    taken = {row["unique_key"]: row["id"] for row in await session.fetch(SQL.unique_keys, tenant, keys)}
     if len(taken) > 1:
         await session.fetchval(SQL.lock_jobs, tenant, list(taken.values()))
     fresh: list[NewJob] = []
@@ -198,7 +191,7 @@ async def _read_more(session: Session, before: Snapshot, unread: Unread) -> Snap
         existing = await _existing(session, unread.exist)
         return msgspec.structs.replace(before, read=read.with_existing(unread.exist, existing))
     rows = await session.fetch(_ids_in(unread.scope, job), job.id) if unread.scope else []
-    ids = {ExecutionId(row[0]) for row in rows}.union(unread.ids)
+    ids = {ExecutionId(row["id"]) for row in rows}.union(unread.ids)
     await session.fetchval(SQL.lock_rows, list(ids))
     return await _snapshot(session, job.tenant, job.id, read.reaching(unread.scope, ids))
 
@@ -212,13 +205,13 @@ async def _snapshot(session: Session, tenant: TenantId, job_id: JobId, read: Rea
     text = await session.fetchval(SQL.snapshot, tenant, job_id, list(read.ids), len(read.ids) + 1)
     if text is None:
         raise NotFound(f"no job {job_id}")
-    return Snapshot(*_found.decode(text), read)
+    return msgspec.structs.replace(_found.decode(text), read=read)
 
 
 async def _existing(session: Session, ids: Sequence[ExecutionId]) -> set[ExecutionId]:
     if not ids:
         return set()
-    return {ExecutionId(row[0]) for row in await session.fetch(SQL.existing, ids)}
+    return {ExecutionId(row["id"]) for row in await session.fetch(SQL.existing, ids)}
 
 
 async def _set_job(session: Session, edit: Edit) -> None:
@@ -226,7 +219,7 @@ async def _set_job(session: Session, edit: Edit) -> None:
     if edit.new_revision:
         await session.execute(SQL.keep_revision, job.tenant, job.id)
     # Unless the edit changes the spec, fields that only a newer version knows are kept.
-    await session.execute(SQL.set_job, *job_columns(job, with_spec=job.spec != edit.before.job.spec))
+    await session.execute(SQL.set_job, *astuple(job_columns(job, with_spec=job.spec != edit.before.job.spec)))
     if edit.added_watch:
         await session.execute(SQL.watch_open, edit.added_watch, job.id)
 
@@ -239,36 +232,6 @@ async def _finish(session: Session, change: Change, now_ms: int) -> None:
         await add_audit(session, change.audit)
 
 
-def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
-    """Return the columns of a job, in the order of `add_jobs` and `set_job`. Without the spec, an edit keeps the stored text."""
-    spec = job.spec
-    return (
-        job.tenant,
-        job.id,
-        job.revision,
-        int(job.state),
-        spec.name,
-        spec.type.value,
-        spec.target.pool,
-        spec.target.handler,
-        LANES.index(spec.priority),
-        # A cancelled job releases its key.
-        None if job.state is JobState.CANCELLED else spec.unique_key,
-        spec.timeout_sec,
-        spec.heartbeat_timeout_sec,
-        spec.start_deadline_sec,
-        watch_of(spec),
-        job.anchor_ms,
-        job.created_ms,
-        job.updated_ms,
-        job.trace,
-        spec.target.endpoint,
-        job.halted,
-        _spec(spec).decode() if with_spec else None,
-        job.payload,
-    )
-
-
 async def add_audit(session: Session, entry: AuditEntry) -> None:
     detail = as_json(entry.detail)
     await session.execute(SQL.add_audit, entry.tenant, entry.at_ms, entry.subject, entry.action, entry.target, detail)
@@ -276,6 +239,6 @@ async def add_audit(session: Session, entry: AuditEntry) -> None:
 
 async def keep_receipt(session: Session, receipt: Receipt) -> None:
     try:
-        await session.execute(SQL.add_receipt, *msgspec.structs.astuple(receipt))
+        await session.execute(SQL.add_receipt, *astuple(receipt))
     except asyncpg.UniqueViolationError:
         raise Conflict("another request with this Idempotency-Key was answered in the meantime") from None

@@ -78,7 +78,7 @@ class TimelineListener:
 
 
 def channel_of(schema: str) -> str:
-    """Return the channel that `callers_tell` notifies. A name in PostgreSQL has at most 63 bytes."""
+    """Return the channel that `callers_notify` notifies. A name in PostgreSQL has at most 63 bytes."""
     return f"noonday_{schema}"[:63]
 
 

@@ -6,14 +6,13 @@ matter.
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from noonday.drivers.postgres.jobs import job_columns
-from noonday.drivers.postgres.write_sets import TRIES, Touched, Versioned, paused_of, payload_of
+from noonday.drivers.postgres.write_sets import TRIES, JobVersion, Versioned, checks_of, paused_of, payload_of
 from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, NewJob
@@ -26,15 +25,33 @@ from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
 from noonday.ports.completions import Completions
 from noonday.ports.jobs import Decide, Jobs, Upsert
-from noonday.transitions.editing import fire_columns
+from noonday.transitions.editing import fire_row
 from noonday.transitions.inputs import Inputs
+from noonday.transitions.rows import job_columns
 from noonday.transitions.settling import match_reports
 from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "transactional")
 FetchValue = Callable[..., Awaitable[Any]]
-_taken = msgspec.json.Decoder(list[tuple[str, str]])
-_inputs = msgspec.json.Decoder(tuple[list[Versioned], list[Touched], list[Execution]])
+
+
+class _TakenKey(msgspec.Struct, frozen=True):
+    """A unique key, and the job that has it."""
+
+    key: str
+    job_id: str
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    """The inputs of a settlement. They are empty if the execution does not exist."""
+
+    rows: list[Versioned] = []
+    jobs: list[JobVersion] = []
+    open: list[Execution] = []
+
+
+_taken = msgspec.json.Decoder(list[_TakenKey])
+_inputs = msgspec.json.Decoder(_Inputs)
 
 
 class CallersConnection:
@@ -133,13 +150,12 @@ class PostgresCompletions(Completions):
 
 def _decide(text: str | None, report: Report, now_ms: int) -> str:
     """Return the write set that `callers_settle` takes. Raises Conflict if the report is not of the current dispatch."""
-    rows, touched, open_ = _inputs.decode(text) if text is not None else ([], [], [])
-    settlement = match_reports((row for row, _ in rows), [report])
-    writes, settled = settlement.settle(Inputs(open_=open_, paused=paused_of(touched)), now_ms)
+    found = _inputs.decode(text) if text is not None else _Inputs()
+    settlement = match_reports((row.execution for row in found.rows), [report])
+    writes, settled = settlement.settle(Inputs(open_=found.open, paused=paused_of(found.jobs)), now_ms)
     if settled.refused or not writes.settled:
-        raise _superseded(report, rows[0][0] if rows else None)
-    checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
-    return as_json(payload_of(writes) | checks)
+        raise _superseded(report, found.rows[0].execution if found.rows else None)
+    return as_json(payload_of(writes) | checks_of(found.rows, found.jobs))
 
 
 def _superseded(report: Report, row: Execution | None) -> Conflict:
@@ -157,27 +173,22 @@ def _superseded(report: Report, row: Execution | None) -> Conflict:
 
 
 def _rows_of(jobs: Sequence[NewJob], audit: AuditEntry | None) -> dict[str, Any]:
+    """Return jobs, their fire rows and an audit entry as `callers_add` takes them. A payload is base64, as in all JSON."""
     return {
-        "jobs": [_with_text_payload(job_columns(new.job)) for new in jobs],
-        "fires": [fire_columns(new.job, new.fire) for new in jobs if new.fire],
-        "audit": [(audit.tenant, audit.at_ms, audit.subject, audit.action, audit.target, as_json(audit.detail))]
-        if audit
-        else [],
+        "jobs": [job_columns(new.job) for new in jobs],
+        "timeline": [fire_row(new.job, new.fire) for new in jobs if new.fire],
+        "audit": [asdict(audit) | {"detail": as_json(audit.detail)}] if audit else [],
     }
 
 
-def _with_text_payload(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Encode the payload, which is the last column, as base64."""
-    *rest, payload = columns
-    return (*rest, None if payload is None else b64encode(payload).decode())
-
-
-def _key_taken(taken: Sequence[tuple[str, str]]) -> Conflict:
-    keys = ", ".join(f"{key!r} by job {job}" for key, job in taken) or "by a job that this transaction cannot see"
+def _key_taken(taken: Sequence[_TakenKey]) -> Conflict:
+    keys = (
+        ", ".join(f"{each.key!r} by job {each.job_id}" for each in taken) or "by a job that this transaction cannot see"
+    )
     return Conflict(
         f"unique key taken: {keys}. Inside your own transaction, a job can be created but not changed: to update the existing "
         "job, enqueue without a connection",
-        jobs=[job for _, job in taken],
+        jobs=[each.job_id for each in taken],
     )
 
 

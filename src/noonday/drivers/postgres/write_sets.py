@@ -1,13 +1,14 @@
 """Encode write sets for the store's functions, and read the inputs of decisions, in PostgreSQL."""
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
 
 from noonday.drivers.postgres.connection import PostgresDatabase
+from noonday.drivers.sql import named_rows
 from noonday.drivers.sql.named_sql import load
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Execution
@@ -23,54 +24,86 @@ from noonday.transitions.write_set import WriteSet, as_json
 
 SQL = load("noonday.drivers.postgres", "write_sets")
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 STALE_CHECKPOINT, CHANGED, NOT_SIMPLE, NOT_CURRENT, SLOTS_LOCKED = "ND001", "ND002", "ND003", "ND004", "ND005"
 """SQLSTATEs of refusals: another recorder moved the checkpoint; inputs changed; reports that are not simple successes; entries
 that are stale or locked; slots that are locked."""
 TRIES = 8
 """How often a decision is made before its write conflicts count as an outage."""
 
-Versioned = tuple[Execution, str]
-"""An execution as it was read, and the version of its row."""
+
+class Versioned(msgspec.Struct, frozen=True):
+    """An execution as it was read, and the version of its row."""
+
+    execution: Execution
+    version: str
+
+
+class JobVersion(msgspec.Struct, frozen=True):
+    """A job from which something is decided: its change counter, and whether it is paused."""
+
+    tenant: str
+    id: JobId
+    touched: int
+    is_paused: bool = False
+
+
+class _Policies(msgspec.Struct, frozen=True):
+    execution_id: ExecutionId
+    sources: RetryPolicySources
+
+
+class _JobFire(msgspec.Struct, frozen=True):
+    job_id: JobId
+    fire: Fire
+
+
+class _SettlementInputs(msgspec.Struct, frozen=True):
+    jobs: list[JobVersion]
+    open: list[Execution]
+    policies: list[_Policies]
+    definitions: list[Job]
+    fires: list[_JobFire]
+
+
 _versioned = msgspec.json.Decoder(list[Versioned])
-Touched = tuple[str, JobId, int, bool]
-"""(tenant, job, change counter, whether the job is paused)."""
-_inputs = StoredDecoder(
-    tuple[
-        list[Touched],
-        list[Execution],
-        list[tuple[ExecutionId, RetryPolicySources]],
-        list[Job],
-        list[tuple[JobId, Fire]],
-    ]
-)
+_inputs = StoredDecoder(_SettlementInputs)
 
 
-def payload_of(writes: WriteSet, limits: dict[SlotKey, int] | None = None) -> dict[str, Any]:
-    """Return a write set in the form that `write_rows` takes. `limits` has the limits of the concurrency keys that it uses."""
-    sets: dict[str, Any] = {
-        "new": writes.new,
-        "again": writes.redispatched,
-        "set": writes.settled,
-        "wish": writes.revoked,
-        "runs": list(writes.runs_returned.items()),
-        "drop": writes.dropped,
-        "put": writes.put_rows,
+def payload_of(writes: WriteSet, limits: Mapping[SlotKey, int] | None = None) -> dict[str, Any]:
+    """Return a write set as `write_rows` takes it. `limits` has the limits of the concurrency keys that it uses."""
+    rows: dict[str, Any] = {
+        "new_executions": list(writes.new.values()),
+        "redispatched": writes.redispatched,
+        "settled": writes.settled,
+        "revoked": writes.revoked,
+        "returned_runs": writes.returned_runs,
+        "dropped": writes.dropped,
+        "timeline": list(writes.timeline.values()),
         "decisions": writes.decisions,
-        "dead": writes.dead_letters,
+        "dead_letters": writes.dead_letters,
         "incidents": writes.incidents,
-        "slots": [
-            (tenant, key, more, (limits or {}).get((tenant, key))) for (tenant, key), more in writes.slots.items()
-        ],
-        "touched": list(writes.touched),
+        "slots": writes.slot_changes(limits or {}),
+        "touched_jobs": writes.touched_jobs,
     }
-    return {name: rows for name, rows in sets.items() if rows}
+    return {name: each for name, each in rows.items() if each}
+
+
+def checks_of(rows: Iterable[Versioned], jobs: Sequence[JobVersion]) -> dict[str, Any]:
+    """Return the rows that must be unchanged when a write set is written, as `check_unchanged` takes them."""
+    return {"versions": [{"id": row.execution.id, "version": row.version} for row in rows], "jobs": jobs}
+
+
+def structs_of(kind: type[S], rows: Sequence[asyncpg.Record]) -> list[S]:
+    """Make a struct of each row by the names of its columns."""
+    return named_rows.structs_of(kind, tuple(rows[0].keys()), rows) if rows else []
 
 
 def versioned(text: str) -> list[Versioned]:
     return _versioned.decode(text)
 
 
-async def inputs_for(database: PostgresDatabase, settlement: Settlement) -> tuple[Inputs, list[Touched]]:
+async def inputs_for(database: PostgresDatabase, settlement: Settlement) -> tuple[Inputs, list[JobVersion]]:
     """Return the inputs of a settlement, and the deciding jobs with their change counters."""
     failed, revoked_jobs, deciding_jobs = settlement.failed, settlement.revoked_jobs, settlement.deciding_jobs
     turns = settlement.open_to_read
@@ -86,13 +119,19 @@ async def inputs_for(database: PostgresDatabase, settlement: Settlement) -> tupl
         list(turns),
         list(turns.values()),
     )
-    touched, open_, sources, jobs, fires = _inputs.decode(text)
-    policies = {execution: each.policy for execution, each in sources}
-    return Inputs(open_=open_, policies=policies, jobs=jobs, fires=dict(fires), paused=paused_of(touched)), touched
+    found = _inputs.decode(text)
+    inputs = Inputs(
+        open_=found.open,
+        policies={each.execution_id: each.sources.policy for each in found.policies},
+        jobs=found.definitions,
+        fires={each.job_id: each.fire for each in found.fires},
+        paused=paused_of(found.jobs),
+    )
+    return inputs, found.jobs
 
 
-def paused_of(touched: Iterable[Touched]) -> list[JobId]:
-    return [job for _, job, _, is_paused in touched if is_paused]
+def paused_of(jobs: Iterable[JobVersion]) -> list[JobId]:
+    return [job.id for job in jobs if job.is_paused]
 
 
 async def settle_found(
@@ -105,12 +144,11 @@ async def settle_found(
 
     async def attempt() -> Settled:
         rows = await read()
-        settlement = decide([row for row, _ in rows])
-        inputs, touched = await inputs_for(database, settlement)
+        settlement = decide([row.execution for row in rows])
+        inputs, jobs = await inputs_for(database, settlement)
         writes, settled = settlement.settle(inputs, now_ms)
         if settlement.cases:
-            checks = {"rows": [(row.id, version) for row, version in rows], "jobs": touched}
-            await database.value(SQL.apply, as_json(payload_of(writes) | checks), now_ms)
+            await database.value(SQL.apply, as_json(payload_of(writes) | checks_of(rows, jobs)), now_ms)
         return settled
 
     return await until_unchanged(attempt)

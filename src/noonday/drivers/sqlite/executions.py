@@ -7,8 +7,15 @@ import msgspec
 
 from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
-from noonday.drivers.sqlite.write_sets import executions_of, insert_many, release_slots, rows_of, settle
-from noonday.model.attempt import AttemptRecord, attempt_rows
+from noonday.drivers.sqlite.write_sets import (
+    executions_of,
+    insert_many,
+    release_slots,
+    rows_by_name,
+    settle,
+    structs_of,
+)
+from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
@@ -32,8 +39,10 @@ class SqliteExecutions(Executions):
         self._walk = PruneWalk("")
 
     async def find_checkpoint(self, partition: int) -> Checkpoint | None:
-        row = await self._database.read(lambda conn: conn.execute(SQL.checkpoint, (partition,)).fetchone())
-        return Checkpoint(*row) if row else None
+        rows = await self._database.read(
+            lambda conn: structs_of(Checkpoint, conn.execute(SQL.checkpoint, (partition,)))
+        )
+        return rows[0] if rows else None
 
     async def oldest_tick_ms(self) -> int | None:
         row = await self._database.read(lambda conn: conn.execute(SQL.oldest_tick).fetchone())
@@ -64,8 +73,8 @@ class SqliteExecutions(Executions):
             return await self._database.write(lambda conn: work(conn, _settle_one_by_one))
 
     async def workers_to_judge(self, partition: int) -> list[WorkerId]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.workers_to_judge, partition))
-        return [WorkerId(row[0]) for row in rows]
+        rows = await self._database.read(lambda conn: rows_by_name(conn, SQL.workers_to_judge, partition))
+        return [WorkerId(row["id"]) for row in rows]
 
     async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
         def work(conn: sqlite3.Connection) -> Settled:
@@ -86,20 +95,25 @@ class SqliteExecutions(Executions):
         return await self._database.write(work)
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        rows = attempt_rows(reports)
+        rows = [
+            (r.execution_id, r.dispatch, r.started_ms, r.ended_ms, r.attempt, r.outcome, r.details)
+            for r in reports
+            if r.details is not None
+        ]
         await self._database.write(lambda conn: insert_many(conn, SQL.keep_attempts, rows))
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
-        rows = await self._database.read(lambda conn: conn.execute(SQL.attempt_records, (execution,)).fetchall())
-        return [AttemptRecord(dispatch, attempt, Outcome(outcome), *rest) for dispatch, attempt, outcome, *rest in rows]
+        rows = await self._database.read(
+            lambda conn: structs_of(AttemptRecord, conn.execute(SQL.attempt_records, (execution,)))
+        )
+        return [msgspec.structs.replace(row, outcome=Outcome(row.outcome)) for row in rows]
 
     async def incidents(self, limit: int) -> list[Incident]:
-        rows = await self._database.read(lambda conn: conn.execute(SQL.incidents, (limit,)).fetchall())
-        return [Incident(*row) for row in rows]
+        return await self._database.read(lambda conn: structs_of(Incident, conn.execute(SQL.incidents, (limit,))))
 
     async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.revocations, pool, ended_since_ms))
-        return [(ExecutionId(execution), dispatch, reason) for execution, dispatch, reason in rows]
+        rows = await self._database.read(lambda conn: rows_by_name(conn, SQL.revocations, pool, ended_since_ms))
+        return [(ExecutionId(row["execution_id"]), row["dispatch"], row["reason"]) for row in rows]
 
     async def prune(self, policy: Retention, now_ms: int, limit: int) -> int:
         return await self._database.write(lambda conn: self._prune(conn, policy, now_ms, limit))
@@ -137,9 +151,9 @@ class SqliteExecutions(Executions):
         before_ms = now_ms - age_ms
         mark = self._walk.mark_of(state.name)
         parameters = (_first_id_at(before_ms), int(state), before_ms, SCAN_FACTOR * limit, mark, as_json(list(exempt)))
-        text, last = conn.execute(SQL.old_executions_except, parameters).fetchone()
-        ids = msgspec.json.decode(text, type=list[str])
-        self._walk.move(state.name, ids[limit - 1] if len(ids) > limit else last, now_ms)
+        (row,) = rows_by_name(conn, SQL.old_executions_except, *parameters)
+        ids = msgspec.json.decode(row["ids"], type=list[str])
+        self._walk.move(state.name, ids[limit - 1] if len(ids) > limit else row["mark"], now_ms)
         return _drop_executions(conn, as_json(ids[:limit]))
 
     def _prune_of_tenants(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
@@ -162,15 +176,15 @@ class SqliteExecutions(Executions):
 
     def _prune_jobs(self, conn: sqlite3.Connection, policy: Retention, now_ms: int, limit: int) -> int:
         """Prune jobs. Each step examines one page and wraps around, because examining all jobs would block the writer."""
-        page = rows_of(conn, SQL.jobs_page, *self._prune_jobs_after, policy.any_jobs_before_ms(now_ms), limit)
+        page = rows_by_name(conn, SQL.jobs_page, *self._prune_jobs_after, policy.any_jobs_before_ms(now_ms), limit)
         ended = [
-            (tenant, job)
-            for tenant, job, updated_ms, is_over in page
-            if is_over and updated_ms < policy.jobs_before_ms(tenant, now_ms)
+            (row["tenant"], row["id"])
+            for row in page
+            if row["is_over"] and row["updated_ms"] < policy.jobs_before_ms(row["tenant"], now_ms)
         ]
         for query in (SQL.drop_jobs, SQL.drop_revisions, SQL.drop_fires):
             conn.execute(query, (as_json(ended),))
-        self._prune_jobs_after = (page[-1][0], page[-1][1]) if len(page) == limit else ("", "")
+        self._prune_jobs_after = (page[-1]["tenant"], page[-1]["id"]) if len(page) == limit else ("", "")
         return len(ended)
 
 
@@ -251,11 +265,11 @@ def _any_slots(conn: sqlite3.Connection) -> bool:
 
 def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:
     """Settle simple successes, those without result and progress by a cheaper statement. Returns how many were settled."""
-    bare: dict[str, list[tuple[object, ...]]] = {}
+    bare: dict[str, list[_BareSuccess]] = {}
     full = []
     for report in reports:
         if report.result is None and report.progress is None and report.started_ms:
-            row = (report.job_id, report.execution_id, report.dispatch, report.started_ms, report.ended_ms)
+            row = _BareSuccess(report.job_id, report.execution_id, report.dispatch, report.started_ms, report.ended_ms)
             bare.setdefault(report.worker_id, []).append(row)
         else:
             full.append(_success(report))
@@ -265,18 +279,30 @@ def _succeed(conn: sqlite3.Connection, reports: Sequence[Report]) -> int:
     return succeeded
 
 
-def _success(report: Report) -> tuple[object, ...]:
-    return (
-        report.execution_id,
-        report.dispatch,
-        report.worker_id,
-        report.started_ms or report.ended_ms,
-        report.ended_ms,
-        report.result,
-        report.progress,
-        "," + transition(State.RUNNING, report.started_ms or report.ended_ms, report.worker_id),
-        "," + transition(State.SUCCEEDED, report.ended_ms),
-    )
+class _BareSuccess(msgspec.Struct, frozen=True, gc=False):
+    """A success without result and progress, as `succeed_without_result` takes it."""
+
+    job_id: str
+    id: str
+    dispatch: int
+    started_ms: int
+    ended_ms: int
+
+
+def _success(report: Report) -> dict[str, object]:
+    """Return a success as `succeed` takes it."""
+    started_ms = report.started_ms or report.ended_ms
+    return {
+        "id": report.execution_id,
+        "dispatch": report.dispatch,
+        "worker_id": report.worker_id,
+        "started_ms": started_ms,
+        "ended_ms": report.ended_ms,
+        "result": report.result,
+        "progress": report.progress,
+        "start": "," + transition(State.RUNNING, started_ms, report.worker_id),
+        "end": "," + transition(State.SUCCEEDED, report.ended_ms),
+    }
 
 
 def _split_settled(conn: sqlite3.Connection, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:

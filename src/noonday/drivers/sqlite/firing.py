@@ -1,8 +1,10 @@
 """Walk the timeline, fire entries and recover orphans in SQLite."""
 
 import sqlite3
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,9 +16,10 @@ from noonday.drivers.sqlite.write_sets import (
     executions_of,
     heads_of,
     limits_of,
-    rows_of,
+    rows_by_name,
     settle,
     slots_used,
+    structs_of,
     turns_of,
     write,
 )
@@ -37,9 +40,16 @@ from noonday.transitions.settling import unreported
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
 SQL = load("noonday.drivers.sqlite", "firing")
-_entries = msgspec.json.Decoder(list[Entry])
-_zoned = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
-_dispatches = msgspec.json.Decoder(list[Dispatch])
+
+
+class _SimpleFire(msgspec.Struct, frozen=True):
+    """A simple one-shot as `fire_simple` takes it."""
+
+    execution_id: ExecutionId
+    key: str
+    number: int
+    nominal_ms: int
+    slots: list[str] | None
 
 
 class SqliteFiring(Firing):
@@ -50,7 +60,7 @@ class SqliteFiring(Firing):
     async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
         def work(conn: sqlite3.Connection) -> Mapping[int, TakenOver]:
             named = as_json(list(partitions))
-            former = dict(rows_of(conn, SQL.owners, named))
+            former = {row["partition"]: row["owner"] for row in rows_by_name(conn, SQL.owners, named)}
             conn.execute(SQL.take_over, (instance, named))
             epochs = _epochs(conn)
             return {partition: TakenOver(epochs[partition], former[partition]) for partition in partitions}
@@ -63,9 +73,9 @@ class SqliteFiring(Firing):
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
             if len(partitions) == PARTITIONS:
-                return _entries.decode(conn.execute(SQL.walk_all, bounds).fetchone()[0])
+                return structs_of(Entry, conn.execute(SQL.walk_all, bounds))
             named = as_json(list(partitions))
-            return _entries.decode(conn.execute(SQL.walk_partitions, (*bounds, named)).fetchone()[0])
+            return structs_of(Entry, conn.execute(SQL.walk_partitions, (*bounds, named)))
 
         return await self._database.read(work)
 
@@ -73,9 +83,7 @@ class SqliteFiring(Firing):
         self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
     ) -> list[Entry]:
         parameters = (*first, until_ms, limit, as_json(list(partitions)), tenant)
-        return await self._database.read(
-            lambda conn: _entries.decode(conn.execute(SQL.walk_tenant, parameters).fetchone()[0])
-        )
+        return await self._database.read(lambda conn: structs_of(Entry, conn.execute(SQL.walk_tenant, parameters)))
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         jobs = as_json([(entry.tenant, entry.key) for entry in entries])
@@ -89,8 +97,8 @@ class SqliteFiring(Firing):
         await self._database.write(lambda conn: conn.execute(SQL.seal, (as_json(list(batches)),)))
 
     async def unsealed(self, before_ms: int, limit: int, after: int = 0) -> list[Batch]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.unsealed, before_ms, limit, after))
-        return [Batch(*row) for row in rows]
+        parameters = (before_ms, limit, after)
+        return await self._database.read(lambda conn: structs_of(Batch, conn.execute(SQL.unsealed, parameters)))
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
         def work(conn: sqlite3.Connection) -> list[Dispatch]:
@@ -111,8 +119,8 @@ class SqliteFiring(Firing):
         return await self._database.write(work)
 
     async def count_due(self, now_ms: int) -> dict[str, tuple[int, int]]:
-        rows = await self._database.read(lambda conn: rows_of(conn, SQL.count_due, now_ms))
-        return {pool: (count, oldest) for pool, count, oldest in rows}
+        rows = await self._database.read(lambda conn: rows_by_name(conn, SQL.count_due, now_ms))
+        return {row["pool"]: (row["due"], row["oldest_ms"]) for row in rows}
 
     async def zone_data(self) -> str | None:
         return await self._database.read(_zone_data)
@@ -161,7 +169,7 @@ class _Fire:
         return self._result(fire_batch, tuple(sorted(lost)))
 
     def _drop_paused(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
-        pauses = {(kind, name) for kind, name in rows_of(self.conn, SQL.pauses)}
+        pauses = {(row["kind"], row["name"]) for row in rows_by_name(self.conn, SQL.pauses)}
         if not pauses:
             return requests
         paused = [request for request in requests if is_paused(pauses, request.entry.tenant, request.entry.pool)]
@@ -177,7 +185,7 @@ class _Fire:
             return requests
         chosen, over_cap, taken = self._within_caps(simple)
         rows = [
-            (execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._slot_names(e))
+            _SimpleFire(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._slot_names(e))
             for e in chosen
         ]
         named = as_json(rows)
@@ -192,9 +200,8 @@ class _Fire:
         if taken:
             change_slots(self.conn, taken)
             self.used = {key: used + taken[key] for key, used in self.used.items()}
-        answer = self.conn.execute(SQL.simple_dispatches, (named, self.now_ms)).fetchone()[0]
-        self.dispatches = _dispatches.decode(answer)
-        self.members = [(row[0], entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
+        self.dispatches = _dispatches(self.conn.execute(SQL.simple_dispatches, (named, self.now_ms)))
+        self.members = [(row.execution_id, entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
         self.fired_simple = [entry.key for entry in chosen]
         self.present += over_cap
         return [request for request in requests if not is_simple(request)]
@@ -227,19 +234,21 @@ class _Fire:
 
     def _drop_stale(self, requests: Sequence[FireRequest]) -> list[FireRequest]:
         """Return the requests whose entries match their current timeline rows and are due. Counts stale ones as refused."""
-        rows = rows_of(self.conn, SQL.present, as_json([request.entry.key for request in requests]))
-        present = {row[1]: row for row in rows}
+        rows = rows_by_name(self.conn, SQL.present, as_json([request.entry.key for request in requests]))
+        present = {row["key"]: row for row in rows}
         valid = []
         for request in requests:
             entry, row = request.entry, present.get(request.entry.key)
-            if row is None or row[0] is None:
+            if row is None or row["due_ms"] is None:
                 self.refused += 1
-            elif row[3] != entry.number or row[4] != entry.nominal_ms or (entry.recurring and request.plan is None):
+            elif _is_stale(request, row):
                 self.refused += 1
-                self.present.append(Entry(*row[:-1]))
-            elif row[0] > self.latest_due_ms or (request.plan is not None and row[-1] != request.runs_left):
+                self.present.append(_entry_of(row))
+            elif row["due_ms"] > self.latest_due_ms or (
+                request.plan is not None and row["runs_left"] != request.runs_left
+            ):
                 # Not due yet, or planned with a number of remaining runs that has changed.
-                self.present.append(Entry(*row[:-1]))
+                self.present.append(_entry_of(row))
             else:
                 valid.append(request)
                 del present[entry.key]
@@ -250,8 +259,8 @@ class _Fire:
             return FireBatch(Inputs(used=self.used, caps=self.caps), {}, self.now_ms)
         fires = {(s.entry.tenant, JobId(s.entry.key)) for s in constrained if s.entry.kind == Kind.FIRE}
         redispatched = [s.entry.key for s in constrained if s.entry.kind == Kind.DISPATCH]
-        rows = rows_of(self.conn, SQL.jobs_of_executions, as_json(redispatched))
-        job_of = {x: (tenant, JobId(job)) for x, tenant, job, _ in rows}
+        rows = rows_by_name(self.conn, SQL.jobs_of_executions, as_json(redispatched))
+        job_of = {row["id"]: (row["tenant"], JobId(row["job_id"])) for row in rows}
         jobs = fires | set(job_of.values())
         limits = limits_of(self.conn, jobs)
         slots = {(tenant, name) for tenant, job in jobs if job in limits and (name := limits[job].slot)}
@@ -262,7 +271,7 @@ class _Fire:
             caps=self.caps,
             limits=limits,
             heads=heads_of(self.conn, ordering_keys) if ordering_keys else None,
-            kept={x: tuple(names) for x, _, _, names in rows},
+            kept={row["id"]: tuple(msgspec.json.decode(row["kept"])) for row in rows},
         )
         return FireBatch(inputs, job_of, self.now_ms)
 
@@ -289,18 +298,41 @@ class _Fire:
 
 
 def _with_pool_timeouts(conn: sqlite3.Connection, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
-    timeouts = dict(rows_of(conn, SQL.pool_timeouts))
+    timeouts = {row["name"]: row["timeout_sec"] for row in rows_by_name(conn, SQL.pool_timeouts)}
     if not timeouts:
         return dispatches
     return [msgspec.structs.replace(d, pool_timeout_sec=timeouts.get(d.pool)) for d in dispatches]
 
 
 def _epochs(conn: sqlite3.Connection) -> dict[int, int]:
-    return dict(rows_of(conn, SQL.epochs))
+    return dict(conn.execute(SQL.epochs).fetchall())
 
 
 def _dispatches_of(conn: sqlite3.Connection, members: str, fired_ms: int) -> list[Dispatch]:
-    return _dispatches.decode(conn.execute(SQL.dispatches, (members, fired_ms)).fetchone()[0])
+    return _dispatches(conn.execute(SQL.dispatches, (members, fired_ms)))
+
+
+def _dispatches(cursor: sqlite3.Cursor) -> list[Dispatch]:
+    return [_with_bytes(dispatch) for dispatch in structs_of(Dispatch, cursor)]
+
+
+def _with_bytes(dispatch: Dispatch) -> Dispatch:
+    """Decode ciphertext, which is stored as base64."""
+    if dispatch.payload is None and dispatch.progress is None:
+        return dispatch
+    payload, progress = (None if text is None else b64decode(text) for text in (dispatch.payload, dispatch.progress))
+    return msgspec.structs.replace(dispatch, payload=payload, progress=progress)
+
+
+def _is_stale(request: FireRequest, row: Mapping[str, Any]) -> bool:
+    entry = request.entry
+    if row["number"] != entry.number or row["nominal_ms"] != entry.nominal_ms:
+        return True
+    return bool(entry.recurring) and request.plan is None
+
+
+def _entry_of(row: Mapping[str, Any]) -> Entry:
+    return Entry(**{name: row[name] for name in Entry.__struct_fields__})
 
 
 def _zone_data(conn: sqlite3.Connection) -> str | None:
@@ -314,11 +346,10 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
     seen_version, _, after = mark[0].partition("\n") if mark else ("", "", "")
     if is_superseded(version, _zone_data(conn)) or (seen_version != version and is_superseded(version, seen_version)):
         return 0
-    page = conn.execute(SQL.zoned_fires, (after if seen_version == version else "", limit)).fetchone()[0]
-    rows = _zoned.decode(page)
-    changed = list(new_times((row for _, row in rows), now_ms))
+    rows = rows_by_name(conn, SQL.zoned_fires, after if seen_version == version else "", limit)
+    changed = list(new_times((row["job_and_fire"] for row in rows), now_ms))
     executions = [execution for new in changed for execution in new.executions]
-    fired = {row[0] for row in rows_of(conn, SQL.existing, as_json(executions))}
+    fired = {row["id"] for row in rows_by_name(conn, SQL.existing, as_json(executions))}
     writes = WriteSet(Inputs(), now_ms)
     for new in changed:
         replan(writes, new, fired)
@@ -326,5 +357,5 @@ def _replan(conn: sqlite3.Connection, version: str, limit: int, now_ms: int) -> 
     if len(rows) < limit:
         conn.execute(SQL.set_zone_data, (version,))
     else:
-        conn.execute(SQL.set_replan_mark, (f"{version}\n{rows[-1][0]}",))
+        conn.execute(SQL.set_replan_mark, (f"{version}\n{rows[-1]['key']}",))
     return len(rows)

@@ -3,31 +3,30 @@
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
-from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_of, write
+from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_by_name, structs_of, write
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Applied, Change, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import WATCH_OVERLAP
-from noonday.model.firing import LANES, Fire
+from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId
-from noonday.model.job import Job, JobState
+from noonday.model.job import Job
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import Read, Scope, Snapshot, Unread
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import Decide, Jobs, Upsert
-from noonday.transitions.editing import MAX_READS, Edit, fire_columns, require_named_executions, too_many_reads
-from noonday.transitions.write_set import as_json, watch_of
+from noonday.transitions.editing import MAX_READS, Edit, fire_row, require_named_executions, too_many_reads
+from noonday.transitions.rows import JobColumns, job_columns, watch_of
+from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.sqlite", "jobs")
 _job = StoredDecoder(Job)
-_fire = msgspec.json.Decoder(Fire)
-_spec = msgspec.json.Encoder().encode
 
 
 class SqliteJobs(Jobs):
@@ -65,8 +64,8 @@ class SqliteJobs(Jobs):
         await self._database.write(lambda conn: keep_receipt(conn, receipt))
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
-        row = await self._database.read(lambda conn: conn.execute(SQL.receipt, (tenant, key)).fetchone())
-        return Receipt(*row) if row else None
+        rows = await self._database.read(lambda conn: structs_of(Receipt, conn.execute(SQL.receipt, (tenant, key))))
+        return rows[0] if rows else None
 
 
 def _add(
@@ -86,8 +85,8 @@ def _add(
 
 
 def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
-    insert_many(conn, SQL.add_jobs, [job_columns(new.job) for new in jobs])
-    insert_many(conn, SQL.add_fires, [fire_columns(new.job, new.fire) for new in jobs if new.fire])
+    insert_many(conn, SQL.add_jobs, [astuple(_stored(job_columns(new.job))) for new in jobs])
+    insert_many(conn, SQL.add_fires, [astuple(fire_row(new.job, new.fire)) for new in jobs if new.fire])
 
 
 def _without_taken_keys(
@@ -98,7 +97,8 @@ def _without_taken_keys(
     if not keyed:
         return list(jobs)
     tenant = keyed[0].job.tenant
-    taken = dict(rows_of(conn, SQL.unique_keys, tenant, as_json([new.job.spec.unique_key for new in keyed])))
+    keys = as_json([new.job.spec.unique_key for new in keyed])
+    taken = {row["unique_key"]: row["id"] for row in rows_by_name(conn, SQL.unique_keys, tenant, keys)}
     fresh: list[NewJob] = []
     for index, new in enumerate(jobs):
         key = new.job.spec.unique_key
@@ -137,7 +137,7 @@ def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
     if edit.new_revision:
         conn.execute(SQL.keep_revision, (job.tenant, job.id))
     # Unless the edit changes the spec, fields that only a newer version knows are kept.
-    conn.execute(SQL.set_job, job_columns(job, with_spec=job.spec != edit.before.job.spec))
+    conn.execute(SQL.set_job, asdict(_stored(job_columns(job, with_spec=job.spec != edit.before.job.spec))))
     if edit.added_watch:
         conn.execute(SQL.watch_open, (edit.added_watch, job.id))
 
@@ -145,7 +145,7 @@ def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
 def _existing(conn: sqlite3.Connection, ids: Sequence[ExecutionId]) -> set[ExecutionId]:
     if not ids:
         return set()
-    return {ExecutionId(row[0]) for row in rows_of(conn, SQL.existing, as_json(ids))}
+    return {ExecutionId(row["id"]) for row in rows_by_name(conn, SQL.existing, as_json(ids))}
 
 
 def _decide(conn: sqlite3.Connection, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
@@ -166,7 +166,8 @@ def _read_more(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Sn
     assert read is not None
     if unread.exist:
         return msgspec.structs.replace(before, read=read.with_existing(unread.exist, _existing(conn, unread.exist)))
-    ids = {ExecutionId(row[0]) for row in rows_of(conn, _ids_in(unread.scope, job), job.id)} if unread.scope else set()
+    rows = rows_by_name(conn, _ids_in(unread.scope, job), job.id) if unread.scope else []
+    ids = {ExecutionId(row["id"]) for row in rows}
     return _snapshot(conn, job.tenant, job.id, read.reaching(unread.scope, ids.union(unread.ids)))
 
 
@@ -179,39 +180,14 @@ def _snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, read: R
     row = conn.execute(SQL.job, (tenant, job_id)).fetchone()
     if row is None:
         raise NotFound(f"no job {job_id}")
-    fire = conn.execute(SQL.fire, (job_id,)).fetchone()
+    fires = structs_of(Fire, conn.execute(SQL.fire, (job_id,)))
     executions = executions_of(conn, SQL.executions, job_id, as_json(sorted(read.ids)), len(read.ids) + 1)
-    return Snapshot(_job.decode(row[0]), _fire.decode(fire[0]) if fire else None, tuple(executions), read)
+    return Snapshot(_job.decode(row[0]), fires[0] if fires else None, tuple(executions), read)
 
 
-def job_columns(job: Job, *, with_spec: bool = True) -> tuple[Any, ...]:
-    """Return the columns of a job, in the order of `add_jobs` and `set_job`. Without the spec, an edit keeps the stored text."""
-    spec = job.spec
-    return (
-        job.tenant,
-        job.id,
-        job.revision,
-        int(job.state),
-        spec.name,
-        spec.type.value,
-        spec.target.pool,
-        spec.target.handler,
-        LANES.index(spec.priority),
-        # A cancelled job releases its key.
-        None if job.state is JobState.CANCELLED else spec.unique_key,
-        spec.timeout_sec,
-        spec.heartbeat_timeout_sec,
-        spec.start_deadline_sec,
-        watch_of(spec),
-        job.anchor_ms,
-        job.created_ms,
-        job.updated_ms,
-        job.trace,
-        spec.target.endpoint,
-        job.halted,
-        _spec(spec).decode() if with_spec else None,
-        None if job.payload is None else _base64(job.payload),
-    )
+def _stored(row: JobColumns) -> JobColumns:
+    """Encode the payload, which is stored as base64."""
+    return row if row.payload is None else msgspec.structs.replace(row, payload=_base64(row.payload))
 
 
 def _base64(data: bytes) -> str:
@@ -225,6 +201,6 @@ def add_audit(conn: sqlite3.Connection, entry: AuditEntry) -> None:
 
 def keep_receipt(conn: sqlite3.Connection, receipt: Receipt) -> None:
     try:
-        conn.execute(SQL.add_receipt, msgspec.structs.astuple(receipt))
+        conn.execute(SQL.add_receipt, astuple(receipt))
     except sqlite3.IntegrityError:
         raise Conflict("another request with this Idempotency-Key was answered in the meantime") from None

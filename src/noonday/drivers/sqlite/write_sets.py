@@ -4,10 +4,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from noonday.drivers.sql import named_rows
 from noonday.drivers.sql.named_sql import load
 from noonday.model.execution import Execution, State
 from noonday.model.firing import Fire
@@ -17,16 +18,15 @@ from noonday.model.recording import Settled
 from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
+from noonday.transitions.rows import SlotChange
 from noonday.transitions.settling import Settlement
 from noonday.transitions.write_set import WriteSet, as_json, transition
 
 SQL = load("noonday.drivers.sqlite", "write_sets")
+S = TypeVar("S", bound=msgspec.Struct)
 _executions = msgspec.json.Decoder(list[Execution])
-_rows = msgspec.json.Decoder(list[list[Any]])
-_policy_sources = StoredDecoder(list[tuple[ExecutionId, RetryPolicySources]])
-_limits = msgspec.json.Decoder(list[tuple[JobId, Limit]])
+_policy_sources = StoredDecoder(RetryPolicySources)
 _jobs = StoredDecoder(list[Job])
-_fires = msgspec.json.Decoder(list[tuple[JobId, Fire]])
 
 _SIZES = (500, 50, 5, 1)
 """Numbers of rows of one INSERT statement."""
@@ -57,8 +57,16 @@ def answer_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> str:
     return text
 
 
-def rows_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> list[list[Any]]:
-    return _rows.decode(answer_of(conn, query, *parameters))
+def rows_by_name(conn: sqlite3.Connection, query: str, *parameters: Any) -> list[dict[str, Any]]:
+    """Return the rows of a query, by the names of their columns."""
+    cursor = conn.execute(query, parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def structs_of(kind: type[S], cursor: sqlite3.Cursor) -> list[S]:
+    """Make a struct of each row by the names of its columns."""
+    return named_rows.structs_of(kind, [column[0] for column in cursor.description], cursor.fetchall())
 
 
 def executions_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> list[Execution]:
@@ -73,18 +81,22 @@ def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Set
 
 
 def _inputs_for(conn: sqlite3.Connection, settlement: Settlement) -> Inputs:
-    failed, revoked_jobs = settlement.failed, settlement.revoked_jobs
-    sources = _policy_sources.decode(answer_of(conn, SQL.policies, as_json(failed))) if failed else []
-    jobs = _jobs.decode(answer_of(conn, SQL.jobs, as_json(revoked_jobs))) if revoked_jobs else []
-    deciding_jobs = settlement.deciding_jobs
-    paused = rows_of(conn, SQL.paused, as_json(deciding_jobs)) if deciding_jobs else []
+    failed, revoked_jobs = as_json(settlement.failed), as_json(settlement.revoked_jobs)
+    sources = rows_by_name(conn, SQL.policies, failed) if settlement.failed else []
+    has_revoked, deciding_jobs = bool(settlement.revoked_jobs), settlement.deciding_jobs
+    paused = rows_by_name(conn, SQL.paused, as_json(deciding_jobs)) if deciding_jobs else []
     return Inputs(
         open_=turns_of(conn, settlement.open_to_read),
-        policies={execution: each.policy for execution, each in sources},
-        jobs=jobs,
-        fires=dict(_fires.decode(answer_of(conn, SQL.fires_of_jobs, as_json(revoked_jobs)))) if revoked_jobs else None,
-        paused=[JobId(job) for (job,) in paused],
+        policies={row["execution_id"]: _policy_sources.decode(row["sources"]).policy for row in sources},
+        jobs=_jobs.decode(answer_of(conn, SQL.jobs, revoked_jobs)) if has_revoked else [],
+        fires=_fires_of(conn, revoked_jobs) if has_revoked else None,
+        paused=[JobId(row["id"]) for row in paused],
     )
+
+
+def _fires_of(conn: sqlite3.Connection, jobs: str) -> dict[JobId, Fire]:
+    rows = rows_by_name(conn, SQL.fires_of_jobs, jobs)
+    return {JobId(row["key"]): Fire(row["nominal_ms"], row["due_ms"], row["runs_left"]) for row in rows}
 
 
 def turns_of(conn: sqlite3.Connection, jobs: Mapping[JobId, int]) -> list[Execution]:
@@ -100,16 +112,21 @@ def turns_of(conn: sqlite3.Connection, jobs: Mapping[JobId, int]) -> list[Execut
 
 def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict[JobId, Limit]:
     """Return the overlap policies and concurrency limits of jobs, which are given as (tenant, job)."""
-    return dict(_limits.decode(answer_of(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))))
+    return {
+        JobId(row["id"]): Limit(row["overlap"], row["key"], row["limit"], bool(row["ordered"]))
+        for row in rows_by_name(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))
+    }
 
 
 def heads_of(conn: sqlite3.Connection, ordering_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the key of the first fire of each ordering key."""
-    return {(tenant, name): key for tenant, name, key in rows_of(conn, SQL.heads, as_json(sorted(ordering_keys)))}
+    rows = rows_by_name(conn, SQL.heads, as_json(sorted(ordering_keys)))
+    return {(row["tenant"], row["ordering_key"]): row["head"] for row in rows}
 
 
 def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotKey, int]:
-    return {(tenant, key): used for tenant, key, used in rows_of(conn, SQL.slots, as_json(sorted(slots)))}
+    rows = rows_by_name(conn, SQL.slots, as_json(sorted(slots)))
+    return {(row["tenant"], row["key"]): row["used"] for row in rows}
 
 
 def caps_of(
@@ -117,8 +134,8 @@ def caps_of(
 ) -> tuple[dict[SlotKey, int], dict[SlotKey, int]]:
     """Return the use and the caps of the slots that executions count against, by (tenant, pool)."""
     keys = sorted({key for tenant, pool in named for key in capped_by(tenant, pool)})
-    rows = rows_of(conn, SQL.caps, as_json(keys))
-    return {(t, name): used for t, name, used, _ in rows}, {(t, name): cap for t, name, _, cap in rows}
+    rows = {(row["tenant"], row["key"]): row for row in rows_by_name(conn, SQL.caps, as_json(keys))}
+    return {key: row["used"] for key, row in rows.items()}, {key: row["cap"] for key, row in rows.items()}
 
 
 def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
@@ -128,19 +145,19 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
     if writes.new:
         if writes.slots:
             _count_once(conn, writes)
-        created = _run(conn, SQL.add_executions, writes.new, now_ms, transition(State.PENDING, now_ms))
+        created = _run(conn, SQL.add_executions, list(writes.new.values()), now_ms, transition(State.PENDING, now_ms))
     if writes.redispatched:
         _run(conn, SQL.mark_dispatched, writes.redispatched, now_ms)
     if writes.settled:
         _run(conn, SQL.set_executions, writes.settled)
     if writes.revoked:
         _run(conn, SQL.revoke, writes.revoked)
-    if writes.runs_returned:
-        _run(conn, SQL.return_runs, list(writes.runs_returned.items()))
+    if writes.returned_runs:
+        _run(conn, SQL.return_runs, writes.returned_runs)
     if writes.dropped:
         _run(conn, SQL.drop_timeline, writes.dropped)
-    if writes.put_rows:
-        _run(conn, SQL.put_timeline, writes.put_rows)
+    if writes.timeline:
+        _run(conn, SQL.put_timeline, list(writes.timeline.values()))
     if writes.decisions:
         _run(conn, SQL.add_decisions, writes.decisions, now_ms)
     if writes.dead_letters:
@@ -154,14 +171,14 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
 
 def _count_once(conn: sqlite3.Connection, writes: WriteSet) -> None:
     """Do not count slots of executions that exist already, because they are counted."""
-    existing = {row[0] for row in rows_of(conn, SQL.existing, as_json([new[0] for new in writes.new]))}
-    for execution, tenant, *_, slots in writes.new:
-        if execution in existing:
-            writes.slots.subtract(slot_key(tenant, name) for name in slots or ())
+    existing = {row["id"] for row in rows_by_name(conn, SQL.existing, as_json(list(writes.new)))}
+    for new in writes.new.values():
+        if new.id in existing:
+            writes.slots.subtract(slot_key(new.tenant, name) for name in new.slots or ())
 
 
 def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None:
-    _run(conn, SQL.change_slots, [(*key, more) for key, more in slots.items()])
+    _run(conn, SQL.change_slots, [SlotChange(tenant, key, more) for (tenant, key), more in slots.items()])
     if any(more < 0 for more in slots.values()):
         conn.execute(SQL.drop_free_slots)
 
@@ -169,9 +186,9 @@ def change_slots(conn: sqlite3.Connection, slots: Mapping[SlotKey, int]) -> None
 def release_slots(conn: sqlite3.Connection, ended: Sequence[ExecutionId]) -> tuple[str, ...]:
     """Free the slots of executions that have just ended. Returns the names of the slots."""
     freed: Counter[SlotKey] = Counter()
-    for tenant, names, count in rows_of(conn, SQL.slots_of, as_json(ended)):
-        for name in names:
-            freed[slot_key(tenant, name)] -= count
+    for row in rows_by_name(conn, SQL.slots_of, as_json(ended)):
+        for name in msgspec.json.decode(row["slots"]):
+            freed[slot_key(row["tenant"], name)] -= row["count"]
     if freed:
         change_slots(conn, freed)
     return tuple(name for _, name in freed)

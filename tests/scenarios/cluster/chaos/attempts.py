@@ -88,7 +88,7 @@ class Loss:
 def read_dispatches(copy: sqlite3.Connection) -> list[DispatchRecord]:
     """Every dispatch in a copy of the store."""
     processes = {worker: str(pid) for worker, pid in copy.execute("SELECT id, pid FROM workers")}
-    rows = copy.execute("SELECT id, moves FROM executions")
+    rows = copy.execute("SELECT id, transitions FROM executions")
     return [
         record
         for execution, moves in rows

@@ -7,25 +7,25 @@ WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER 
 -- name: raise_alerts
 -- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
 INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
-                         occasion)
+                         dedup_key)
 SELECT e ->> 'id', e ->> 'tenant', e ->> 'kind', e ->> 'about', e ->> 'job_id', j.name, coalesce(j.pool, ''), e ->> 'execution_id',
        coalesce(e ->> 'endpoint', j.endpoint), e ->> 'message', (e ->> 'count')::bigint, (e ->> 'first_ms')::bigint,
        (e ->> 'last_ms')::bigint, e ->> 'dedup_key'
-FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS said (e, place)
+FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS observed (e, nth)
      LEFT JOIN LATERAL (SELECT jobs.name, jobs.pool, jobs.endpoint FROM jobs
                         WHERE jobs.tenant = e ->> 'tenant' AND jobs.id = nullif(e ->> 'job_id', '')::uuid) j ON true
 WHERE NOT EXISTS (SELECT 1 FROM alerts o
                   WHERE o.tenant = e ->> 'tenant' AND o.about = e ->> 'about' AND o.kind = e ->> 'kind'
-                        AND o.occasion IS NOT NULL AND o.occasion >= e ->> 'dedup_key')
-ORDER BY said.place
+                        AND o.dedup_key IS NOT NULL AND o.dedup_key >= e ->> 'dedup_key')
+ORDER BY observed.nth
 ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
 DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = a.count + excluded.count,
-              last_ms = greatest(a.last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, a.occasion)
+              last_ms = greatest(a.last_ms, excluded.last_ms), dedup_key = coalesce(excluded.dedup_key, a.dedup_key)
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
 -- name: add_alert_events
 -- Insert alert events that people may want to be notified of.
-INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
+INSERT INTO alert_events (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT e ->> 'tenant', e ->> 'alert_id', e ->> 'kind', e ->> 'job_id', e ->> 'job_name', e ->> 'pool', e ->> 'execution_id',
        e ->> 'endpoint', e ->> 'message', (e ->> 'count')::bigint, (e ->> 'at_ms')::bigint
 FROM jsonb_array_elements($1::text::jsonb) e;
@@ -33,7 +33,7 @@ FROM jsonb_array_elements($1::text::jsonb) e;
 -- name: alert_events
 -- Return the oldest alert events that nobody was notified of.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
-FROM happenings ORDER BY id LIMIT $1;
+FROM alert_events ORDER BY id LIMIT $1;
 
 -- name: unrecovered
 -- Return a page of alerts that have not recovered, by id, each with whether its job has succeeded since.
@@ -57,7 +57,7 @@ RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoin
 -- name: late
 -- Return a page of timeline rows after a mark that were due before an instant.
 SELECT t.due_ms, t.key::text, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key::text ELSE coalesce(x.job_id::text, '') END AS job_id,
-       coalesce(x.id::text, '') AS execution_id, t.staged = 1 AS early
+       coalesce(x.id::text, '') AS execution_id, t.early = 1 AS early
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > ($1::bigint, $2::uuid) AND due_ms < $3::bigint
       ORDER BY due_ms, key LIMIT $4) t
      LEFT JOIN LATERAL (SELECT o.id, o.job_id FROM executions o WHERE t.kind = 1 AND o.id = t.key) x ON true

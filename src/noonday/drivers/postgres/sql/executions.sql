@@ -1,10 +1,10 @@
 -- name: checkpoint
 -- Return the checkpoint of a log partition.
-SELECT partition, era, next, tick_ms FROM places WHERE partition = $1;
+SELECT partition, generation, next_offset AS "offset", tick_ms FROM checkpoints WHERE partition = $1;
 
 -- name: oldest_tick
 -- Return the last tick applied on the log partition that is furthest behind.
-SELECT min(tick_ms) FROM places;
+SELECT min(tick_ms) FROM checkpoints;
 
 -- name: settle
 -- Settle a batch of the log: move the checkpoint, settle simple successes, write what was decided for the rest, and add usage.
@@ -13,13 +13,13 @@ SELECT settle($1, $2, $3, $4, $5, $6, $7, $8::uuid[], $9::integer[], $10::text[]
 
 -- name: find
 -- Return some executions and the versions of their rows.
-SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+SELECT coalesce(jsonb_agg(versioned_json(x, x.xmin)), '[]')::text
 FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
 -- name: keep_progress
 -- Save the progress that running handlers reported.
-UPDATE executions x SET progress = e.said
-FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[]) e (id, dispatch, worker, said)
+UPDATE executions x SET progress = e.progress
+FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[]) e (id, dispatch, worker, progress)
 WHERE x.id = e.id AND x.dispatch = e.dispatch AND x.worker_id || '' = e.worker AND x.state + 0 = 1;
 
 -- name: register_worker
@@ -56,23 +56,23 @@ WHERE coalesce(w.partition, $1) = $1;
 
 -- name: running_of_workers
 -- Return the running executions of some workers and the versions of their rows.
-SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+SELECT coalesce(jsonb_agg(versioned_json(x, x.xmin)), '[]')::text
 FROM unnest($1::text[]) e (id) JOIN executions x ON x.worker_id = e.id AND x.state = 1;
 
 -- name: running_of_partition
 -- Return the running executions of the workers of a log partition and the versions of their rows.
-SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+SELECT coalesce(jsonb_agg(versioned_json(x, x.xmin)), '[]')::text
 FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
 WHERE x.state = 1 AND coalesce(w.partition, $1) = $1;
 
 -- name: dispatched
 -- Return all dispatched executions that are not known to have started, and the versions of their rows.
-SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+SELECT coalesce(jsonb_agg(versioned_json(x, x.xmin)), '[]')::text
 FROM executions x WHERE x.state = 0 AND x.worker_id IS NULL AND x.fired_ms IS NOT NULL;
 
 -- name: note_generation
 -- Note the generation of the log. Returns no row if it was noted before.
-INSERT INTO meta (key, value) VALUES ('log_era', $1)
+INSERT INTO meta (key, value) VALUES ('log_generation', $1)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value
 RETURNING 1;
 
@@ -86,23 +86,23 @@ UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 
 -- name: keep_attempts
 -- Insert attempt records.
-INSERT INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
+INSERT INTO attempt_records (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, details)
 SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::integer[], $6::smallint[], $7::bytea[])
 ON CONFLICT DO NOTHING;
 
 -- name: attempt_records
 -- Return the attempt records of an execution.
-SELECT dispatch, attempt, outcome, started_ms, ended_ms, account FROM accounts WHERE execution_id = $1::uuid
+SELECT dispatch, attempt, outcome, started_ms, ended_ms, details FROM attempt_records WHERE execution_id = $1::uuid
 ORDER BY dispatch, started_ms;
 
 -- name: incidents
 -- Return the oldest incidents that are not handled yet.
-SELECT id, kind, tenant, execution_id::text, job_id::text, message, at_ms FROM incidents ORDER BY id LIMIT $1;
+SELECT id, kind, tenant, execution_id, job_id, message, at_ms FROM incidents ORDER BY id LIMIT $1;
 
 -- name: revocations
 -- Return the revoked dispatches of a pool that are open or ended after an instant.
-SELECT id::text, dispatch, cancel FROM executions
-WHERE cancel IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;
+SELECT id::text AS execution_id, dispatch, revocation AS reason FROM executions
+WHERE revocation IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;
 
 -- name: drop_executions
 -- Delete executions that are past retention, up to a limit, with their dead letters and attempt records. An id begins with the
@@ -114,8 +114,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM executions x USING unnest((SELECT ids FROM old)::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
-), accounts_gone AS (
-    DELETE FROM accounts WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+), records_gone AS (
+    DELETE FROM attempt_records WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 ), never_reported AS (
     DELETE FROM unreported WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 )
@@ -130,9 +130,9 @@ WITH looked_at AS MATERIALIZED (
     SELECT id FROM looked_at
     WHERE state = ANY ($2::smallint[]) AND finished_ms < $3 AND tenant <> ALL ($7::text[]) ORDER BY id LIMIT $4
 )
-SELECT ARRAY(SELECT id::text FROM old),
+SELECT ARRAY(SELECT id::text FROM old) AS ids,
        CASE WHEN (SELECT count(*) FROM old) = $4 THEN (SELECT id::text FROM old ORDER BY id DESC LIMIT 1)
-            ELSE (SELECT id::text FROM looked_at ORDER BY id DESC LIMIT 1) END;
+            ELSE (SELECT id::text FROM looked_at ORDER BY id DESC LIMIT 1) END AS mark;
 
 -- name: jobs_of
 -- Return a page of jobs of a tenant after a mark.
@@ -154,8 +154,8 @@ WITH gone AS (
     DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ($1)
-), accounts_gone AS (
-    DELETE FROM accounts WHERE execution_id = ANY ($1)
+), records_gone AS (
+    DELETE FROM attempt_records WHERE execution_id = ANY ($1)
 ), never_reported AS (
     DELETE FROM unreported WHERE execution_id = ANY ($1)
 )
@@ -209,10 +209,10 @@ DELETE FROM workers WHERE state <> 'ALIVE' AND seen_ms < $1;
 -- name: jobs_page
 -- Return a page of jobs after a mark: when each last changed, and whether it ended before an instant and has no execution
 -- left.
-SELECT j.tenant, j.id::text, j.updated_ms,
+SELECT j.tenant, j.id::text AS id,
        j.updated_ms < $3 AND j.state <> 1
        AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0))
-       AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id OFFSET 0)
+       AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id OFFSET 0) AS is_over
 FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > ($1, $2::uuid) ORDER BY tenant, id LIMIT $4) j;
 
 -- name: drop_jobs

@@ -5,7 +5,7 @@ WITH former AS (
 )
 UPDATE partitions p SET epoch = p.epoch + 1, owner = $1
 FROM former f WHERE p.partition = f.partition
-RETURNING p.partition, p.epoch, f.owner;
+RETURNING p.partition, p.epoch, f.owner AS former;
 
 -- name: epochs
 -- Return the epoch of every partition.
@@ -15,14 +15,14 @@ SELECT partition, epoch FROM partitions;
 -- Return a page of timeline rows of some partitions after a mark, in due order.
 -- Differs: here and below, the order names the table's columns. A bare `key` would be the selected text, and each page would
 -- read and sort all rows that are due at one instant.
-SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
+SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid) AND partition = ANY ($5::smallint[])
 ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: walk_all
 -- Return a page of timeline rows of all partitions after a mark, in due order.
-SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
+SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) > ($1, $2::uuid)
 ORDER BY timeline.due_ms, timeline.key LIMIT $4;
@@ -31,7 +31,7 @@ ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 -- Return a page of timeline rows of a tenant in due order, from a mark on, inclusive.
 -- Differs: `|| ''` keeps the planner from the tenant's own index, which has the due time but not the key; the tenant has very
 -- many rows.
-SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned
+SELECT due_ms, key::text, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring
 FROM timeline
 WHERE due_ms IS NOT NULL AND due_ms <= $3 AND (due_ms, key) >= ($1, $2::uuid) AND tenant || '' = $6
       AND partition = ANY ($5::smallint[])
@@ -39,20 +39,19 @@ ORDER BY timeline.due_ms, timeline.key LIMIT $4;
 
 -- name: present
 -- Return the current timeline rows of some keys.
-SELECT t.due_ms, t.key::text, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane, t.staged, t.planned
+SELECT t.due_ms, t.key::text, t.kind, t.number, t.nominal_ms, t.partition, t.tenant, t.pool, t.lane, t.early, t.recurring
 FROM unnest($1::uuid[]) e (key) JOIN timeline t ON t.key = e.key;
 
 -- name: plans
 -- Return the jobs of recurring fires, with their remaining runs.
-SELECT coalesce(jsonb_agg(jsonb_build_array(job_json(j, false), t.runs_left)), '[]')::text
+SELECT coalesce(jsonb_agg(jsonb_build_object('job', job_json(j, false), 'runs_left', t.runs_left)), '[]')::text
 FROM unnest($1::text[], $2::uuid[]) e (tenant, id)
      JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
      JOIN timeline t ON t.key = j.id;
 
 -- name: fire_simple
 -- Fire simple one-shots, all in one statement, and note the batch. Skips entries whose timeline row has changed, is not due,
--- is paused or is locked, and entries of partitions with another epoch. Returns the fields of each Dispatch in order, and the
--- batch.
+-- is paused or is locked, and entries of partitions with another epoch. Returns the fields of each Dispatch, and the batch.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
@@ -73,7 +72,7 @@ WITH moment AS MATERIALIZED (
     DELETE FROM timeline t USING ready WHERE t.key = ready.key
 ), made AS (
     INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
-                            watch, created_ms, fired_ms, moves)
+                            watch, created_ms, fired_ms, transitions)
     SELECT execution, key, tenant, nominal_ms, due_ms, 0, 1, 1, revision, 0, pool, handler, lane, 0, ms, ms, '[0,' || ms || ']'
     FROM ready, moment
     ON CONFLICT DO NOTHING
@@ -82,8 +81,9 @@ WITH moment AS MATERIALIZED (
     SELECT $1, (SELECT ms FROM moment), array_agg(execution), array_agg(due_ms) FROM ready HAVING count(*) > 0
     RETURNING id
 )
-SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
-       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, endpoint, noted.id
+SELECT execution::text AS execution_id, 1 AS number, key::text AS job_id, tenant, pool, handler, due_ms, nominal_ms, 1 AS attempt,
+       ms AS fired_ms, revision, timeout_sec, heartbeat_sec AS heartbeat_timeout_sec, deadline_sec AS start_deadline_sec, payload,
+       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, noted.id AS batch
 FROM ready, moment, noted;
 
 -- name: fire_capped
@@ -141,7 +141,7 @@ WITH moment AS MATERIALIZED (
     DELETE FROM timeline t USING chosen WHERE t.key = chosen.key
 ), made AS (
     INSERT INTO executions (id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
-                            watch, created_ms, fired_ms, slots, moves)
+                            watch, created_ms, fired_ms, slots, transitions)
     SELECT execution, key, tenant, nominal_ms, due_ms, 0, 1, 1, revision, 0, pool, handler, lane, 0, ms, ms, slots, '[0,' || ms || ']'
     FROM chosen, moment
     ON CONFLICT DO NOTHING
@@ -157,8 +157,9 @@ WITH moment AS MATERIALIZED (
     SELECT $1, (SELECT ms FROM moment), array_agg(execution), array_agg(due_ms) FROM chosen HAVING count(*) > 0
     RETURNING id
 )
-SELECT execution::text, 1, key::text, tenant, pool, handler, due_ms, nominal_ms, 1, ms, revision, timeout_sec, heartbeat_sec,
-       deadline_sec, payload, NULL, trace, name, NULL, NULL, lane, endpoint, noted.id
+SELECT execution::text AS execution_id, 1 AS number, key::text AS job_id, tenant, pool, handler, due_ms, nominal_ms, 1 AS attempt,
+       ms AS fired_ms, revision, timeout_sec, heartbeat_sec AS heartbeat_timeout_sec, deadline_sec AS start_deadline_sec, payload,
+       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, noted.id AS batch
 FROM chosen, moment, noted;
 
 -- name: caps
@@ -169,7 +170,7 @@ WHERE s.cap IS NOT NULL;
 
 -- name: fire_decided
 -- Fire decided entries, all or none. The same statement first refuses those that are paused.
-SELECT fire_planned($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::jsonb -> 'shots');
+SELECT fire_decided($1, $2::bigint[], $3, $4, $5::jsonb) FROM refuse_paused($5::jsonb -> 'requests');
 
 -- name: pauses
 -- Return the kind and name of every pause.
@@ -178,50 +179,52 @@ SELECT kind, name FROM pauses;
 -- name: constrained_inputs
 -- Return the inputs of constrained entries: their jobs with overlap and concurrency limits, open executions, slots in use, and
 -- the first fire of each ordering key. One statement reads slots and first fires, because both must be of the same moment.
-WITH again AS (
+WITH redispatched AS (
     SELECT x.id, x.tenant, x.job_id, coalesce(x.slots::jsonb, '[]') AS kept
     FROM unnest($3::uuid[]) e (id) JOIN executions x ON x.id = e.id
 ), named AS (
     SELECT DISTINCT j.tenant, j.id, j.touched, j.spec::jsonb ->> 'overlap' AS overlap,
-           j.spec::jsonb -> 'concurrency' ->> 'key' AS key, (j.spec::jsonb -> 'concurrency' ->> 'limit')::integer AS most,
+           j.spec::jsonb -> 'concurrency' ->> 'key' AS key, (j.spec::jsonb -> 'concurrency' ->> 'limit')::integer AS "limit",
            coalesce((j.spec::jsonb -> 'concurrency' ->> 'ordered')::boolean, false) AS ordered
-    FROM (SELECT * FROM unnest($1::text[], $2::uuid[]) f (tenant, id) UNION SELECT tenant, job_id FROM again) e
+    FROM (SELECT * FROM unnest($1::text[], $2::uuid[]) f (tenant, id) UNION SELECT tenant, job_id FROM redispatched) e
          JOIN jobs j ON j.tenant = e.tenant AND j.id = e.id
 )
-SELECT jsonb_build_array(
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(id, tenant, job_id, kept)), '[]') FROM again),
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(tenant, id, touched, jsonb_build_array(overlap, key, most, ordered))), '[]')
-     FROM named),
-    (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
-     FROM (SELECT DISTINCT n.id, n.overlap FROM named n JOIN unnest($2::uuid[]) f (id) ON f.id = n.id) n
-          CROSS JOIN LATERAL turns_of(n.id, CASE WHEN n.overlap = 'CANCEL_OTHER' THEN 2147483647 ELSE 1 END, 1) turn
-          JOIN executions x ON x.id = turn),
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(s.tenant, s.key, s.used)), '[]')
-     FROM (SELECT DISTINCT tenant, CASE WHEN ordered THEN 'line/' ELSE 'key/' END || key AS key FROM named WHERE key IS NOT NULL) n
-          JOIN slots s ON s.tenant = n.tenant AND s.key = n.key),
-    (SELECT coalesce(jsonb_agg(jsonb_build_array(n.tenant, n.key, head.key)), '[]')
-     FROM (SELECT DISTINCT tenant, key FROM named WHERE ordered) n
-          CROSS JOIN LATERAL (SELECT t.key FROM timeline t
-                              WHERE t.tenant = n.tenant AND t.line = n.key AND t.due_ms IS NOT NULL
-                              ORDER BY t.due_ms, t.key LIMIT 1) head)
+SELECT jsonb_build_object(
+    'executions', (SELECT coalesce(jsonb_agg(to_jsonb(r)), '[]') FROM redispatched r),
+    'jobs', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', to_jsonb(n), 'limit', to_jsonb(n))), '[]') FROM named n),
+    'open', (SELECT coalesce(jsonb_agg(execution_json(x, NULL, false) ORDER BY x.id), '[]')
+             FROM (SELECT DISTINCT n.id, n.overlap FROM named n JOIN unnest($2::uuid[]) f (id) ON f.id = n.id) n
+                  CROSS JOIN LATERAL turns_of(n.id, CASE WHEN n.overlap = 'CANCEL_OTHER' THEN 2147483647 ELSE 1 END, 1) turn
+                  JOIN executions x ON x.id = turn),
+    'slots', (SELECT coalesce(jsonb_agg(jsonb_build_object('tenant', s.tenant, 'key', s.key, 'used', s.used)), '[]')
+              FROM (SELECT DISTINCT tenant, CASE WHEN ordered THEN 'ordering/' ELSE 'key/' END || key AS key
+                    FROM named WHERE key IS NOT NULL) n
+                   JOIN slots s ON s.tenant = n.tenant AND s.key = n.key),
+    'heads', (SELECT coalesce(jsonb_agg(jsonb_build_object('tenant', n.tenant, 'ordering_key', n.key, 'key', head.key)), '[]')
+              FROM (SELECT DISTINCT tenant, key FROM named WHERE ordered) n
+                   CROSS JOIN LATERAL (SELECT t.key FROM timeline t
+                                       WHERE t.tenant = n.tenant AND t.ordering_key = n.key AND t.due_ms IS NOT NULL
+                                       ORDER BY t.due_ms, t.key LIMIT 1) head)
 )::text;
 
 -- name: pool_timeouts
 -- Return the pools that set a timeout for their handlers, and the timeout in seconds.
-SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
+SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 AS timeout_sec FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
 
 -- name: dispatches
--- Return the fields of a Dispatch, in order, for each execution of a batch that is still PENDING. A start deadline counts from
+-- Return the fields of a Dispatch for each execution of a batch that is still PENDING. A start deadline counts from
 -- the due time of the occurrence, however often the execution waited since. It is met once the execution has started.
-SELECT x.id::text, x.dispatch, x.job_id::text, x.tenant, x.pool, x.handler, m.due_ms, x.nominal_ms, x.attempt, x.fired_ms, x.revision,
-       CASE WHEN r.revision IS NULL THEN j.timeout_sec ELSE (r.spec::jsonb ->> 'timeoutSec')::float8 END,
-       CASE WHEN r.revision IS NULL THEN j.heartbeat_sec ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END,
+SELECT x.id::text AS execution_id, x.dispatch AS number, x.job_id::text, x.tenant, x.pool, x.handler, m.due_ms, x.nominal_ms, x.attempt,
+       x.fired_ms, x.revision,
+       CASE WHEN r.revision IS NULL THEN j.timeout_sec ELSE (r.spec::jsonb ->> 'timeoutSec')::float8 END AS timeout_sec,
+       CASE WHEN r.revision IS NULL THEN j.heartbeat_sec
+            ELSE (r.spec::jsonb ->> 'heartbeatTimeoutSec')::float8 END AS heartbeat_timeout_sec,
        CASE WHEN x.started_ms IS NULL
             THEN CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END
-                 + (x.due_ms - m.due_ms) / 1000.0::float8 END,
-       CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END,
-       x.progress, j.trace, j.name, NULL, NULL, x.lane,
-       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END
+                 + (x.due_ms - m.due_ms) / 1000.0::float8 END AS start_deadline_sec,
+       CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END AS payload,
+       x.progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, x.lane,
+       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END AS endpoint
 FROM batches b CROSS JOIN unnest(b.members, b.dues) WITH ORDINALITY AS m (id, due_ms, n)
      JOIN executions x ON x.id = m.id
      JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
@@ -240,7 +243,7 @@ SELECT id, owner, fired_ms FROM batches WHERE fired_ms < $1 AND id > $3 ORDER BY
 -- name: orphans
 -- Return executions that were dispatched before an instant and that no worker ever reported. This includes those with a fire
 -- time so far ahead that a clock must have been set back.
-SELECT coalesce(jsonb_agg(jsonb_build_array(execution_json(x, NULL, false), x.xmin::text)), '[]')::text
+SELECT coalesce(jsonb_agg(versioned_json(x, x.xmin)), '[]')::text
 FROM (SELECT *, xmin FROM executions WHERE state < 2 AND state = 0 AND worker_id IS NULL AND (fired_ms < $1 OR fired_ms > $3)
       ORDER BY fired_ms LIMIT $2) f
      JOIN executions x ON x.id = f.id;
@@ -248,7 +251,7 @@ FROM (SELECT *, xmin FROM executions WHERE state < 2 AND state = 0 AND worker_id
 -- name: count_due
 -- Return the number of due rows and the oldest due time by pool. This runs often, so it counts the first 100,000 due rows
 -- only.
-SELECT pool, count(*), min(due_ms)
+SELECT pool, count(*) AS due, min(due_ms) AS oldest_ms
 FROM (SELECT pool, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY due_ms, key LIMIT 100000) first GROUP BY pool;
 
 -- name: meta
@@ -265,9 +268,9 @@ DELETE FROM meta WHERE key = $1;
 
 -- name: zoned_fires
 -- Return a page of recurring fires with their jobs, in key order.
-SELECT t.key::text, jsonb_build_array(job_json(j, false), jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left))::text
+SELECT t.key::text, jsonb_build_object('job', job_json(j, false), 'fire', fire_json(t))::text AS job_and_fire
 FROM timeline t JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
-WHERE t.key > $1::uuid AND t.kind = 0 AND t.planned = 1
+WHERE t.key > $1::uuid AND t.kind = 0 AND t.recurring = 1
 ORDER BY t.key LIMIT $2;
 
 -- name: lock_fires
@@ -284,4 +287,4 @@ SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.i
 
 -- name: write_rows
 -- Write a write set.
-SELECT write_ledger($1::jsonb, $2);
+SELECT write_rows($1::jsonb, $2);

@@ -1,8 +1,8 @@
 -- name: add_jobs
 -- Insert new jobs and their fire rows.
 WITH fires AS (
-    INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, staged, planned, runs_left,
-                          line)
+    INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring, runs_left,
+                          ordering_key)
     SELECT * FROM unnest($23::bigint[], $24::uuid[], $25::smallint[], $26::integer[], $27::bigint[], $28::smallint[], $29::text[],
                          $30::text[], $31::smallint[], $32::smallint[], $33::smallint[], $34::integer[], $35::text[])
 )
@@ -58,16 +58,18 @@ SELECT id::text FROM executions WHERE job_id = $1::uuid AND buffered = 0 AND sta
 -- name: snapshot
 -- Return a job, its fire row and some of its executions. The executions include one that is open, and the first unbuffered and
 -- buffered ones, up to a limit of each.
-SELECT jsonb_build_array(
-    job_json(j, true),
-    (SELECT jsonb_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
-    (SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) || jsonb_build_array(t.nominal_ms) ORDER BY x.id), '[]')
-     FROM (SELECT unnest($3::uuid[]) AS id
-           UNION
-           (SELECT id FROM executions WHERE job_id = j.id AND state < 2 ORDER BY job_id, fired_ms LIMIT 1)
-           UNION
-           SELECT turns_of(j.id, $4, $4)) e
-          JOIN executions x ON x.id = e.id AND x.job_id = j.id LEFT JOIN timeline t ON t.key = x.id)
+SELECT jsonb_build_object(
+    'job', job_json(j, true),
+    'fire', (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id),
+    'executions', (
+        SELECT coalesce(jsonb_agg(execution_json(x, t.due_ms, false) || jsonb_build_object('suspended_until_ms', t.nominal_ms)
+                                  ORDER BY x.id), '[]')
+        FROM (SELECT unnest($3::uuid[]) AS id
+              UNION
+              (SELECT id FROM executions WHERE job_id = j.id AND state < 2 ORDER BY job_id, fired_ms LIMIT 1)
+              UNION
+              SELECT turns_of(j.id, $4, $4)) e
+             JOIN executions x ON x.id = e.id AND x.job_id = j.id LEFT JOIN timeline t ON t.key = x.id)
 )::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
@@ -83,7 +85,7 @@ FROM unnest($1::uuid[], $2::uuid[]) e (id, retried_as) WHERE d.execution_id = e.
 
 -- name: write_rows
 -- Lock the slots of a write set and write it. Returns how many executions are new.
-SELECT write_ledger($1::jsonb, $2) FROM lock_slots($1::jsonb -> 'slots');
+SELECT write_rows($1::jsonb, $2) FROM lock_slots($1::jsonb -> 'slots');
 
 -- name: add_audit
 -- Insert an audit entry.

@@ -1,7 +1,7 @@
 -- name: job
 -- Return a job, its fire row, and whether it has an open execution.
 SELECT json_build_object('job', job_json(j, true),
-                         'fire', (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+                         'fire', (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id),
                          'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
@@ -15,7 +15,7 @@ WITH keyed AS MATERIALIZED (
 )
 SELECT coalesce(json_agg(json_build_object('job', job, 'fire', fire, 'open', open, 'payload_bytes', payload_bytes)), '[]')::text
 FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS payload_bytes,
-             (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
+             (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open
       FROM jobs j
       WHERE j.tenant = $1 AND j.id < $2::uuid
@@ -43,7 +43,7 @@ WITH open_jobs AS MATERIALIZED (
 )
 SELECT coalesce(json_agg(json_build_object(
            'row', json_build_object('job', job_json(page.job, true),
-                            'fire', (SELECT json_build_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = page.id),
+                            'fire', (SELECT fire_json(t) FROM timeline t WHERE t.key = page.id),
                             'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 OFFSET 0)),
            'running', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = page.id AND x.state < 2 AND x.state + 0 = 1 OFFSET 0),
            'latest', CASE WHEN page.type IN ('ONE_TIME', 'DELAYED')

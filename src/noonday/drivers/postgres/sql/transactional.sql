@@ -4,7 +4,7 @@ SELECT callers_add($1::text);
 
 -- name: inputs
 -- Return an execution and the inputs of its settlement.
-SELECT callers_look($1::text);
+SELECT callers_read($1::text);
 
 -- name: settle
 -- Write a settlement if its inputs are unchanged. Returns whether it was written.

@@ -58,7 +58,7 @@ FROM (SELECT coalesce(t.pool = $5, $5 IS NULL) AND (t.due_ms, t.key) < ($1::bigi
 -- Return the counts of `due_before` for rows of a tenant that share a concurrency key.
 SELECT count(*) FILTER (WHERE mine) AS entries, count(DISTINCT tenant) FILTER (WHERE mine) AS tenants, count(*) AS examined
 FROM (SELECT t.tenant,
-             CASE WHEN t.staged = 0 AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
+             CASE WHEN t.early = 0 AND (t.due_ms, t.key) < ($1::bigint, $2::uuid)
                   THEN (SELECT j.spec::jsonb -> 'concurrency' ->> 'key' = $5 FROM jobs j
                         WHERE j.tenant = $4 AND j.id = CASE WHEN t.kind = 0 THEN t.key
                                                             ELSE (SELECT x.job_id FROM executions x WHERE x.id = t.key) END)
@@ -95,4 +95,4 @@ FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms BETWEEN 0 AND $1 ORDER BY
 
 -- name: figures
 -- Return the figures of the last seconds that recorders wrote.
-SELECT recent FROM places WHERE recent <> '';
+SELECT recent FROM checkpoints WHERE recent <> '';

@@ -4,22 +4,22 @@ DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id
 
 -- name: raise_alerts
 -- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
-INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, occasion)
+INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, dedup_key)
 SELECT e.value ->> 'id', e.value ->> 'tenant', e.value ->> 'kind', e.value ->> 'about', e.value ->> 'job_id', j.name,
        coalesce(j.pool, ''), e.value ->> 'execution_id', coalesce(e.value ->> 'endpoint', j.endpoint), e.value ->> 'message',
        e.value ->> 'count', e.value ->> 'first_ms', e.value ->> 'last_ms', e.value ->> 'dedup_key'
 FROM json_each(?1) e LEFT JOIN jobs j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'job_id'
 WHERE NOT EXISTS (SELECT 1 FROM alerts a
                   WHERE a.tenant = e.value ->> 'tenant' AND a.about = e.value ->> 'about' AND a.kind = e.value ->> 'kind'
-                        AND a.occasion IS NOT NULL AND a.occasion >= e.value ->> 'dedup_key')
+                        AND a.dedup_key IS NOT NULL AND a.dedup_key >= e.value ->> 'dedup_key')
 ON CONFLICT (tenant, about, kind) WHERE acknowledged_ms IS NULL AND recovered_ms IS NULL
 DO UPDATE SET execution_id = excluded.execution_id, message = excluded.message, count = count + excluded.count,
-              last_ms = max(last_ms, excluded.last_ms), occasion = coalesce(excluded.occasion, occasion)
+              last_ms = max(last_ms, excluded.last_ms), dedup_key = coalesce(excluded.dedup_key, dedup_key)
 RETURNING tenant, about, kind, id, job_name, pool, endpoint;
 
 -- name: add_alert_events
 -- Insert alert events that people may want to be notified of.
-INSERT INTO happenings (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
+INSERT INTO alert_events (tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms)
 SELECT value ->> 'tenant', value ->> 'alert_id', value ->> 'kind', value ->> 'job_id', value ->> 'job_name', value ->> 'pool',
        value ->> 'execution_id', value ->> 'endpoint', value ->> 'message', value ->> 'count', value ->> 'at_ms'
 FROM json_each(?1);
@@ -27,7 +27,7 @@ FROM json_each(?1);
 -- name: alert_events
 -- Return the oldest alert events that nobody was notified of.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
-FROM happenings ORDER BY id LIMIT ?1;
+FROM alert_events ORDER BY id LIMIT ?1;
 
 -- name: unrecovered
 -- Return a page of alerts that have not recovered, by id, each with whether its job has succeeded since.
@@ -47,7 +47,7 @@ RETURNING id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoin
 -- name: late
 -- Return a page of timeline rows after a mark that were due before an instant.
 SELECT t.due_ms, t.key, t.tenant, t.pool, CASE t.kind WHEN 0 THEN t.key ELSE coalesce(x.job_id, '') END AS job_id,
-       coalesce(x.id, '') AS execution_id, t.staged = 1 AS early
+       coalesce(x.id, '') AS execution_id, t.early = 1 AS early
 FROM (SELECT * FROM timeline WHERE due_ms IS NOT NULL AND (due_ms, key) > (?1, ?2) AND due_ms < ?3
       ORDER BY due_ms, key LIMIT ?4) t
      LEFT JOIN executions x ON t.kind = 1 AND x.id = t.key

@@ -1,45 +1,46 @@
 -- name: checkpoint
 -- Return the checkpoint of a log partition.
-SELECT partition, era, next, tick_ms FROM places WHERE partition = ?1;
+SELECT partition, generation, next_offset AS "offset", tick_ms FROM checkpoints WHERE partition = ?1;
 
 -- name: oldest_tick
 -- Return the last tick applied on the log partition that is furthest behind.
-SELECT min(tick_ms) FROM places;
+SELECT min(tick_ms) FROM checkpoints;
 
 -- name: add_checkpoint
 -- Insert the first checkpoint of a log partition.
-INSERT INTO places (partition, era, next, tick_ms, recent) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
+INSERT INTO checkpoints (partition, generation, next_offset, tick_ms, recent) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
 
 -- name: move_checkpoint
 -- Move a checkpoint by compare-and-set. Changes nothing if another recorder has moved it.
-UPDATE places SET era = ?4, next = ?5, tick_ms = ?6, recent = ?7 WHERE partition = ?1 AND era = ?2 AND next = ?3;
+UPDATE checkpoints SET generation = ?4, next_offset = ?5, tick_ms = ?6, recent = ?7
+WHERE partition = ?1 AND generation = ?2 AND next_offset = ?3;
 
 -- name: succeed_without_result
 -- Settle simple successes of one worker that have neither result nor progress.
 UPDATE executions
-SET state = 5, worker_id = ?2, started_ms = iif(state = 0, e.value ->> 3, started_ms), finished_ms = e.value ->> 4, failure = NULL,
-    result = NULL,
-    moves = moves || iif(state = 0, ',[1,' || (e.value ->> 3) || ',"' || ?2 || '"]', '') || ',[5,' || (e.value ->> 4) || ']'
+SET state = 5, worker_id = ?2, started_ms = iif(state = 0, e.value ->> 'started_ms', started_ms), finished_ms = e.value ->> 'ended_ms',
+    failure = NULL, result = NULL,
+    transitions = transitions || iif(state = 0, ',[1,' || (e.value ->> 'started_ms') || ',"' || ?2 || '"]', '')
+                              || ',[5,' || (e.value ->> 'ended_ms') || ']'
 FROM json_each(?1) e
-WHERE executions.job_id = e.value ->> 0 AND executions.id = e.value ->> 1 AND dispatch = e.value ->> 2 AND state < 2
+WHERE executions.job_id = e.value ->> 'job_id' AND executions.id = e.value ->> 'id' AND dispatch = e.value ->> 'dispatch' AND state < 2
       AND fired_ms IS NOT NULL AND watch = 0 AND (worker_id IS NULL OR worker_id = ?2);
 
 -- name: succeed
 -- Settle simple successes: dispatched, not watched, and bound to the reporting worker or to none.
 UPDATE executions
-SET state = 5, worker_id = e.value ->> 2, started_ms = iif(state = 0, e.value ->> 3, started_ms), finished_ms = e.value ->> 4,
-    failure = NULL, result = e.value ->> 5, progress = coalesce(e.value ->> 6, progress),
-    moves = moves || iif(state = 0, e.value ->> 7, '') || (e.value ->> 8)
+SET state = 5, worker_id = e.value ->> 'worker_id', started_ms = iif(state = 0, e.value ->> 'started_ms', started_ms),
+    finished_ms = e.value ->> 'ended_ms', failure = NULL, result = e.value ->> 'result',
+    progress = coalesce(e.value ->> 'progress', progress),
+    transitions = transitions || iif(state = 0, e.value ->> 'start', '') || (e.value ->> 'end')
 FROM json_each(?1) e
-WHERE executions.id = e.value ->> 0 AND dispatch = e.value ->> 1 AND state < 2 AND fired_ms IS NOT NULL AND watch = 0
-      AND (worker_id IS NULL OR worker_id = e.value ->> 2);
+WHERE executions.id = e.value ->> 'id' AND dispatch = e.value ->> 'dispatch' AND state < 2 AND fired_ms IS NOT NULL AND watch = 0
+      AND (worker_id IS NULL OR worker_id = e.value ->> 'worker_id');
 
 -- name: find
 -- Return some executions.
-SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
-                                   NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
-FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+SELECT json_group_array(json(x.json))
+FROM json_each(?1) e CROSS JOIN execution_rows x ON x.id = e.value;
 
 -- name: any_slots
 -- Return a row if any slot is counted or capped.
@@ -48,7 +49,9 @@ SELECT 1 FROM slots LIMIT 1;
 -- name: add_usage
 -- Add to the usage of tenants.
 INSERT INTO usage (tenant, day, runs, succeeded, failed, run_ms, payload_bytes)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6 FROM json_each(?1) WHERE true
+SELECT value ->> 'tenant', value ->> 'day', value ->> 'runs', value ->> 'succeeded', value ->> 'failed', value ->> 'run_ms',
+       value ->> 'payload_bytes'
+FROM json_each(?1) WHERE true
 ON CONFLICT (tenant, day) DO UPDATE
 SET runs = runs + excluded.runs, succeeded = succeeded + excluded.succeeded, failed = failed + excluded.failed,
     run_ms = run_ms + excluded.run_ms, payload_bytes = payload_bytes + excluded.payload_bytes;
@@ -84,25 +87,20 @@ UPDATE workers SET state = ?2, seen_ms = max(seen_ms, ?3) WHERE id = ?1;
 
 -- name: workers_to_judge
 -- Return the workers of a log partition that count as alive or have RUNNING executions.
-SELECT json_group_array(json_array(id))
-FROM (SELECT id FROM workers WHERE state = 'ALIVE' AND partition = ?1
-      UNION
-      SELECT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
-      WHERE x.state = 1 AND coalesce(w.partition, ?1) = ?1);
+SELECT id FROM workers WHERE state = 'ALIVE' AND partition = ?1
+UNION
+SELECT x.worker_id FROM executions x LEFT JOIN workers w ON w.id = x.worker_id
+WHERE x.state = 1 AND coalesce(w.partition, ?1) = ?1;
 
 -- name: running_of_workers
 -- Return the running executions of some workers.
-SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
-                                   NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
-FROM json_each(?1) e CROSS JOIN executions x ON x.worker_id = e.value AND x.state = 1;
+SELECT json_group_array(json(x.json))
+FROM json_each(?1) e CROSS JOIN execution_rows x ON x.worker_id = e.value AND x.state = 1;
 
 -- name: dispatched
 -- Return all open executions that are dispatched.
-SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
-                                   NULL, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, NULL, NULL, x.retry_of))
-FROM executions x WHERE x.state < 2 AND x.fired_ms IS NOT NULL;
+SELECT json_group_array(json(x.json))
+FROM execution_rows x WHERE x.state < 2 AND x.fired_ms IS NOT NULL;
 
 -- name: forget_batches
 -- Delete all batches. The topics lost their memory, and what was in them is back on the timeline.
@@ -114,17 +112,17 @@ UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 
 -- name: keep_attempts
 -- Insert attempt records, one row of values per attempt.
-INSERT OR IGNORE INTO accounts (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, account)
+INSERT OR IGNORE INTO attempt_records (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, details)
 VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: attempt_records
 -- Return the attempt records of an execution.
-SELECT dispatch, attempt, outcome, started_ms, ended_ms, account FROM accounts WHERE execution_id = ?1
+SELECT dispatch, attempt, outcome, started_ms, ended_ms, details FROM attempt_records WHERE execution_id = ?1
 ORDER BY dispatch, started_ms;
 
 -- name: drop_attempt_records
 -- Delete the attempt records of deleted executions.
-DELETE FROM accounts WHERE execution_id IN (SELECT value FROM json_each(?1));
+DELETE FROM attempt_records WHERE execution_id IN (SELECT value FROM json_each(?1));
 
 -- name: incidents
 -- Return the oldest incidents that are not handled yet.
@@ -132,9 +130,9 @@ SELECT id, kind, tenant, execution_id, job_id, message, at_ms FROM incidents ORD
 
 -- name: revocations
 -- Return the revoked dispatches of a pool that are open or ended after an instant.
-SELECT json_group_array(json_array(id, dispatch, cancel))
+SELECT id AS execution_id, dispatch, revocation AS reason
 FROM executions
-WHERE cancel IS NOT NULL AND pool = ?1 AND coalesce(finished_ms, 1 << 62) > ?2 AND fired_ms IS NOT NULL;
+WHERE revocation IS NOT NULL AND pool = ?1 AND coalesce(finished_ms, 1 << 62) > ?2 AND fired_ms IS NOT NULL;
 
 -- name: old_executions
 -- Return a page of executions that are past retention. An id begins with the nominal time of the occurrence.
@@ -146,8 +144,9 @@ FROM (SELECT id FROM executions
 -- name: old_executions_except
 -- Scan a page of executions after a mark. Returns those of `old_executions`, without exempt tenants, and the last id of the
 -- page.
-SELECT json_group_array(id) FILTER (WHERE state = ?2 AND finished_ms < ?3 AND tenant NOT IN (SELECT value FROM json_each(?6))),
-       max(id)
+SELECT json_group_array(id) FILTER (WHERE state = ?2 AND finished_ms < ?3 AND tenant NOT IN (SELECT value FROM json_each(?6)))
+       AS ids,
+       max(id) AS mark
 FROM (SELECT id, tenant, state, finished_ms FROM executions WHERE id > ?5 AND id < ?1 ORDER BY id LIMIT ?4);
 
 -- name: jobs_of
@@ -189,10 +188,10 @@ DELETE FROM usage WHERE (tenant, day) IN (SELECT tenant, day FROM usage WHERE da
 -- name: jobs_page
 -- Return a page of jobs after a mark: when each last changed, and whether it ended before an instant and has no execution
 -- left.
-SELECT json_group_array(json_array(j.tenant, j.id, j.updated_ms,
-           j.updated_ms < ?3 AND j.state <> 1
-           AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL))
-           AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id)))
+SELECT j.tenant, j.id, j.updated_ms,
+       j.updated_ms < ?3 AND j.state <> 1
+       AND (j.state = 2 OR NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL))
+       AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id) AS is_over
 FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > (?1, ?2) ORDER BY tenant, id LIMIT ?4) j;
 
 -- name: drop_jobs

@@ -1,21 +1,17 @@
 -- name: job
 -- Return a job, its fire row, and whether it has an open execution.
-SELECT json_object('job', json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
-                                     j.updated_ms, j.trace, j.halted),
-                   'fire', (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id),
+SELECT json_object('job', json(j.whole_json),
+                   'fire', (SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id),
                    'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false')))
-FROM jobs j WHERE j.tenant = ?1 AND j.id = ?2;
+FROM job_rows j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
 -- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
-SELECT json_group_array(json_object('job', json_array(id, tenant, revision, state, json(spec), anchor_ms, NULL, created_ms, updated_ms,
-                                                      trace, halted),
-                                    'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes))
-FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created_ms, j.updated_ms, j.trace, j.halted,
-             coalesce(length(j.payload), 0) AS payload_bytes,
-             (SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
+SELECT json_group_array(json_object('job', json(json), 'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes))
+FROM (SELECT j.json, coalesce(length(j.payload), 0) AS payload_bytes,
+             (SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
-      FROM jobs j
+      FROM job_rows j
       WHERE j.tenant = ?1 AND (?2 IS NULL OR j.id < ?2)
             AND (?3 IS NULL OR j.type = ?3) AND (?4 IS NULL OR j.pool = ?4) AND (?5 IS NULL OR j.handler = ?5)
             AND (?6 IS NULL OR j.name = ?6) AND (?7 IS NULL OR j.unique_key = ?7)
@@ -31,17 +27,16 @@ FROM (SELECT j.id, j.tenant, j.revision, j.state, j.spec, j.anchor_ms, j.created
 -- name: tasks
 -- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.
 SELECT json_group_array(json_object(
-           'row', json_object('job', json_array(j.id, j.tenant, j.revision, j.state, json(j.spec), j.anchor_ms, j.payload, j.created_ms,
-                                 j.updated_ms, j.trace, j.halted),
-                      'fire', json((SELECT json_array(t.nominal_ms, t.due_ms, t.runs_left) FROM timeline t WHERE t.key = j.id)),
+           'row', json_object('job', json_object('id', j.id, 'tenant', j.tenant, 'revision', j.revision, 'state', j.state,
+                                                 'spec', json(j.spec), 'anchor_ms', j.anchor_ms, 'payload', j.payload,
+                                                 'created_ms', j.created_ms, 'updated_ms', j.updated_ms, 'trace', j.trace,
+                                                 'halted', j.halted),
+                      'fire', json((SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id)),
                       'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false'))),
            'running', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open
                                        WHERE x.job_id = j.id AND x.state < 2 AND x.state = 1), 'true', 'false')),
-           'latest', json((SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
-                                   json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
-                                   x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
-                 FROM executions x LEFT JOIN timeline t ON t.key = x.id WHERE x.job_id = j.id AND x.id = j.latest))))
+           'latest', json((SELECT json_set(x.whole_json, '$.waits_until_ms', t.due_ms)
+                 FROM execution_rows x LEFT JOIN timeline t ON t.key = x.id WHERE x.job_id = j.id AND x.id = j.latest))))
 FROM (SELECT j.*,
              CASE WHEN j.type IN ('ONE_TIME', 'DELAYED')
                   THEN (SELECT x.id FROM executions x WHERE x.job_id = j.id
@@ -85,28 +80,21 @@ FROM (SELECT 1
 
 -- name: execution
 -- Return a whole execution, with the due time of its dispatch row.
-SELECT json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause, x.pool,
-                  x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
-                  x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves)
-FROM executions x LEFT JOIN timeline t ON t.key = x.id
+SELECT json_set(x.whole_json, '$.waits_until_ms', t.due_ms)
+FROM execution_rows x LEFT JOIN timeline t ON t.key = x.id
 WHERE x.id = ?2 AND x.tenant = ?1;
 
 -- name: executions
 -- Return a page of executions of a job, newest first.
-SELECT json_group_array(json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision,
-                                   x.cause, x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')),
-                                   t.due_ms, x.worker_id, x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result,
-                                   x.retry_of, x.moves))
-FROM (SELECT * FROM executions
+SELECT json_group_array(json_set(x.whole_json, '$.waits_until_ms', t.due_ms))
+FROM (SELECT id, whole_json FROM execution_rows
       WHERE job_id = ?2 AND tenant = ?1 AND (?3 IS NULL OR id < ?3) AND (?4 IS NULL OR state = ?4)
       ORDER BY id DESC LIMIT ?5) x LEFT JOIN timeline t ON t.key = x.id;
 
 -- name: executions_between
 -- Return scheduled executions of a job by nominal time, with which the id begins.
-SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms,
-                                   finished_ms, cancel, failure, NULL, NULL, retry_of))
-FROM (SELECT * FROM executions WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
+SELECT json_group_array(json(json))
+FROM (SELECT json FROM execution_rows WHERE job_id = ?1 AND id >= ?2 AND id < ?3 AND cause = 0 ORDER BY id LIMIT ?4);
 
 -- name: decisions_between
 -- Return decisions of a job that overlap an interval.
@@ -135,13 +123,10 @@ WITH looked AS MATERIALIZED (
 )
 SELECT json_object(
     'calls', (SELECT json_group_array(json_object(
-                             'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
-                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
-                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                             'execution', json_set(x.whole_json, '$.waits_until_ms', t.due_ms),
                              'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
                              'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
-     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
+     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN execution_rows x ON x.job_id = m.job_id AND x.id = m.id
           LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
@@ -161,26 +146,20 @@ WITH looked AS MATERIALIZED (
 )
 SELECT json_object(
     'calls', (SELECT json_group_array(json_object(
-                             'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
-                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
-                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                             'execution', json_set(x.whole_json, '$.waits_until_ms', t.due_ms),
                              'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
                              'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
-     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.job_id = m.job_id AND x.id = m.id
+     FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN execution_rows x ON x.job_id = m.job_id AND x.id = m.id
           LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
 -- name: known_calls
 -- Return some webhook calls, in the form of `calls`.
 SELECT json_group_array(json_object(
-                        'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                                        x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch,
-                                        json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), t.due_ms, x.worker_id, x.started_ms,
-                                        x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+                        'execution', json_set(x.whole_json, '$.waits_until_ms', t.due_ms),
                         'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')),
                         'retried_as', d.retried_as, 'resolved_ms', d.resolved_ms))
-FROM json_each(?2) e CROSS JOIN executions x ON x.id = e.value
+FROM json_each(?2) e CROSS JOIN execution_rows x ON x.id = e.value
      LEFT JOIN timeline t ON t.key = x.id LEFT JOIN dead d ON d.execution_id = x.id
 WHERE x.tenant = ?1 AND x.pool = 'webhooks';
 
@@ -196,9 +175,7 @@ FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> '
 -- name: dead
 -- Return a page of dead letters, newest first.
 SELECT json_group_array(json_object(
-           'execution', json_array(x.id, x.job_id, x.tenant, x.nominal_ms, x.due_ms, x.state, x.attempt, x.dispatch, x.revision, x.cause,
-                      x.pool, x.handler, x.lane, x.created_ms, x.fired_ms, x.buffered, x.watch, json(iif(x.state < 2, coalesce(x.slots, '[]'), '[]')), NULL, x.worker_id,
-                      x.started_ms, x.finished_ms, x.cancel, x.failure, x.progress, x.result, x.retry_of, x.moves),
+           'execution', json(x.whole_json),
            'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')), 'retried_as', d.retried_as,
            'resolved_ms', d.resolved_ms, 'job_name', (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
 FROM (SELECT * FROM dead
@@ -211,7 +188,7 @@ FROM (SELECT * FROM dead
             AND (?12 IS NULL OR EXISTS (SELECT 1 FROM executions x
                                         WHERE x.id = dead.execution_id
                                               AND instr(lower((x.failure ->> 'type') || ': ' || (x.failure ->> 'message')), lower(?12))))
-      ORDER BY execution_id DESC LIMIT ?9) d CROSS JOIN executions x ON x.id = d.execution_id;
+      ORDER BY execution_id DESC LIMIT ?9) d CROSS JOIN execution_rows x ON x.id = d.execution_id;
 
 -- name: dead_letter
 -- Return one dead letter.

@@ -25,9 +25,8 @@ FROM (SELECT * FROM workers ORDER BY state = 'ALIVE' DESC, started_ms DESC LIMIT
 
 -- name: running
 -- Return up to 10,000 running executions.
-SELECT json_group_array(json_array(id, job_id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool,
-                                   handler, lane, created_ms, fired_ms, buffered, watch, json(iif(state < 2, coalesce(slots, '[]'), '[]')), NULL, worker_id, started_ms))
-FROM (SELECT * FROM executions WHERE state = 1 LIMIT 10000);
+SELECT json_group_array(json(json))
+FROM (SELECT json FROM execution_rows WHERE state = 1 LIMIT 10000);
 
 -- name: usage
 -- Return the usage of a tenant by day.
@@ -52,7 +51,7 @@ FROM (SELECT tenant = ?4 AND (?5 IS NULL OR pool = ?5) AS mine, tenant FROM time
 -- name: due_before_with_key
 -- Return the counts of `due_before` for rows of a tenant that share a concurrency key.
 SELECT count(*) FILTER (WHERE mine) AS entries, count(DISTINCT CASE WHEN mine THEN tenant END) AS tenants, count(*) AS examined
-FROM (SELECT CASE WHEN t.tenant = ?4 AND t.staged = 0
+FROM (SELECT CASE WHEN t.tenant = ?4 AND t.early = 0
                   THEN coalesce((SELECT j.spec ->> '$.concurrency.key' = ?5 FROM jobs j
                                  WHERE j.tenant = ?4
                                        AND j.id = coalesce((SELECT x.job_id FROM executions x WHERE t.kind = 1 AND x.id = t.key), t.key)),
@@ -89,4 +88,4 @@ FROM (SELECT tenant, due_ms FROM timeline WHERE due_ms <= ?1 ORDER BY due_ms, ke
 
 -- name: figures
 -- Return the figures of the last seconds that recorders wrote.
-SELECT recent FROM places WHERE recent <> '';
+SELECT recent FROM checkpoints WHERE recent <> '';

@@ -1,9 +1,9 @@
-"""Works as the schedulers and recorders of a release do, with whatever release is on the path. Run by test_upgrade.py.
+"""Work as the schedulers and recorders of a release do, with the release that is on the path. Run by test_upgrade.py.
 
-    python former_load.py URL SCHEMA PARTITION
+    python upgrade_load.py URL SCHEMA PARTITION
 
-Creates jobs, a few at a time, fires what is due and settles it, until its standard input is closed. Says after each time how many
-have ended.
+Creates jobs, a few at a time, fires the due ones and settles them, until its standard input is closed. Prints after each
+round how many have ended.
 """
 
 import asyncio
@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from noonday.drivers.postgres.connection import PostgresOptions
-from noonday.drivers.postgres.store import Store, open_store
-from noonday.model.batch import Owner
+from noonday.drivers.postgres.store import PostgresStore, open_store
+from noonday.model.batch import FireRequest, Owner
 from noonday.model.change import NewJob
 from noonday.model.errors import StoreUnavailable
 from noonday.model.firing import Fire, plan_fire
 from noonday.model.ids import InstanceId, JobId, TenantId, WorkerId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Report
-from noonday.ports.executions import Place
-from noonday.ports.firing import Shot
+from noonday.model.recording import Checkpoint
 
 NOW_MS = 1_893_456_000_000
 AT_ONCE = 20
@@ -33,7 +32,7 @@ async def main(url: str, schema: str, partition: int) -> None:
     mine = [p for p in range(256) if p % 2 == partition]
     taken = await store.firing.take_over(InstanceId(f"i-{partition}"), mine)
     owner = Owner(InstanceId(f"i-{partition}"), {p: each.epoch for p, each in taken.items()})
-    place, made, ended = None, 0, 0
+    checkpoint, made, ended = None, 0, 0
     stopped = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     while not stopped.done():
         jobs = [job_in(partition, k % 3 == 0) for k in range(AT_ONCE)]
@@ -42,12 +41,12 @@ async def main(url: str, schema: str, partition: int) -> None:
         await patiently(lambda new=new: store.jobs.add(new, upsert=refuse, audit=None, seal=None))
         while ended < made:
             dispatches = await patiently(lambda: fire(store, owner, mine))
-            now = Place(partition, "era", (place.offset if place else 0) + 1, 0)
+            now = Checkpoint(partition, "log", (checkpoint.offset if checkpoint else 0) + 1, 0)
             reports = [report_of(each) for each in dispatches]
             await patiently(
-                lambda r=reports, w=place, n=now: store.executions.settle(r, [], was=w, now=n, now_ms=NOW_MS)
+                lambda r=reports, w=checkpoint, n=now: store.executions.settle(r, [], was=w, now=n, now_ms=NOW_MS)
             )
-            place, ended = now, ended + len(reports)
+            checkpoint, ended = now, ended + len(reports)
         print(ended, flush=True)
     await store.close()
 
@@ -73,15 +72,15 @@ def job_in(partition: int, is_recurring: bool) -> Job:
     )
 
 
-async def fire(store: Store, owner: Owner, mine: list[int]) -> list[Any]:
+async def fire(store: PostgresStore, owner: Owner, mine: list[int]) -> list[Any]:
     entries = await store.firing.walk(mine, None, NOW_MS, 500)
-    jobs = await store.firing.plans([entry for entry in entries if entry.planned])
-    shots = []
+    jobs = await store.firing.plans([entry for entry in entries if entry.recurring])
+    requests = []
     for entry in entries:
-        known: Any = jobs.get((JobId(entry.key), entry.number)) if entry.planned else None
+        known: Any = jobs.get((JobId(entry.key), entry.number)) if entry.recurring else None
         plan = plan_fire(known.job, entry.nominal_ms, NOW_MS, known.runs_left) if known else None
-        shots.append(Shot(entry, plan, known.runs_left if known else None))
-    fired = await store.firing.fire(owner, shots, NOW_MS)
+        requests.append(FireRequest(entry, plan, known.runs_left if known else None))
+    fired = await store.firing.fire(owner, requests, NOW_MS)
     await store.firing.seal(fired.batches)
     return list(fired.dispatches)
 
