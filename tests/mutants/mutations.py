@@ -77,7 +77,7 @@ MUTANTS = (
         wrapped(FIRING, "fire_entry", before=REPLACE, after="result = replace(result, due_ms=result.due_ms + 60_000)"),
         quick=True,
     ),
-    _mutant("timeouts-ignored", "lateness", returning(WORKER, "Worker._timeout_of", "3600.0")),
+    _mutant("timeouts-ignored", "lateness", returning("worker/run.py", "timeout_of", "3600.0")),
     _mutant(
         "start-deadlines-ignored",
         "start deadline, completeness",

@@ -20,7 +20,8 @@ from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread
-from noonday.worker.worker import Worker, WorkerOptions
+from noonday.worker.options import WorkerOptions
+from noonday.worker.worker import Worker
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.factories import NOW_MS

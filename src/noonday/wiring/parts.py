@@ -69,7 +69,8 @@ from noonday.webhooks.bounds import CallBounds
 from noonday.webhooks.handler import NAME, WebhookHandler
 from noonday.wiring.settings import EmailSettings, Settings
 from noonday.worker.handler import Handler
-from noonday.worker.worker import Worker, WorkerOptions
+from noonday.worker.options import WorkerOptions
+from noonday.worker.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from noonday.worker.identity import NOBODY, Identity
 INTERRUPTED = "INTERRUPTED"
 TIMED_OUT = "TIMED_OUT"
 HEARTBEAT = "HEARTBEAT_TIMED_OUT"
+DEFAULT_TIMEOUT_SEC = 3600.0
+"""Timeout of a run if neither its job, its handler nor its pool sets one."""
 
 
 class Run:
@@ -285,6 +287,13 @@ class Run:
         dispatch, at_ms = self.dispatch, self.started_ms or self.announced_ms
         worker = self.identity.id
         return Report(dispatch.execution_id, dispatch.number, worker, Outcome.STARTED, at_ms, at_ms, pool=dispatch.pool)
+
+
+def timeout_of(run: Run) -> float:
+    """Return the timeout of the job, else of the handler, else of the pool, else the default, plus the handler's slack."""
+    of_handler, slack_sec = (run.handler.timeout_sec, run.handler.slack_sec) if run.handler else (None, 0.0)
+    timeout_sec = run.dispatch.timeout_sec or of_handler or run.dispatch.pool_timeout_sec or DEFAULT_TIMEOUT_SEC
+    return timeout_sec + slack_sec
 
 
 def failure_of(error: BaseException, *, retryable: bool = True) -> Failure:

@@ -7,7 +7,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 
@@ -15,12 +15,10 @@ import structlog
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.breaker import MIN_RUNS
 from noonday.model.claim import ClaimRefused
 from noonday.model.errors import NoondayError, SignalsUnavailable
 from noonday.model.execution import SPARES_RUNNING, Outcome
 from noonday.model.ids import ExecutionId, WorkerId, new_worker_id
-from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Beat, Bye, Dispatch, Hello, LogEntry, Token
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
@@ -36,10 +34,11 @@ from noonday.worker.completing import Completing
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.identity import Identity
+from noonday.worker.options import WorkerOptions, limit_of, runnable_concurrency
 from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from noonday.worker.ready import Ready
 from noonday.worker.retry_breaker import RetryBreaker, failure_of_delayed
-from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run
+from noonday.worker.run import HEARTBEAT, INTERRUPTED, TIMED_OUT, Run, timeout_of
 from noonday.worker.sharing import SlotShares, failure_of_deferred
 from noonday.worker.throttling import EndpointThrottle
 
@@ -58,8 +57,6 @@ FULL_POOL_RETRY_SEC = 0.005
 """Seconds until a full pool is checked for room again, however long the other pools wait for dispatches."""
 PARKED_RETRY_SEC = 1.0
 """Seconds between two tries to claim parked dispatches."""
-DEFAULT_TIMEOUT_SEC = 3600.0
-"""Timeout of a run if neither its job, its handler nor its pool sets one."""
 KILL_CONFIRM_SEC = 0.5
 """Seconds to wait for the death of a process that was killed."""
 FINAL_REPORT_SEC = 1.0
@@ -71,30 +68,6 @@ MAX_REFUSED_SEC = 60.0
 """Seconds that the log may refuse reports, although it answers, before the worker should be restarted."""
 Lane = tuple[str, Mode]
 """A pool and the mode of some of its handlers."""
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """Pools, capacities and deadlines of a worker."""
-
-    concurrency: Mapping[str, int]
-    """Maximum number of handlers that run at once, by pool."""
-    threads: int = 32
-    processes: int = 2
-    beat_sec: float = 10.0
-    drain_sec: float = 20.0
-    cancel_grace_sec: float = 5.0
-    max_abandoned: int = 8
-    """Maximum number of abandoned runs whose slots are given to other runs."""
-    result_limit: int = 65_536
-    progress_limit: int = PROGRESS_BYTES
-    shares: Mapping[str, float] = field(default_factory=dict)
-    """Fraction of the slots left by other tenants that one tenant may take, by pool. A pool that is missing has no bound."""
-    retry_breaker_min_runs_per_minute: int = MIN_RUNS
-    """Minimum runs per minute before the retry breaker of a handler may open (it opens when over half fail). 0 disables it."""
-    frozen_after_sec: float | None = None
-    """If the control loop stalls for longer, a recorder may have marked this worker as lost: the worker stops its runs and
-    continues under a new identity. None where the recorder is in the same process and stalls with it."""
 
 
 class Worker:
@@ -122,13 +95,13 @@ class Worker:
         self._bus = bus
         self._signals = signals
         self._retry_breaker = RetryBreaker(breakers, clock, options.retry_breaker_min_runs_per_minute)
-        self._throttle = EndpointThrottle(throttles, clock, self._timeout_of)
+        self._throttle = EndpointThrottle(throttles, clock, timeout_of)
         self._shares = SlotShares(options.concurrency, options.shares, clock)
         self._clock = clock
         self._keyring = keyring
         self._metrics = metrics
         self._tracing = tracing
-        self._options = replace(options, concurrency=_runnable(options, self._handlers))
+        self._options = replace(options, concurrency=runnable_concurrency(options, self._handlers))
         self._loop = asyncio.get_running_loop()
         self._plain_loop_thread = self._make_plain_loop_thread(handlers_loop)
         self._host = self._make_host(handlers_loop)
@@ -636,7 +609,7 @@ class Worker:
             ahead = 0 if pool in self._mixed_pools else int(pace.per_second(self._clock.monotonic()) * LOOKAHEAD_SEC)
             return self._options.concurrency[pool] + ahead - pace.under_way
         slots = self._options.concurrency[pool] - pace.under_way
-        limit = _limit_of(mode, self._options)
+        limit = limit_of(mode, self._options)
         if limit is None:
             return slots
         lanes = sum(1 for other, ready in self._ready.items() if ready and other[1] is mode)
@@ -669,7 +642,7 @@ class Worker:
         self._pace[pool].under_way += len(starting)
         self._under_way[lane[1]] += len(starting)
         for run in starting:
-            run.timeout_sec = self._timeout_of(run)
+            run.timeout_sec = timeout_of(run)
         self._shares.started(starting)
         self._hand_to_hosts(self._without_announced(starting))
         ready.extend(superseding)
@@ -829,12 +802,6 @@ class Worker:
             self._end_unstarted(run, Outcome.HANDED_BACK)
             return False
         return True
-
-    def _timeout_of(self, run: Run) -> float:
-        """Return the timeout of the job, else of the handler, else of the pool, else the default, plus the handler's slack."""
-        of_handler, slack_sec = (run.handler.timeout_sec, run.handler.slack_sec) if run.handler else (None, 0.0)
-        timeout_sec = run.dispatch.timeout_sec or of_handler or run.dispatch.pool_timeout_sec or DEFAULT_TIMEOUT_SEC
-        return timeout_sec + slack_sec
 
     def _reject(self, run: Run, reason: str) -> None:
         run.reject(reason)
@@ -1200,28 +1167,6 @@ class Worker:
 
 async def _wait_for(task: "asyncio.Task[None]") -> None:
     await asyncio.wait({task})
-
-
-def _limit_of(mode: Mode, options: WorkerOptions) -> int | None:
-    """Return how many runs of a mode the whole worker can have at once.
-
-    None: there is no limit, or it is 0 processes, for which the host raises an error that names the setting.
-    """
-    return {Mode.ASYNC: None, Mode.THREAD: options.threads, Mode.PROCESS: options.processes or None}[mode]
-
-
-def _runnable(options: WorkerOptions, handlers: Mapping[tuple[str, str], Handler]) -> dict[str, int]:
-    """Return how many handlers of each pool can run at once.
-
-    That is the concurrency of the pool, or fewer if all its handlers need threads or processes and there are fewer of those.
-    """
-    runnable = {}
-    for pool, concurrency in options.concurrency.items():
-        modes = {handler.mode for (its_pool, _), handler in handlers.items() if its_pool == pool}
-        limits = [_limit_of(mode, options) for mode in modes]
-        bounded = [limit for limit in limits if limit is not None]
-        runnable[pool] = min(concurrency, sum(bounded)) if bounded and len(bounded) == len(limits) else concurrency
-    return runnable
 
 
 class _Pace:
