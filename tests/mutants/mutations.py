@@ -11,7 +11,7 @@ from tests.mutants.changing import Change, constant, query, returning, wrapped
 REPLACE = "import msgspec; from msgspec.structs import replace"
 FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
 WRITE_SET, FIRE_BATCH, SETTLING = "transitions/write_set.py", "transitions/fire_batch.py", "transitions/settling.py"
-SWEEPER, WORKER = "scheduler/sweeper.py", "worker/worker.py"
+SWEEPER, PRE_START_CHECK = "scheduler/sweeper.py", "worker/pre_start_check.py"
 SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
 
 
@@ -83,8 +83,8 @@ MUTANTS = (
         "start deadline, completeness",
         returning(FIRING, "_past_deadline", "False"),
         wrapped(
-            WORKER,
-            "Worker._passes",
+            PRE_START_CHECK,
+            "PreStartCheck.passes",
             before=REPLACE + "; run = given['run']; run.dispatch = replace(run.dispatch, start_deadline_sec=None)",
         ),
     ),
@@ -243,7 +243,7 @@ MUTANTS = (
     _mutant(
         "revocation-ignored",
         "I10",
-        wrapped(WORKER, "Worker._passes", before="given['reasons'] = {}"),
+        wrapped(PRE_START_CHECK, "PreStartCheck.passes", before="given['reasons'] = {}"),
         kind="requests before start",
         quick=True,
     ),
@@ -263,8 +263,8 @@ MUTANTS = (
         "claim-ignored",
         "I8",
         wrapped(
-            WORKER,
-            "Worker._ask_for_claims",
+            "worker/claims.py",
+            "Claims._ask",
             after="""
                 asked = zip(given["runs"], result)
                 now_ms = self._clock.now_ms()
@@ -278,13 +278,13 @@ MUTANTS = (
         "ack-before-report",
         "I14",
         wrapped(
-            WORKER,
-            "Worker._send_ended",
+            "worker/reporting.py",
+            "Reporter._send_ended",
             before="""
                 ended = [run.dispatch for run in self._ended]
                 if ended:
-                    await self._signals.ack([(dispatch.execution_id, dispatch.number) for dispatch in ended])
-                    await self._bus.done_with(self.id, ended)
+                    await self._acks._signals.ack([(dispatch.execution_id, dispatch.number) for dispatch in ended])
+                    await self._bus.done_with(self._acks._membership.id, ended)
             """,
         ),
         kind="workers come and go",

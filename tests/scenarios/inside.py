@@ -97,13 +97,13 @@ class Inside:
         await self.engine.worker.start_once()
         await self.engine.start_announced()
         await asyncio.sleep(0.01)
-        await self.engine.worker._report_ended()
+        await self.engine.worker.report_once()
         await self.engine.recorder.drain()
 
     async def tick(self) -> None:
         """By hand: the worker says what it runs, the recorder counts time once, and the sweeper goes by it."""
         await self.engine.worker.watch_once()
-        await self.engine.worker._report_ended()
+        await self.engine.worker.report_once()
         ticking = asyncio.create_task(self.engine.recorder.tick_forever())
         await asyncio.sleep(0)
         ticking.cancel()

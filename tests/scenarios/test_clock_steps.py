@@ -66,7 +66,7 @@ async def test_after_a_step_back_nothing_fires_twice_and_the_next_time_is_by_the
 async def test_what_a_worker_holds_for_its_instant_waits_for_it_by_the_wall_clock(tmp_path: Path) -> None:
     async with Inside(tmp_path).open(scheduler_lead_ms=60_000) as inside:
         job = await inside.create(type=JobType.DELAYED, delay_sec=40)
-        await until(lambda: inside.engine.worker._waiting)
+        await until(lambda: inside.engine.worker._backlog.next_due_ms)
 
         inside.clock.step(-HOUR.total_seconds())
         await inside.came_round()

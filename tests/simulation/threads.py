@@ -66,5 +66,6 @@ class SimCall:
 
 
 def use_simulated_threads(worker: Worker) -> None:
-    if worker._host._threads is not None:
-        worker._host._threads = SimThreads(worker._options.threads)  # type: ignore[assignment]
+    host = worker._hosts._coroutine_host
+    if host._threads is not None:
+        host._threads = SimThreads(worker._options.threads)  # type: ignore[assignment]

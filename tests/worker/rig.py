@@ -54,7 +54,7 @@ class Rig:
         await self.worker.take_once(wait_sec=0)
         await self.worker.start_once()
         await self.worker.watch_once()
-        await self.worker._report_ended()
+        await self.worker.report_once()
 
     async def reports(self, of: Dispatch | None = None) -> list[Report]:
         """Ends that are on the log."""

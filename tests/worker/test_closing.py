@@ -84,9 +84,9 @@ async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in
         made = await it.publish("wait", timeout_sec=0.05)
         await it.until(lambda: it.metric("noonday_busy_slots", pool="p") == 1)
         bus.away = "refuses"
-        watching = asyncio.create_task(it.worker._watch_forever())
+        watching = asyncio.create_task(it.worker._control.run_forever())
         closing = asyncio.create_task(it.worker.close())
-        while it.worker._not_ended():
+        while it.worker.has_runs:
             await asyncio.sleep(0.01)
         bus.away = None
         await closing
@@ -105,7 +105,7 @@ async def test_a_stop_reports_its_runs_while_the_signals_hang(logs: list[EventDi
         succeeded = await it.publish("quick")
         await it.worker.take_once(wait_sec=0)
         await it.worker.start_once()
-        reporting = asyncio.create_task(it.worker._report_forever())
+        reporting = asyncio.create_task(it.worker._reporter.run_forever())
         await signals.asked.wait()
         await it.worker.close()
         reporting.cancel()

@@ -83,7 +83,7 @@ async def test_a_run_that_waits_for_a_thread_stays_with_the_control_loop(gate: G
         await it.until(lambda: len(gate.entered) == 2)
         await it.turn()
 
-        assert it.worker._under_way[Mode.THREAD] == 2
+        assert it.worker._capacity._under_way[Mode.THREAD] == 2
         quick = await it.publish("step")
         assert (await it.ended(quick)).outcome == Outcome.SUCCEEDED, "coroutines of the pool do not wait for threads"
 

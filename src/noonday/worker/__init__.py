@@ -1,21 +1,27 @@
 """Execution: take dispatches of some pools, run their handlers, and report. A worker has no access to the store.
 
-An attempt passes through these steps (`worker.py: Worker`, `run.py: Run`):
+`worker.py: Worker` composes the steps below. Each step is a class that owns its state. An attempt (`run.py: Run`) passes through
+all of them:
 
-1. Take. The worker takes as many dispatches as keep its handlers busy for a moment.
-2. Claim. It claims a dispatch in the signals and gets the fencing token. A duplicate delivery is dropped if the dispatch is
-   acked, and parked if another delivery has the claim. Dispatches that will not start soon are claimed when there is a slot.
-3. Wait. A dispatch that comes early waits for its instant. Due runs wait for a slot: tenants take turns (`ready.py`), and one
-   tenant's slow calls cannot take all slots (`sharing.py`).
-4. Pre-start check. A breaker (`retry_breaker.py`) or the limits of an endpoint (`throttling.py`) may return the run to the
-   timeline, at no attempt. Then one call to the signals asks for all runs that start now whether they are revoked or fenced. A
-   request of a user that was answered before this check wins. An expired run ends here too.
-5. Perform. A host (`host.py`) enters the handler: a coroutine on the handlers' loop, a plain function in a thread
-   (`threads.py`) or in a spawned process (`process.py`, `child.py`). The control loop enforces its timeout and heartbeat timeout,
-   and heeds revocations.
-6. Report. The outcome goes to the log through the outbox (`outbox.py`), which sends it again until the log acknowledges it.
-   Then the dispatch is acked in the signals, and only then the bus is told not to deliver it again. A run of more than a second
-   reports its start likewise.
+1. Take (`taking.py`). The worker takes as many dispatches as keep its handlers busy for a moment (`capacity.py`).
+2. Claim (`claims.py`). It claims a dispatch in the signals and gets the fencing token. A duplicate delivery is dropped if the
+   dispatch is acked, and parked if another delivery has the claim (`parked.py`). Dispatches that will not start soon are claimed
+   when there is a slot.
+3. Wait (`backlog.py`). A dispatch that comes early waits for its instant. Due runs wait for a slot: tenants take turns
+   (`ready.py`), and one tenant's slow calls cannot take all slots (`sharing.py`).
+4. Check (`pre_start_check.py`). A breaker (`retry_breaker.py`) or the limits of an endpoint (`throttling.py`) may return the run
+   to the timeline, at no attempt. Then one call to the signals asks for all runs that start now whether they are revoked or
+   fenced. A request of a user that was answered before this check wins. An expired run ends here too.
+5. Run (`starting.py`). The run becomes active (`active.py`). If it may have run before, its start goes to the log first
+   (`announcing.py`). A host (`hosts.py`, `host.py`) enters the handler: a coroutine on the handlers' loop, a plain function in a
+   thread (`threads.py`) or in a spawned process (`process.py`, `child.py`).
+6. Report (`reporting.py`). The outcome (`ended.py`) goes to the log through the outbox (`outbox.py`), which sends it again until
+   the log acknowledges it. Then the dispatch is acked in the signals, and only then the bus is told not to deliver it again
+   (`acks.py`). A run of more than a second reports its start likewise.
+
+Beside them runs the control loop (`control.py`). Four times a second it enforces timeouts (`deadlines.py`), heeds revocations
+(`revocations.py`), sends heartbeats (`heartbeats.py`), and checks whether this worker may have been judged lost
+(`connectivity.py`, `membership.py`). `closing.py` stops all of it in order.
 
 Who decides. The claim decides which worker runs a dispatch. The store decides, by the dispatch number, whether a report counts.
 The recorder decides whether a worker is lost. The worker decides when a run is over.

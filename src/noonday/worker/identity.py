@@ -1,8 +1,12 @@
 """The identity under which a worker takes dispatches and reports."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from noonday.crypto.keyring import Keyring
 from noonday.model.ids import WorkerId
+from noonday.ports.clock import Clock
+from noonday.ports.completions import Completions
 from noonday.worker.completing import Completing
 
 NOT_JOINED = -1
@@ -26,3 +30,17 @@ class Identity:
 
 NOBODY = Identity(WorkerId(""))
 """The identity of runs inside a handler's process, which reports nothing itself."""
+
+
+def new_identity(
+    new_id: Callable[[], WorkerId],
+    completions: Completions | None,
+    keyring: Keyring,
+    clock: Clock,
+    result_limit: int,
+) -> Identity:
+    """Return an identity with a new id, which has not joined yet."""
+    name = new_id()
+    if not completions:
+        return Identity(name)
+    return Identity(name, Completing(completions, name, keyring, clock, result_limit))

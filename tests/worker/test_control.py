@@ -1,0 +1,102 @@
+"""Rounds of the control loop."""
+
+from typing import Any
+
+from noonday.model.execution import Outcome
+from noonday.model.message import Beat, Bye, Report
+from noonday.worker.control import REPORT_START_AFTER_SEC, ControlLoop
+from noonday.worker.deadlines import Deadlines
+from noonday.worker.revocations import Revocations
+from noonday.worker.run import INTERRUPTED, TIMED_OUT
+from tests.worker.parts import POOL, Parts
+
+FROZEN_SEC = 20.0
+
+
+async def composed(**options: Any) -> tuple[Parts, ControlLoop]:
+    it = Parts(frozen_after_sec=FROZEN_SEC, **options)
+    await it.open()
+    return it, ControlLoop(
+        active=it.active,
+        ended=it.ended,
+        hosts=it.hosts,
+        starter=it.starter,
+        parked=it.parked,
+        membership=it.membership,
+        connectivity=it.connectivity,
+        deadlines=Deadlines(it.active, it.options.cancel_grace_sec),
+        revocations=Revocations(it.signals, it.connectivity, it.active),
+        heartbeats=it.heartbeats,
+        reporter=it.reporter,
+        acks=it.acks,
+        retry_breaker=it.retry_breaker,
+        throttle=it.throttle,
+        clock=it.clock,
+        metrics=it.metrics,
+    )
+
+
+async def test_a_run_out_of_time_and_a_revoked_run_are_stopped() -> None:
+    it, control = await composed()
+    late, revoked = await it.started(timeout_sec=4), await it.started()
+    await it.signals.revoke(POOL, [(revoked.dispatch.execution_id, 1, "CANCELLED")])
+    it.clock.advance(4)
+    await control.watch_once()
+    assert (late.stop_requested, revoked.stop_requested) == (TIMED_OUT, "CANCELLED")
+
+
+async def test_the_start_of_a_long_run_is_reported_once() -> None:
+    it, control = await composed()
+    run = await it.started()
+    for _ in range(2):
+        it.clock.advance(REPORT_START_AFTER_SEC)
+        await control.watch_once()
+    await it.reporter.report_once()
+    starts = [each for each in await it.bus.entries() if isinstance(each, Report)]
+    assert [(each.execution_id, each.outcome) for each in starts] == [(run.dispatch.execution_id, Outcome.STARTED)]
+
+
+async def test_acks_that_failed_are_sent_again() -> None:
+    it, control = await composed()
+    run = it.run()
+    it.acks.add([run])
+    await control.watch_once()
+    assert it.bus.done == [run.dispatch]
+
+
+async def test_a_stalled_worker_interrupts_its_runs_and_changes_its_identity() -> None:
+    it, control = await composed()
+    former = it.membership.identity
+    run, waiting = await it.started(), await it.claimed()
+    it.backlog.admit([waiting], it.clock.now_ms())
+    it.parked.add([it.run().dispatch])
+    it.clock.advance(FROZEN_SEC + 0.1)
+    waiting.claimed_at = it.clock.monotonic()
+    await control.watch_once()
+    assert it.membership.identity is not former
+    assert (run.stop_requested, waiting.outcome, len(it.parked)) == (INTERRUPTED, Outcome.INTERRUPTED, 0)
+    await it.outbox.send()
+    assert [each.worker_id for each in await it.bus.entries() if isinstance(each, Beat)] == [former.id]
+
+
+async def test_a_former_identity_says_goodbye_after_its_last_report() -> None:
+    it, control = await composed()
+    former = it.membership.identity
+    run = await it.started()
+    it.clock.advance(FROZEN_SEC + 0.1)
+    await control.watch_once()
+    assert it.membership.former == [former]
+    await it.reporter.finish_all()
+    await control.watch_once()
+    await it.outbox.send()
+    assert run.outcome is Outcome.INTERRUPTED
+    assert [each.worker_id for each in await it.bus.entries() if isinstance(each, Bye)] == [former.id]
+
+
+async def test_a_round_shows_that_the_loop_does_not_stall() -> None:
+    it, control = await composed()
+    former = it.membership.identity
+    for _ in range(3):
+        it.clock.advance(FROZEN_SEC)
+        await control.watch_once()
+    assert it.membership.identity is former
