@@ -16,9 +16,10 @@ import uvloop
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Outcome
+from noonday.worker.child_process import ProcessDied
 from noonday.worker.context import Cancelled, Snooze
 from noonday.worker.host import HandlerThread
-from noonday.worker.process import ProcessDied, ProcessHost, RemoteError
+from noonday.worker.process import ProcessHost, RemoteError
 from noonday.worker.run import TIMED_OUT, Run
 from tests.worker import process_handlers as handlers
 from tests.worker.runs import DEADLINE_SEC, eventually, new_run

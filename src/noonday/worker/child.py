@@ -20,13 +20,21 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-import msgspec
-
 from noonday.model.execution import Outcome
 from noonday.worker.context import Cancelled, Context, _Done
+from noonday.worker.function_ref import FunctionRef
 from noonday.worker.handler import Handler, Mode
 from noonday.worker.lifeline import end_with
-from noonday.worker.process import HEAD_BYTES, Call, Cancel, Ended, Entered, FunctionRef, ProgressMessage, packed
+from noonday.worker.process_messages import (
+    HEAD_BYTES,
+    Call,
+    Cancel,
+    Ended,
+    Entered,
+    ProgressMessage,
+    decode_from_worker,
+    packed,
+)
 from noonday.worker.run import Run, decode_json
 
 
@@ -65,15 +73,12 @@ class _Channel:
     def messages(self) -> Iterator[Call | Cancel]:
         stream = self._socket.makefile("rb")
         while len(head := stream.read(HEAD_BYTES)) == HEAD_BYTES:
-            yield _decode(stream.read(int.from_bytes(head, "big")))
+            yield decode_from_worker(stream.read(int.from_bytes(head, "big")))
 
     def release(self) -> None:
         """Close the socket without shutting the connection down."""
         if self._socket.fileno() >= 0:
             os.close(self._socket.detach())
-
-
-_decode = msgspec.msgpack.Decoder(Call | Cancel).decode
 
 
 class _ProcessContext(Context):

@@ -1,0 +1,79 @@
+"""Messages between a worker and the processes that run its handlers."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from noonday.model.execution import Failure
+from noonday.model.message import Dispatch, Token
+from noonday.worker.function_ref import FunctionRef
+
+HEAD_BYTES = 4
+"""Length of the size that precedes each message."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+    """To a child: run a handler."""
+
+    function: FunctionRef
+    resolver: str
+    dispatch: Dispatch
+    token: Token
+    payload: bytes | None
+    progress: bytes | None
+    result_limit: int
+    progress_limit: int
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """To a child: ask the running handler to end."""
+
+    reason: str
+
+
+class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
+    """From a child: the handler is imported, its payload is decoded, and it is called now."""
+
+
+class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+    """From a child: a heartbeat, with or without progress."""
+
+    progress: bytes | None
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """From a child: the handler has ended."""
+
+    observed: bool
+    """Whether the handler has read its cancellation."""
+    result: bytes | None = None
+    failure: Failure | None = None
+    snooze_ms: int | None = None
+    wait_ms: int = 0
+    """Minimum delay of the next attempt."""
+    raised_cancelled: bool = False
+    """Whether the handler raised CancelledError or Cancelled."""
+
+
+def packed(message: Call | Cancel | Entered | ProgressMessage | Ended) -> bytes:
+    """Return a message as bytes, with its size in front."""
+    body = _encode(message)
+    return len(body).to_bytes(HEAD_BYTES, "big") + body
+
+
+def pop_messages(buffer: bytearray) -> Iterator[bytes]:
+    """Remove the complete messages from the head of a buffer and yield them."""
+    start = 0
+    while len(buffer) >= start + HEAD_BYTES:
+        body = start + HEAD_BYTES
+        end = body + int.from_bytes(buffer[start:body], "big")
+        if len(buffer) < end:
+            break
+        yield bytes(buffer[body:end])
+        start = end
+    del buffer[:start]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_from_child = msgspec.msgpack.Decoder(Entered | ProgressMessage | Ended).decode
+decode_from_worker = msgspec.msgpack.Decoder(Call | Cancel).decode
