@@ -98,7 +98,7 @@ async def serve_worker(
             on_ready(url)
             parent.works()
 
-        retirement = _Retirement(parent.told_to_retire, partial(node.finish, stop_requested))
+        retirement = _Retirement(parent.retire_requested, partial(node.finish, stop_requested))
         try:
             await _run(node, app, listener, connections, stop_requested, ready, retirement)
         finally:

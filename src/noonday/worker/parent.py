@@ -174,7 +174,7 @@ class Parent:
         )
         if child.phase is Phase.RETIRING:
             if code:
-                _print(f"pid {child.pid}, which had been told to retire, ended with {_describe_exit(code)}")
+                _print(f"pid {child.pid}, which was retiring, ended with {_describe_exit(code)}")
         elif is_successor and not self._stopping:
             _print(
                 f"the successor, pid {child.pid}, ended with {_describe_exit(code)}; next try in {self._wait_sec:.0f} s"

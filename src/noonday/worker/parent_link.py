@@ -20,7 +20,7 @@ class ParentLink:
         self._channel = socket.socket(fileno=channel_fd)
         self._channel.set_inheritable(False)
         self._listener = socket.socket(fileno=listener_fd) if listener_fd >= 0 else None
-        self.told_to_retire = asyncio.Event()
+        self.retire_requested = asyncio.Event()
         """Set when the parent asks this worker to retire."""
 
     def inherited(self) -> socket.socket | None:
@@ -52,7 +52,7 @@ class ParentLink:
         if not message:
             _kill_self()  # on platforms where the kernel does not do it
         if message == RETIRE:
-            self.told_to_retire.set()
+            self.retire_requested.set()
 
 
 def _kill_self() -> None:
