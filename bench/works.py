@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from noonday.model.job import JobSpec, JobType, Target, instant_of
+from noonday.model.tasks.wire import TaskPayload, TaskSpec, TaskType
 from noonday.model.view import TenantSettings
 from noonday.tasks.translating import to_job_spec
-from noonday.tasks.wire import TaskPayload, TaskSpec, TaskType
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import CallBounds
 

@@ -9,11 +9,11 @@ from noonday.alerts.channels import handlers_of
 from noonday.alerts.sealed_notices import SealedNotice, open_notice, seal_notice
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import DoNotRetry
+from noonday.model.handler import Handler
 from noonday.model.message import Token
 from noonday.model.notice import ChannelType, Notice
 from noonday.ports.channels import Channel
 from noonday.worker.context import Context
-from noonday.worker.handler import Handler
 from tests.support.factories import NOW_MS, TENANT, dispatch
 
 KEYRING = Keyring.generate()

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from noonday.model.errors import InvalidInput
+from noonday.model.tasks.wire import TaskSpec
 from noonday.tasks.phrases import ALLOWED
 from noonday.tasks.translating import to_job_spec
-from noonday.tasks.wire import TaskSpec
 from tests.api.asgi import Client
 from tests.api.test_openapi import COMPONENTS, DOCUMENT, validator_of
 

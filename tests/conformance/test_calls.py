@@ -15,9 +15,9 @@ from noonday.model.job import Job, JobSpec, JobState, Overlap, Target
 from noonday.model.retention import Retention
 from noonday.model.retry import RetryPolicy
 from noonday.model.snapshot import Snapshot
+from noonday.model.tasks.wire import HANDLER, POOL
 from noonday.ports.queries import QueryStore
 from noonday.tasks.translating import to_job_spec
-from noonday.tasks.wire import HANDLER, POOL
 from tests.support.crank import Crank
 from tests.support.factories import DAY, HOUR, MINUTE, NOW_MS, SECOND, TENANT, audit, every, failure, job, report, spec
 from tests.tasks.said import decoded

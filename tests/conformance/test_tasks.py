@@ -15,9 +15,9 @@ from noonday.model.ids import JobId, TenantId, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Target
 from noonday.model.retry import RetryPolicy
 from noonday.model.snapshot import Snapshot
+from noonday.model.tasks.wire import HANDLER, POOL, TaskStatus
 from noonday.ports.queries import QueryStore
 from noonday.tasks.viewing import row_of, status_of
-from noonday.tasks.wire import HANDLER, POOL, TaskStatus
 from tests.support.crank import Crank
 from tests.support.factories import DAY, MINUTE, NOW_MS, SECOND, TENANT, every, failure, instant, job, report, spec
 

@@ -20,11 +20,11 @@ import structlog
 from click.testing import CliRunner
 
 from noonday import Context, Noonday
-from noonday.api.decoding import BodyDecoder
 from noonday.cli.main import main
 from noonday.cli.tenant_file import read_tenants
-from noonday.intake.filters import PreviewRequest
 from noonday.model.cron import explain
+from noonday.model.decoding import BodyDecoder
+from noonday.model.filters import PreviewRequest
 from noonday.model.firing import Start, decide_overlap, plan_fire
 from noonday.model.job import CatchUp, Dst, JobSpec, JobType, Overlap, check, ms_of
 from noonday.model.retry import RetryPolicy, bound_ms

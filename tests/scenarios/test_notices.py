@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noonday.alerts.preferences import PreferenceSpec
-from noonday.alerts.wire import AlertView
 from noonday.crypto.envelope import context_of
-from noonday.intake.filters import DeadFilter
 from noonday.model.alert import AlertFilter, AlertKind, AlertState
+from noonday.model.alert_view import AlertView
+from noonday.model.filters import DeadFilter
 from noonday.model.job import instant_of
 from noonday.model.notice import ChannelType, Recipient
+from noonday.model.preference import PreferenceSpec
 from noonday.model.retry import Backoff
-from noonday.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType
+from noonday.model.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import verify
 from noonday.wiring.application import OWNER

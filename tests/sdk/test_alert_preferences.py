@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noonday.alerts.preferences import PreferenceSpec, PreferenceView, SentNotice
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.notice import USUAL_KINDS, ChannelType, Recipient
+from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.client import Client
 from noonday.sdk.sync import SyncAlertPreferences, SyncClient

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from noonday.alerts.wire import Acknowledged, AlertList, AlertView
 from noonday.model.alert import AlertKind, AlertState
+from noonday.model.alert_view import Acknowledged, AlertList, AlertView
 from noonday.model.errors import NotFound
 from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.client import Client

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from noonday.intake.filters import DeadFilter
 from noonday.model.errors import (
     Conflict,
     ExecutionFailed,
@@ -26,6 +25,7 @@ from noonday.model.errors import (
     VersionMismatch,
 )
 from noonday.model.execution import Failure
+from noonday.model.filters import DeadFilter
 from noonday.model.ids import JobId, execution_id, new_job_id
 from noonday.model.job import JobSpec, JobType, Overlap, Target
 from noonday.model.view import (

@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 from noonday.model.endpoint import Condition, EndpointSettings, endpoint_id
+from noonday.model.endpoint_view import EndpointHealthView, EndpointPage, EndpointView
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.sdk.client import Client
 from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.sync import SyncClient, SyncEndpoints
-from noonday.tasks.endpoints import EndpointHealthView, EndpointPage, EndpointView
 from tests.sdk.test_client import Wire, listening, problem, served_from_a_thread
 
 THERE = "https://api.example.com:443"

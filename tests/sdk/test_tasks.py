@@ -7,15 +7,8 @@ import pytest
 from aiohttp import web
 
 from noonday.model.errors import Conflict, InvalidInput, NotFound
-from noonday.model.secret import SecretKind
-from noonday.model.view import BulkView
-from noonday.sdk.client import Client
-from noonday.sdk.problems import UnexpectedAnswer
-from noonday.sdk.secrets import SecretsClient
-from noonday.sdk.sync import SyncClient, SyncSecrets, SyncTasks
-from noonday.sdk.tasks import TasksClient
-from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
-from noonday.tasks.wire import (
+from noonday.model.secret import MadeSecret, NewSecret, SecretKind, SecretView
+from noonday.model.tasks.wire import (
     Pagination,
     ResendList,
     ResendResult,
@@ -37,6 +30,12 @@ from noonday.tasks.wire import (
     TaskType,
     TaskView,
 )
+from noonday.model.view import BulkView
+from noonday.sdk.client import Client
+from noonday.sdk.problems import UnexpectedAnswer
+from noonday.sdk.secrets import SecretsClient
+from noonday.sdk.sync import SyncClient, SyncSecrets, SyncTasks
+from noonday.sdk.tasks import TasksClient
 from tests.sdk.test_client import BREAK, Wire, listening, problem, served_from_a_thread
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -37,6 +37,7 @@ from noonday.model.errors import (
     QuotaExceeded,
     StoreUnavailable,
 )
+from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, LogEntry, Oversized
@@ -47,7 +48,6 @@ from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings, WorkerSettings
 from noonday.worker.context import Context, Snooze
-from noonday.worker.handler import Handler, Mode
 from tests.simulation.checker import check_commit, check_end
 from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World

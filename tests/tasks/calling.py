@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from noonday.model.endpoint import endpoint_id
-from noonday.tasks.endpoints import EndpointService, EndpointView
-from noonday.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
+from noonday.model.endpoint_view import EndpointView
+from noonday.model.tasks.wire import Method, TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
+from noonday.tasks.endpoints import EndpointService
 from noonday.testing import ManualClock, Testing
-from noonday.webhooks.methods import Method
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.tasks.wire import TaskSpec
+from noonday.model.tasks.wire import TaskSpec
 from tests.support.factories import HOUR, NOW_MS, instant
 
 URL = "https://api.example.com/reports"

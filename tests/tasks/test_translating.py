@@ -10,9 +10,9 @@ from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
 from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, instant_of, rule_of
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.tasks.wire import DAYS_LONG_MS, TaskPatch, TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.tasks.phrases import ALLOWED
 from noonday.tasks.translating import as_task_flaws, patched, task_of, to_job_spec
-from noonday.tasks.wire import DAYS_LONG_MS, TaskPatch, TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.judging import JudgingSettings
 from noonday.webhooks.sending import WebhookCall
 from tests.support import factories

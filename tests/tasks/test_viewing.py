@@ -12,10 +12,10 @@ from noonday.model.firing import Fire
 from noonday.model.job import JobSpec, JobState
 from noonday.model.redaction import REDACTED
 from noonday.model.rows import JobRow, WebhookRow
+from noonday.model.tasks.wire import STATE_OF, TaskSpec, TaskStatus
 from noonday.model.view import AttemptView, ExecutionView, JobView
 from noonday.tasks.translating import to_job_spec
 from noonday.tasks.viewing import execution_view, row_of, status_after, status_of, task_view
-from noonday.tasks.wire import STATE_OF, TaskSpec, TaskStatus
 from tests.support import factories
 from tests.support.factories import MINUTE, NOW_MS, SECOND, instant
 from tests.tasks.said import LATER, URL, decoded, once

@@ -3,8 +3,8 @@
 import pytest
 
 from noonday.model.errors import InvalidInput
+from noonday.model.tasks.wire import TaskPatch, TaskPayload, TaskSpec, TaskType
 from noonday.tasks.translating import patched, to_job_spec
-from noonday.tasks.wire import TaskPatch, TaskPayload, TaskSpec, TaskType
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import DEFAULT_BOUNDS, CallBounds
 from tests.support.factories import NOW_MS

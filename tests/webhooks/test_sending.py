@@ -12,13 +12,13 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.execution import GONE
 from noonday.model.message import Dispatch, Token
+from noonday.model.tasks.wire import Method
+from noonday.model.url import read_url
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import WebhookClient
-from noonday.webhooks.methods import Method
 from noonday.webhooks.sending import SEALED_FOR, CallFailed, WebhookCall, WebhookSender, body_of
 from noonday.webhooks.signing import new_key_pair, new_secret, verify
-from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context
 from tests.support.factories import NOW_MS, TENANT, dispatch
 from tests.webhooks.receiver import ODD_ANSWERS, Receiver

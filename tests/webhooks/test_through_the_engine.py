@@ -20,9 +20,9 @@ from noonday.model.ids import TenantId
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.notice import Notice
 from noonday.model.pool import BUILT_IN_POOLS
+from noonday.model.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, TaskSpec, TaskType
+from noonday.model.url import read_url
 from noonday.model.view import ExecutionView, PoolSettings
-from noonday.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, TaskSpec, TaskType
-from noonday.webhooks.urls import read_url
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import load_settings
 from tests.support.eventually import eventually

@@ -11,6 +11,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.model.claim import ClaimRefused, DispatchRef
 from noonday.model.errors import BusUnavailable, SignalsUnavailable
+from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Oversized, Token
 from noonday.runtime.metrics import Metrics
@@ -24,7 +25,6 @@ from noonday.worker.claims import Claims
 from noonday.worker.connectivity import Connectivity
 from noonday.worker.context import Context
 from noonday.worker.ended import EndedRuns
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.heartbeats import Heartbeats
 from noonday.worker.hosts import Hosts
 from noonday.worker.identity import Identity

@@ -12,13 +12,13 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.model.execution import Outcome
+from noonday.model.handler import Handler, Mode
 from noonday.model.message import Beat, Dispatch, Report
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread
 from noonday.worker.options import WorkerOptions
 from noonday.worker.worker import Worker

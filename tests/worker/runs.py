@@ -9,9 +9,9 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.message import Dispatch, Token
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.run import Run
 from tests.worker.process_handlers import codec_of
 

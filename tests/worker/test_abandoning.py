@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.worker.context import Context
-from noonday.worker.handler import Mode
 from tests.worker import process_handlers
 from tests.worker.rig import PATIENCE_SEC, Rig, handler, rig
 

@@ -1,7 +1,7 @@
 """Admitted runs that have not started."""
 
 from noonday.model.execution import Outcome
-from noonday.worker.handler import Mode
+from noonday.model.handler import Mode
 from tests.worker.parts import POOL, Parts
 
 LANE, OTHER = (POOL, Mode.ASYNC), ("q", Mode.ASYNC)

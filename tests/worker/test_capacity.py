@@ -2,8 +2,8 @@
 
 import pytest
 
+from noonday.model.handler import Handler, Mode
 from noonday.worker.capacity import LOOKAHEAD_SEC, Capacity
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.options import WorkerOptions
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock

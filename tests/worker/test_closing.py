@@ -13,11 +13,11 @@ from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.model.ids import ExecutionId
 from noonday.model.message import Bye, LogEntry, Oversized
 from noonday.runtime.clock import SystemClock
 from noonday.worker.context import Context
-from noonday.worker.handler import Mode
 from tests.worker.rig import PATIENCE_SEC, handler, rig
 
 

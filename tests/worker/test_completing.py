@@ -9,11 +9,11 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import Outcome
+from noonday.model.handler import Handler, Mode
 from noonday.model.message import Report, Token
 from noonday.model.nesting import MOST_LEVELS
 from noonday.ports.completions import Completions
 from noonday.worker.completing import Completing
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.identity import Identity
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock

@@ -1,8 +1,8 @@
 """Timeouts of runs."""
 
+from noonday.model.handler import Handler, Mode
 from noonday.worker.context import Context
 from noonday.worker.deadlines import BLOCKING_STEP_SEC, KILL_CONFIRM_SEC, Deadlines, warn_of_blocking
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.run import HEARTBEAT, TIMED_OUT
 from tests.worker.parts import Parts
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.worker.context import Context
-from noonday.worker.handler import Mode
 from tests.support.factories import NOW_MS
 from tests.worker import process_handlers
 from tests.worker.rig import Rig, handler, rig

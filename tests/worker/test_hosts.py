@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from noonday.crypto.keyring import Keyring
+from noonday.model.handler import Handler, Mode
 from noonday.model.message import Token
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.context import Context
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread
 from noonday.worker.hosts import Hosts
 from noonday.worker.options import WorkerOptions

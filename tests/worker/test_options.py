@@ -1,6 +1,6 @@
 """Capacities that follow from the options of a worker."""
 
-from noonday.worker.handler import Handler, Mode
+from noonday.model.handler import Handler, Mode
 from noonday.worker.options import WorkerOptions, limit_of, runnable_concurrency
 
 OPTIONS = WorkerOptions(concurrency={"p": 10}, threads=3, processes=2)

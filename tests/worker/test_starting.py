@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from noonday.model.execution import Outcome
-from noonday.worker.handler import Mode
+from noonday.model.handler import Mode
 from noonday.worker.run import DEFAULT_TIMEOUT_SEC
 from tests.worker.parts import POOL, Parts
 

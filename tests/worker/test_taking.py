@@ -6,9 +6,9 @@ import pytest
 
 from noonday.model.claim import ClaimRefused
 from noonday.model.errors import SignalsUnavailable
+from noonday.model.handler import Mode
 from noonday.model.message import Dispatch
 from noonday.worker.connectivity import MAX_SIGNALS_OUTAGE_SEC
-from noonday.worker.handler import Mode
 from noonday.worker.parked import PARKED_RETRY_SEC
 from tests.worker.parts import POOL, Parts
 

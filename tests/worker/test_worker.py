@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.model.ids import ExecutionId
 from noonday.model.message import Bye, Dispatch, Hello, Report
 from noonday.worker.context import Context
-from noonday.worker.handler import Mode
 from noonday.worker.reporting import MAX_REFUSED_SEC
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually

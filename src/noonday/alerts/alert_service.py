@@ -1,18 +1,17 @@
 """Alert inbox: list, read and acknowledge alerts."""
 
-from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView, alert_view
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.model.alert import Alert, AlertFilter, AlertKind
+from noonday.model.alert_view import MOST_UNREAD, Acknowledged, AcknowledgeRequest, AlertList, AlertView
 from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import NotFound
-from noonday.model.job import ms_of
+from noonday.model.job import instant_of, ms_of
+from noonday.model.pool import WEBHOOKS_POOL
 from noonday.ports.alerts import Alerts
 from noonday.ports.clock import Clock
 
-MOST_UNREAD = 1_000
-"""Unread alerts are counted up to this number."""
 STEP = 500
 """Alerts that `acknowledge_all` acknowledges in one transaction."""
 
@@ -82,3 +81,25 @@ class AlertService:
         if found is None:
             raise NotFound(f"there is no alert {alert_id}", alert_id=alert_id)
         return found
+
+
+def alert_view(alert: Alert) -> AlertView:
+    job = alert.job_id or None
+    is_task = alert.pool == WEBHOOKS_POOL and alert.endpoint is not None
+    return AlertView(
+        id=alert.id,
+        kind=alert.kind,
+        status=alert.status,
+        message=alert.message,
+        count=alert.count,
+        first_at=instant_of(alert.first_ms),
+        last_at=instant_of(alert.last_ms),
+        job_id=job,
+        task_id=job if is_task else None,
+        name=alert.job_name,
+        execution_id=alert.execution_id or None,
+        endpoint=alert.endpoint,
+        acknowledged_at=instant_of(alert.acknowledged_ms),
+        acknowledged_by=alert.acknowledged_by,
+        recovered_at=instant_of(alert.recovered_ms),
+    )

@@ -13,15 +13,15 @@ from noonday.alerts.sealed_notices import SealedNotice, open_notice
 from noonday.alerts.wording import event_of, subject_of, text_of_digest
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import DoNotRetry
+from noonday.model.handler import Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.notice import ChannelType, Digest, Notice, Preference, Recipient
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.retry import RetryPolicy
+from noonday.model.url import read_url
 from noonday.ports.channels import Channel, Channels
 from noonday.webhooks.handler import NAME as CALL
-from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context
-from noonday.worker.handler import Handler, Mode
 
 TIMEOUT_SEC = 120.0
 CALL_TIMEOUT_SEC = 30.0

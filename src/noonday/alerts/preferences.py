@@ -2,11 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from noonday.alerts.channels import job_of
 from noonday.alerts.notice_jobs import NoticeJobs
@@ -22,15 +19,13 @@ from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound
 from noonday.model.ids import JobId, TenantId, is_id
 from noonday.model.job import instant_of, is_target_name
 from noonday.model.notice import (
-    LONGEST_DIGEST_SEC,
-    USUAL_DIGEST_SEC,
-    USUAL_KINDS,
     ChannelType,
     Digest,
     Notice,
     Preference,
     Recipient,
 )
+from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 from noonday.model.receipt import Receipt
 from noonday.model.stored import StoredDecoder
 from noonday.ports.channels import Channels
@@ -40,8 +35,6 @@ from noonday.webhooks.bounds import CallBounds
 
 MOST = 100
 """Maximum number of preferences of one tenant."""
-MOST_LISTED = 100
-"""Maximum number of pools, and of jobs, that one preference names."""
 LONGEST_USER = 200
 TEST_EVERY_MS = 60_000
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -52,58 +45,6 @@ HOW_TO = {
     ChannelType.EMAIL: "email is not configured; set email.host and email.sender (NOONDAY_EMAIL_HOST, NOONDAY_EMAIL_SENDER)",
     ChannelType.PUSH: "push is not available; use EMAIL or WEBHOOK",
 }
-
-
-class PreferenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request body of an alert preference: which alert events to send, and to whom."""
-
-    channel: Recipient
-    user: Annotated[
-        str | None, msgspec.Meta(description="Name of the person notified; by default, the caller's subject")
-    ] = None
-    kinds: Annotated[tuple[AlertKind, ...], msgspec.Meta(min_length=1, max_length=len(AlertKind))] = USUAL_KINDS
-    digest_seconds: Annotated[
-        int,
-        msgspec.Meta(
-            ge=0,
-            le=LONGEST_DIGEST_SEC,
-            description="Seconds during which events are collected into one message. 0 sends at once.",
-        ),
-    ] = USUAL_DIGEST_SEC
-    pools: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these pools")
-    ] = ()
-    task_ids: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these tasks and of job_ids")
-    ] = ()
-    job_ids: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=MOST_LISTED, description="Only events of these jobs and of task_ids")
-    ] = ()
-    enabled: bool = True
-
-
-class PreferenceView(msgspec.Struct, frozen=True):
-    """A stored preference. `job_ids` includes the `task_ids` of the request: a task is a job."""
-
-    id: str
-    user: str
-    channel: Recipient | None
-    kinds: tuple[AlertKind, ...]
-    digest_seconds: int
-    pools: tuple[str, ...]
-    job_ids: tuple[str, ...]
-    enabled: bool
-    created_at: datetime
-    updated_at: datetime
-    redacted: bool | UnsetType = UNSET
-    """True if the caller is an operator of another tenant. Then `channel` is null."""
-
-
-class SentNotice(msgspec.Struct, frozen=True):
-    """A test notice, and the job that sends it."""
-
-    notice_id: str
-    job_id: str
 
 
 class Seal:

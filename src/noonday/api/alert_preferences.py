@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from noonday.alerts.preferences import PreferenceSpec, PreferenceView, SentNotice
 from noonday.api.context import RequestContext
 from noonday.api.routing import Route
+from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 
 PreferenceId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?$")]
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import msgspec
 
-from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView
 from noonday.api.context import RequestContext
 from noonday.api.instants import bounded_ms
 from noonday.api.query import Query
 from noonday.api.routing import PageSize, Route, TaskIdInPath
 from noonday.model.alert import AlertKind
+from noonday.model.alert_view import Acknowledged, AcknowledgeRequest, AlertList, AlertView
 
 AlertId = Annotated[
     str,

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from noonday.api.context import RequestContext
-from noonday.api.decoding import BodyDecoder
-from noonday.api.errors import MalformedBody, problem_of, public_error
+from noonday.api.errors import problem_of, public_error
 from noonday.api.query import Query
 from noonday.api.routing import Route, encode
-from noonday.model.errors import FLAWS_OF_BATCH, InvalidInput, NoondayError, PayloadTooLarge
+from noonday.model.decoding import BodyDecoder
+from noonday.model.errors import FLAWS_OF_BATCH, InvalidInput, MalformedBody, NoondayError, PayloadTooLarge
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 

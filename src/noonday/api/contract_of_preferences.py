@@ -4,7 +4,7 @@ from typing import Any
 
 from noonday.api.contract_of_tasks import URL
 from noonday.mail.addresses import ADDRESS, LONGEST
-from noonday.webhooks.urls import MAX_LENGTH
+from noonday.model.url import MAX_LENGTH
 
 Schema = dict[str, Any]
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from noonday.api.cron_pattern import CRON
 from noonday.model.retry import MAX_DELAY_MS
+from noonday.model.tasks.wire import GONE_STATUS, MOST_ATTEMPTS
+from noonday.model.url import MAX_LENGTH
 from noonday.tasks.phrases import ALLOWED, LONGEST
-from noonday.tasks.translating import GONE_STATUS, LAST_STATUS, LEAST_STATUS, MOST_STATUSES
-from noonday.tasks.wire import MOST_ATTEMPTS
+from noonday.tasks.translating import LAST_STATUS, LEAST_STATUS, MOST_STATUSES
 from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import MAX_HEADERS
-from noonday.webhooks.urls import MAX_LENGTH
 
 Schema = dict[str, Any]
 

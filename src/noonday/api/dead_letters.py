@@ -2,7 +2,7 @@
 
 from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route
-from noonday.intake.filters import DeadFilter
+from noonday.model.filters import DeadFilter
 from noonday.model.view import BulkView, DeadLetterPage, DeadLetterView, ExecutionView
 
 

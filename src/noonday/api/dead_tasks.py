@@ -2,8 +2,8 @@
 
 from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, DeadLetterIdInPath, PageSize, Route
+from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterPage, TaskDeadLetterView, TaskExecutionView
 from noonday.model.view import BulkView
-from noonday.tasks.wire import TaskDeadFilter, TaskDeadLetterPage, TaskDeadLetterView, TaskExecutionView
 
 
 class DeadCallQuery(TaskDeadFilter, frozen=True, kw_only=True):

@@ -41,10 +41,6 @@ class Problem(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Number of flaws that `errors` omits."""
 
 
-class MalformedBody(NoondayError):
-    code = "malformed-body"
-
-
 class BadHeader(NoondayError):
     code = "bad-header"
 
@@ -85,7 +81,7 @@ class ProblemType:
 
 
 PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
-    MalformedBody: ProblemType(HTTPStatus.BAD_REQUEST, "Malformed JSON body"),
+    model.MalformedBody: ProblemType(HTTPStatus.BAD_REQUEST, "Malformed JSON body"),
     BadHeader: ProblemType(HTTPStatus.BAD_REQUEST, "Invalid header"),
     model.Unauthorized: ProblemType(HTTPStatus.UNAUTHORIZED, "Missing or invalid token"),
     model.Forbidden: ProblemType(HTTPStatus.FORBIDDEN, "Forbidden"),

@@ -4,11 +4,9 @@ import msgspec
 
 from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route, TaskIdInPath
-from noonday.intake.filters import Instant
-from noonday.model.filters import CallFilter
+from noonday.model.filters import CallFilter, Instant
 from noonday.model.job import ms_of
-from noonday.tasks.kept_calls import endpoint_of_url
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     STATE_OF,
     ExecutionStatus,
     ResendList,
@@ -17,6 +15,7 @@ from noonday.tasks.wire import (
     TaskCallPage,
     UrlOfEndpoint,
 )
+from noonday.tasks.kept_calls import endpoint_of_url
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):

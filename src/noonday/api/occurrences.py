@@ -10,7 +10,7 @@ from noonday.api.contract import INSTANT
 from noonday.api.instants import DAY_MS, bounded_ms, require_order
 from noonday.api.query import Query
 from noonday.api.routing import JobIdInPath, PageSize, Route
-from noonday.intake.filters import Instant
+from noonday.model.filters import Instant
 from noonday.model.view import BackfillView, OccurrencePage
 
 InstantInQuery = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"pattern": INSTANT})]

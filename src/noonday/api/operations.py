@@ -10,7 +10,6 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from noonday.api.context import ANONYMOUS, ApiServices, RequestContext
-from noonday.api.decoding import BodyDecoder
 from noonday.api.errors import BadHeader, MethodNotAllowed, reply_of
 from noonday.api.headers import idempotency_key, tenant_to_read, trace_of, version_to_match
 from noonday.api.query import QueryReader
@@ -21,6 +20,7 @@ from noonday.api.request import Request
 from noonday.api.routing import Route, snake
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.model.caller import Caller
+from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import (
     Conflict,
     Forbidden,

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from noonday.api.decoding import LONGEST_NAME, flaw_of
+from noonday.model.decoding import LONGEST_NAME, flaw_of
 from noonday.model.errors import Flaw, InvalidInput, nearest
 
 MOST_PARAMETERS = 100

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from noonday.alerts.preferences import PreferenceView
+from noonday.model.preference import PreferenceView
+from noonday.model.tasks.wire import TaskCallView, TaskDeadLetterView, TaskExchangeView, TaskView
 from noonday.model.view import ExecutionView, JobView
-from noonday.tasks.wire import TaskCallView, TaskDeadLetterView, TaskExchangeView, TaskView
 
 REDACTED_FIELDS: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     JobView: ("payload",),

@@ -5,8 +5,8 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
-from noonday.api.errors import MalformedBody, UnsupportedMediaType
-from noonday.model.errors import PayloadTooLarge
+from noonday.api.errors import UnsupportedMediaType
+from noonday.model.errors import MalformedBody, PayloadTooLarge
 
 
 class Request:

@@ -16,8 +16,8 @@ import msgspec
 
 from noonday.api.reply import JSON
 from noonday.model.caller import TENANT_PATTERN
+from noonday.model.tasks.wire import TaskView
 from noonday.model.view import ExecutionView, JobView
-from noonday.tasks.wire import TaskView
 
 TokenScope = Literal["read", "write", "admin", "operator"]
 

@@ -5,8 +5,8 @@ import msgspec
 from noonday.api.context import RequestContext
 from noonday.api.instants import bounded_ms
 from noonday.api.routing import Route
-from noonday.intake.filters import PreviewRequest
 from noonday.model.errors import InvalidInput
+from noonday.model.filters import PreviewRequest
 from noonday.model.job import JobType
 from noonday.model.view import Preview
 

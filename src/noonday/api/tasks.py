@@ -7,8 +7,7 @@ import msgspec
 from noonday.api.context import RequestContext
 from noonday.api.query import Query
 from noonday.api.routing import ExecutionIdInPath, PageSize, Route, TaskIdInPath
-from noonday.tasks.task_service import LATEST, WITHIN_REACH
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     ExecutionStatus,
     TaskExchangesView,
     TaskExecutionList,
@@ -18,6 +17,7 @@ from noonday.tasks.wire import (
     TaskStatus,
     TaskView,
 )
+from noonday.tasks.task_service import LATEST, WITHIN_REACH
 
 PageNumber = Annotated[int, msgspec.Meta(ge=1, le=WITHIN_REACH)]
 

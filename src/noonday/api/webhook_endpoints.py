@@ -8,7 +8,7 @@ from noonday.api.context import RequestContext
 from noonday.api.query import Query
 from noonday.api.routing import PageSize, Route
 from noonday.model.endpoint import ID_PATTERN, EndpointSettings
-from noonday.tasks.endpoints import EndpointPage, EndpointView
+from noonday.model.endpoint_view import EndpointPage, EndpointView
 
 EndpointId = Annotated[
     str,

@@ -6,7 +6,7 @@ import msgspec
 
 from noonday.api.context import RequestContext
 from noonday.api.routing import Route
-from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
+from noonday.model.secret import MadeSecret, NewSecret, SecretView
 
 SecretId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,60}$", title="secret")]
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from noonday.alerts.alert_service import MOST_UNREAD
-from noonday.alerts.wire import AlertView
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice, names_of
 from noonday.cli.finding import find_job, is_id
@@ -18,6 +16,7 @@ from noonday.cli.notify import notify
 from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.alert import AlertKind
+from noonday.model.alert_view import MOST_UNREAD, AlertView
 from noonday.model.errors import Conflict, NotFound
 from noonday.sdk.sync import SyncClient
 

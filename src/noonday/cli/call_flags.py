@@ -8,16 +8,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from noonday.api.decoding import BodyDecoder
 from noonday.cli.choices import choice, names_of
 from noonday.cli.instants import duration, instant, now, read_duration
 from noonday.cli.job_flags import read_json
+from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.retry import Backoff
 from noonday.model.schedule import zone
-from noonday.tasks.translating import GONE_STATUS
-from noonday.tasks.wire import TaskPatch, TaskSpec, TaskType, TaskView
-from noonday.webhooks.methods import Method
+from noonday.model.tasks.wire import GONE_STATUS, Method, TaskPatch, TaskSpec, TaskType, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
 _read_spec = BodyDecoder(TaskSpec)

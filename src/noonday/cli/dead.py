@@ -15,7 +15,7 @@ from noonday.cli.instants import brief, instant
 from noonday.cli.jobs import first_of, page_size
 from noonday.cli.screen import console, done, json_option, patience, said, show_json, show_list
 from noonday.cli.tables import ListTable
-from noonday.intake.filters import DeadFilter
+from noonday.model.filters import DeadFilter
 from noonday.model.view import BulkView
 from noonday.sdk.sync import SyncClient
 

@@ -15,8 +15,8 @@ from noonday.cli.instants import brief, instant
 from noonday.cli.jobs import first_of, page_size
 from noonday.cli.screen import done, json_option, patience, said, show_json, show_list
 from noonday.cli.tables import ListTable
+from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterView
 from noonday.sdk.sync import SyncClient
-from noonday.tasks.wire import TaskDeadFilter, TaskDeadLetterView
 
 F = TypeVar("F", bound=Callable[..., None])
 

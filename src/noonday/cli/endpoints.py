@@ -13,9 +13,9 @@ from noonday.cli.instants import brief, duration, whole
 from noonday.cli.screen import done, json_option, said, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.endpoint import EndpointSettings
+from noonday.model.endpoint_view import EndpointView
 from noonday.model.errors import Flaw, InvalidInput, NotFound
 from noonday.sdk.sync import SyncClient
-from noonday.tasks.endpoints import EndpointView
 
 ANY = "any"
 DAY = timedelta(days=1)

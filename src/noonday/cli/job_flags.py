@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from noonday.api.decoding import BodyDecoder
 from noonday.cli.choices import choice, names_of
 from noonday.cli.instants import duration, instant, read_duration
+from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
 from noonday.model.pool import BUILT_IN_POOLS

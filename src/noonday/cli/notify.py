@@ -7,7 +7,6 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.alerts.preferences import PreferenceSpec, PreferenceView
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice
 from noonday.cli.group import Group
@@ -17,6 +16,7 @@ from noonday.cli.tables import ListTable
 from noonday.model.alert import AlertKind
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.notice import ChannelType, Recipient
+from noonday.model.preference import PreferenceSpec, PreferenceView
 from noonday.sdk.sync import SyncClient
 
 FIRST = "first"

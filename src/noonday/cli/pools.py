@@ -6,7 +6,6 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.api.decoding import BodyDecoder
 from noonday.cli.asking import asks
 from noonday.cli.bounds import NONE, count
 from noonday.cli.group import Group
@@ -14,6 +13,7 @@ from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
 from noonday.cli.screen import done, json_option, said, show_json, show_list
 from noonday.cli.tables import ListTable
+from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Forbidden, InvalidInput, NotFound
 from noonday.model.view import PoolSettings
 from noonday.sdk.sync import SyncClient

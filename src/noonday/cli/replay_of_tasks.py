@@ -17,9 +17,9 @@ from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, fin
 from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
+from noonday.model.tasks.wire import TaskCallView
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
-from noonday.tasks.wire import TaskCallView
 
 LONGEST_ID = 40
 SHOWN = 10

@@ -10,11 +10,11 @@ import msgspec
 
 from noonday.cli.braking import LOOKED_AT, Brake, Pace, has_failed
 from noonday.model.errors import Conflict, InvalidInput
+from noonday.model.tasks.wire import TaskCallView
+from noonday.model.url import read_url
 from noonday.model.view import ExecutionView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.client import Client
-from noonday.tasks.wire import TaskCallView
-from noonday.webhooks.urls import read_url
 
 PAGE = 500
 EXAMPLES = 5

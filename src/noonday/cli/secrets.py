@@ -11,9 +11,8 @@ from noonday.cli.instants import brief, duration
 from noonday.cli.screen import console, done, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.errors import Conflict, InvalidInput
-from noonday.model.secret import SecretKind
+from noonday.model.secret import DAY_SEC, MadeSecret, NewSecret, SecretKind
 from noonday.sdk.sync import SyncClient
-from noonday.tasks.secrets import DAY_SEC, MadeSecret, NewSecret
 
 EVERY = "all endpoints without a secret of their own"
 

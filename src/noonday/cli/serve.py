@@ -17,13 +17,13 @@ from noonday.cli.screen import show
 from noonday.cli.tables import facts
 from noonday.model.errors import BadSettings, nearest
 from noonday.model.pool import NOTICES_POOL
-from noonday.sdk.demo import demo
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.webhooks import handler as webhooks
 from noonday.wiring.application import new_event_loop
 from noonday.wiring.cluster import Role
 from noonday.wiring.cluster_server import serve_roles, serve_worker
+from noonday.wiring.demo import demo
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 from noonday.worker.parent_link import ParentLink

@@ -22,8 +22,7 @@ from noonday.cli.screen import compact, console, done, json_option, said, show, 
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.retry import Backoff
-from noonday.sdk.sync import SyncClient
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     ExecutionStatus,
     Pagination,
     TaskExchangeView,
@@ -32,6 +31,7 @@ from noonday.tasks.wire import (
     TaskStatus,
     TaskView,
 )
+from noonday.sdk.sync import SyncClient
 
 EXAMPLES = """
 TASK is an id, an id prefix, or a name. A time is 2030-01-31T09:00:00Z or +10m; or '2030-01-31 09:00' or 09:00 in the zone of

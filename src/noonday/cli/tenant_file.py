@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from noonday.api.decoding import flaw_of
 from noonday.cli.asking import asks
 from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.caller import TENANT_RULE, is_tenant_name
+from noonday.model.decoding import flaw_of
 from noonday.model.errors import Flaw, InvalidInput, NotFound, nearest
 from noonday.model.tenancy import flaws_of_tenant
 from noonday.model.view import TenantInPool, TenantSettings

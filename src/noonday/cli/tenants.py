@@ -6,13 +6,13 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.api.decoding import BodyDecoder
 from noonday.cli.asking import asks
 from noonday.cli.bounds import NONE, count, number, seconds
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
 from noonday.cli.tenant_file import apply, flat
 from noonday.cli.usage import usage
+from noonday.model.decoding import BodyDecoder
 from noonday.model.view import TenantSettings, TenantView
 from noonday.sdk.sync import SyncClient
 

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.intake.presenters import Presenter, usage_view
 from noonday.intake.visits import Visits
 from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, still_awaited, utc_text, why_paused
@@ -13,7 +12,7 @@ from noonday.model import cron
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.execution import Execution, State
-from noonday.model.filters import DeadFilterQuery, JobFilter
+from noonday.model.filters import DeadFilter, DeadFilterQuery, JobFilter, PreviewRequest
 from noonday.model.firing import Decision, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Concurrency, Job, JobState, JobType, instant_of, ms_of, rule_of, spread_ms

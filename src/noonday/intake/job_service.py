@@ -12,7 +12,6 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.intake import edits
 from noonday.intake.catalogue import Catalogue
-from noonday.intake.filters import DeadFilter
 from noonday.intake.idempotency import Answered, Idempotency
 from noonday.intake.job_queries import JobQueries, dead_query
 from noonday.intake.presenters import Presenter
@@ -34,7 +33,7 @@ from noonday.model.errors import (
     nearest,
 )
 from noonday.model.execution import State
-from noonday.model.filters import DeadFilterQuery
+from noonday.model.filters import DeadFilter, DeadFilterQuery
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import ExecutionId, JobId, TenantId, new_job_id, partition_of
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, instant_of, rule_of, with_default_spread

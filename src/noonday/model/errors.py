@@ -58,6 +58,12 @@ class InvalidInput(NoondayError):
         return cls(detail, [Flaw(pointer, detail, value, **more)])
 
 
+class MalformedBody(NoondayError):
+    """The text is not JSON. Names the position of the error."""
+
+    code = "malformed-body"
+
+
 class PayloadTooLarge(NoondayError):
     code = "payload-too-large"
 

@@ -1,7 +1,9 @@
 """Secrets that sign webhook calls."""
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -48,3 +50,42 @@ def to_sign_with(
 
 def _newest_first(secrets: Sequence[Secret]) -> list[Secret]:
     return sorted(secrets, key=lambda secret: (secret.created_ms, secret.id), reverse=True)
+
+
+DAY_SEC = 86_400
+
+
+class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request body for a new secret."""
+
+    endpoint: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="URL whose scheme, host and port the secret is for. Default: all endpoints without a secret of their own"
+        ),
+    ] = None
+    kind: SecretKind = SecretKind.HMAC
+    overlap_seconds: Annotated[
+        int, msgspec.Meta(ge=0, le=30 * DAY_SEC, description="Seconds for which the previous secret also signs")
+    ] = DAY_SEC
+
+
+class SecretView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret without its value."""
+
+    id: str
+    kind: SecretKind
+    created_at: datetime
+    endpoint: str | None = None
+    expires_at: datetime | None = None
+
+
+class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A new secret. This is the only response that contains its value."""
+
+    id: str
+    kind: SecretKind
+    created_at: datetime
+    secret: str
+    """Value with which a receiver verifies signatures: `whsec_...`, or the public key `whpk_...`."""
+    endpoint: str | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.alerts.preferences import PreferenceSpec, PreferenceView, SentNotice
+from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 from noonday.sdk.fields import filled
 from noonday.sdk.transport import Transport, path_of
 

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from noonday.alerts.wire import Acknowledged, AcknowledgeRequest, AlertList, AlertView
 from noonday.model.alert import AlertKind
+from noonday.model.alert_view import Acknowledged, AcknowledgeRequest, AlertList, AlertView
 from noonday.sdk.transport import Transport, path_of
 
 

@@ -8,9 +8,9 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from noonday.intake.filters import DeadFilter, PreviewRequest
 from noonday.model.errors import ExecutionFailed, InvalidInput, NoondayError
 from noonday.model.execution import FINAL
+from noonday.model.filters import DeadFilter, PreviewRequest
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import (
     AuditPage,

@@ -3,10 +3,10 @@
 from typing import Any
 
 from noonday.model.endpoint import EndpointSettings, endpoint_id
+from noonday.model.endpoint_view import EndpointPage, EndpointView
+from noonday.model.url import read_url
 from noonday.sdk.fields import filled
 from noonday.sdk.transport import Transport, path_of
-from noonday.tasks.endpoints import EndpointPage, EndpointView
-from noonday.webhooks.urls import read_url
 
 
 class EndpointsClient:

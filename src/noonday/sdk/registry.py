@@ -9,11 +9,11 @@ import msgspec
 
 from noonday.model import job
 from noonday.model.errors import Conflict, InvalidInput, nearest
+from noonday.model.handler import Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.payload import label, shape_of, to_builtins
 from noonday.sdk.spec import DeclaredFields, Duration, JobFields, seconds_of, timing, with_fields
-from noonday.worker.handler import Handler, Mode
 
 if TYPE_CHECKING:
     from noonday.sdk.client import Client

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from noonday.model.secret import MadeSecret, NewSecret, SecretView
 from noonday.sdk.fields import filled
 from noonday.sdk.transport import Transport, path_of
-from noonday.tasks.secrets import MadeSecret, NewSecret, SecretView
 
 
 class SecretsClient:

@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.model.view import BulkView
-from noonday.sdk.fields import filled
-from noonday.sdk.transport import Transport, path_of
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     ExecutionStatus,
     RequestedStatus,
     ResendList,
@@ -28,6 +25,9 @@ from noonday.tasks.wire import (
     TaskStatus,
     TaskView,
 )
+from noonday.model.view import BulkView
+from noonday.sdk.fields import filled
+from noonday.sdk.transport import Transport, path_of
 
 
 class TasksClient:

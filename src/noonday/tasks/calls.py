@@ -20,11 +20,11 @@ from noonday.model.execution import FINAL, Execution, State
 from noonday.model.filters import CallFilter
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.rows import KnownCall
+from noonday.model.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
 from noonday.model.view import ExecutionView
 from noonday.ports.queries import QueryStore
 from noonday.tasks.kept_calls import KeptCalls
 from noonday.tasks.viewing import call_view, resent_view
-from noonday.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
 
 SCAN_LIMIT = 5_000
 """Maximum number of executions scanned for one page, so that a page costs the same however few of them match."""

@@ -12,11 +12,7 @@ from noonday.model.filters import DeadFilterQuery
 from noonday.model.ids import ExecutionId
 from noonday.model.job import ms_of
 from noonday.model.rows import DeadLetter, KnownCall
-from noonday.model.view import BulkView
-from noonday.ports.queries import QueryStore
-from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
-from noonday.tasks.viewing import dead_view, execution_view
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     HANDLER,
     POOL,
     TaskDeadFilter,
@@ -24,6 +20,10 @@ from noonday.tasks.wire import (
     TaskDeadLetterView,
     TaskExecutionView,
 )
+from noonday.model.view import BulkView
+from noonday.ports.queries import QueryStore
+from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
+from noonday.tasks.viewing import dead_view, execution_view
 
 
 class TaskDeadLetters:

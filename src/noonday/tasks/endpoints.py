@@ -1,62 +1,25 @@
 """Endpoint service: settings, health, enabling and disabling of a tenant's endpoints."""
 
-from datetime import datetime
-from typing import Annotated
-
 import msgspec
 
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
-from noonday.model.endpoint import (
-    Condition,
-    EndpointHealth,
-    EndpointRow,
-    EndpointSettings,
-    endpoint_id,
-    endpoint_named,
-)
+from noonday.model.endpoint import EndpointHealth, EndpointRow, EndpointSettings, endpoint_id, endpoint_named
+from noonday.model.endpoint_view import EndpointHealthView, EndpointPage, EndpointView
 from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.ids import TenantId
 from noonday.model.job import instant_of, text_of
 from noonday.model.secret import EndpointKey
-from noonday.model.view import Page
+from noonday.model.url import read_url
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
 from noonday.tasks.endpoint_disabler import EndpointDisabler
-from noonday.webhooks.urls import read_url
 
 CACHE_SEC = 2.0
 """Time after which a process refuses tasks for an endpoint that another process disabled."""
 _MAX_CACHED = 10_000
-
-
-class EndpointHealthView(msgspec.Struct, frozen=True):
-    """Health of an endpoint, from the results of its calls."""
-
-    status: Condition
-    failing_since: datetime | None
-    failures: int
-    """Number of failures since `failing_since`."""
-    last_success_at: datetime | None
-    """Accurate to the minute."""
-    last_failure_at: datetime | None
-    last_error: str | None
-    disabled_at: datetime | None
-    disabled_because: str | None
-
-
-class EndpointView(msgspec.Struct, frozen=True):
-    id: str
-    endpoint: str
-    """Scheme, host and port."""
-    settings: EndpointSettings
-    health: EndpointHealthView
-
-
-class EndpointPage(Page, frozen=True, kw_only=True):
-    endpoints: Annotated[tuple[EndpointView, ...], msgspec.Meta(description="By name")]
 
 
 class EndpointService:

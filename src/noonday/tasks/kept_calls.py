@@ -10,9 +10,9 @@ from noonday.model.execution import Execution
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobState
 from noonday.model.rows import Definition
+from noonday.model.tasks.wire import HANDLER, POOL
+from noonday.model.url import read_url
 from noonday.ports.queries import QueryStore
-from noonday.tasks.wire import HANDLER, POOL
-from noonday.webhooks.urls import read_url
 
 Key = tuple[JobId, int]
 

@@ -1,8 +1,5 @@
 """Secret service: creates, rotates and ends the secrets that sign calls. A secret is shown once."""
 
-from datetime import datetime
-from typing import Annotated
-
 import msgspec
 import uuid_utils
 
@@ -15,52 +12,15 @@ from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.ids import TenantId
 from noonday.model.job import instant_of
-from noonday.model.secret import OF_TENANT, Secret, SecretKind
+from noonday.model.secret import OF_TENANT, MadeSecret, NewSecret, Secret, SecretKind, SecretView
+from noonday.model.url import read_url
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import new_key_pair, new_secret, public_key_of
-from noonday.webhooks.urls import read_url
 
-DAY_SEC = 86_400
 FIRST = "first"
 """Id of the secret that is created for a tenant without one, so that every call is signed."""
-
-
-class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request body for a new secret."""
-
-    endpoint: Annotated[
-        str | None,
-        msgspec.Meta(
-            description="URL whose scheme, host and port the secret is for. Default: all endpoints without a secret of their own"
-        ),
-    ] = None
-    kind: SecretKind = SecretKind.HMAC
-    overlap_seconds: Annotated[
-        int, msgspec.Meta(ge=0, le=30 * DAY_SEC, description="Seconds for which the previous secret also signs")
-    ] = DAY_SEC
-
-
-class SecretView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret without its value."""
-
-    id: str
-    kind: SecretKind
-    created_at: datetime
-    endpoint: str | None = None
-    expires_at: datetime | None = None
-
-
-class MadeSecret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A new secret. This is the only response that contains its value."""
-
-    id: str
-    kind: SecretKind
-    created_at: datetime
-    secret: str
-    """Value with which a receiver verifies signatures: `whsec_...`, or the public key `whpk_...`."""
-    endpoint: str | None = None
 
 
 class SecretService:

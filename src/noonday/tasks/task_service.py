@@ -17,17 +17,7 @@ from noonday.model.execution import Execution, State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job, JobSpec, JobState
 from noonday.model.rows import WebhookRow
-from noonday.model.view import JobView, PoolSettings
-from noonday.ports.clock import Clock
-from noonday.ports.executions import Executions
-from noonday.ports.queries import QueryStore
-from noonday.tasks.calls import TaskCalls
-from noonday.tasks.dead_letters import TaskDeadLetters
-from noonday.tasks.endpoints import EndpointService
-from noonday.tasks.secrets import SecretService
-from noonday.tasks.translating import as_task_flaws, patched, task_of, to_job_spec
-from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     HANDLER,
     POOL,
     STATE_OF,
@@ -42,6 +32,16 @@ from noonday.tasks.wire import (
     TaskStatus,
     TaskView,
 )
+from noonday.model.view import JobView, PoolSettings
+from noonday.ports.clock import Clock
+from noonday.ports.executions import Executions
+from noonday.ports.queries import QueryStore
+from noonday.tasks.calls import TaskCalls
+from noonday.tasks.dead_letters import TaskDeadLetters
+from noonday.tasks.endpoints import EndpointService
+from noonday.tasks.secrets import SecretService
+from noonday.tasks.translating import as_task_flaws, patched, task_of, to_job_spec
+from noonday.tasks.viewing import exchanges_view, execution_view, row_of, status_after, status_of, task_view
 from noonday.webhooks.bounds import CallBounds
 
 WITHIN_REACH = 100_000

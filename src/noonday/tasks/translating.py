@@ -18,11 +18,11 @@ from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, ch
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.schedule import zone
-from noonday.tasks.phrases import Timing, read_interval
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     DAYS_LONG_MS,
     DEFAULT_ATTEMPTS,
     DEFAULT_TIMEOUT_SEC,
+    GONE_STATUS,
     HANDLER,
     MOST_ATTEMPTS,
     POOL,
@@ -32,13 +32,14 @@ from noonday.tasks.wire import (
     TaskSpec,
     TaskType,
 )
+from noonday.tasks.phrases import Timing, read_interval
 from noonday.webhooks.bounds import DEFAULT_BOUNDS, CallBounds
 from noonday.webhooks.headers import POINTER as HEADERS
 from noonday.webhooks.headers import flaws_of
 
 STATUSES = "retried_statuses"
 """Payload field of the retried statuses, which the webhook handler reads."""
-LEAST_STATUS, LAST_STATUS, GONE_STATUS, MOST_STATUSES = 300, 599, 410, 300
+LEAST_STATUS, LAST_STATUS, MOST_STATUSES = 300, 599, 300
 
 
 def to_job_spec(spec: TaskSpec, now_ms: int, bounds: CallBounds = DEFAULT_BOUNDS) -> JobSpec:

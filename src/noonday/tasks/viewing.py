@@ -13,9 +13,7 @@ from noonday.model.execution import Execution, Failure, State
 from noonday.model.job import JobState, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow, KnownCall, WebhookRow
-from noonday.model.view import AttemptView, ExecutionView, JobView
-from noonday.tasks.translating import call_of, limits_of, schedule_of
-from noonday.tasks.wire import (
+from noonday.model.tasks.wire import (
     STATUS_NAMES,
     ResentView,
     ResolvedBy,
@@ -28,6 +26,8 @@ from noonday.tasks.wire import (
     TaskStatus,
     TaskView,
 )
+from noonday.model.view import AttemptView, ExecutionView, JobView
+from noonday.tasks.translating import call_of, limits_of, schedule_of
 
 
 def row_of(row: JobRow, executions: Iterable[Execution]) -> WebhookRow:

@@ -3,9 +3,9 @@
 from ipaddress import ip_address
 
 from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.url import POINTER, Endpoint, read_url
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.handler import MAX_TIMEOUT_SEC
-from noonday.webhooks.urls import POINTER, Endpoint, read_url
 
 
 class CallBounds:

@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from noonday.model.redaction import redacted
+from noonday.model.url import read_url
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.dialing import (
@@ -28,7 +29,6 @@ from noonday.webhooks.dialing import (
     tls_of,
 )
 from noonday.webhooks.sessions import Sessions
-from noonday.webhooks.urls import read_url
 
 MAX_BODY = 65_536
 MAX_KEPT_HEADERS = 16_384

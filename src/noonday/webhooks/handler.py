@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noonday.crypto.keyring import Keyring
+from noonday.model.handler import Handler, Mode
 from noonday.model.pool import WEBHOOKS_POOL
 from noonday.ports.clock import Clock
 from noonday.worker.context import Context
-from noonday.worker.handler import Handler, Mode
 
 if TYPE_CHECKING:
     from noonday.webhooks.sending import WebhookSender

@@ -11,14 +11,14 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.execution import GONE, Failure
 from noonday.model.redaction import redacted
+from noonday.model.tasks.wire import Method
+from noonday.model.url import read_url
 from noonday.runtime.tracing import current_traceparent, record_call
 from noonday.webhooks.calling import Exchange, WebhookClient, WebhookRequest
 from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import flaws_of
 from noonday.webhooks.judging import DEFAULTS, CallVerdict, Judgement, JudgingSettings, judge
-from noonday.webhooks.methods import Method
 from noonday.webhooks.signing import sign
-from noonday.webhooks.urls import read_url
 from noonday.worker.context import Context, RetryLater
 
 SEALED_FOR = "webhook-secrets"

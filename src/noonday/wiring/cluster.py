@@ -36,6 +36,7 @@ from noonday.drivers.redis.throttles import RedisThrottles
 from noonday.drivers.redis.tokens import RedisTokens
 from noonday.model.budget import EntryBudget
 from noonday.model.errors import BadSettings, StoreUnavailable, Unavailable
+from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.leases import Leases
@@ -64,7 +65,6 @@ from noonday.wiring.parts import (
 )
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
-from noonday.worker.handler import Handler
 
 log = structlog.get_logger("noonday.cluster")
 FROZEN_SEC = 20.0

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from noonday.api.app import create_app, create_ops_app
 from noonday.api.auth import TokenAuthenticator
 from noonday.model.errors import BadSettings
+from noonday.model.handler import Handler
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
 from noonday.wiring.cluster import Node, Role, WorkerNode
@@ -31,7 +32,6 @@ from noonday.wiring.listening import (
 from noonday.wiring.parts import stop_deadline, stop_within_sec
 from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
 from noonday.wiring.settings import Settings
-from noonday.worker.handler import Handler
 from noonday.worker.parent_link import ParentLink
 
 log = structlog.get_logger("noonday.cluster")

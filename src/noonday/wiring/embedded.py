@@ -13,6 +13,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.budget import EntryBudget
+from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.clock import Clock
@@ -25,7 +26,6 @@ from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers, notice_handlers, stop_deadline, webhooks_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
-from noonday.worker.handler import Handler
 
 
 class Embedded:

@@ -8,6 +8,7 @@ import structlog
 import uuid_utils
 
 from noonday.alerts.incident_consumer import IncidentConsumer
+from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId, JobId, new_job_id
 from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.metrics import Metrics
@@ -28,7 +29,6 @@ from noonday.wiring.parts import (
     worker_of,
 )
 from noonday.wiring.settings import Settings
-from noonday.worker.handler import Handler
 
 log = structlog.get_logger("noonday.engine")
 

@@ -24,6 +24,7 @@ from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
 from noonday.intake.waiting import Waiting
 from noonday.model.budget import EntryBudget
+from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId, JobId, WorkerId, new_job_id, new_worker_id
 from noonday.model.notice import ChannelType
 from noonday.model.pool import BUILT_IN_POOLS, NOTICES_POOL
@@ -68,7 +69,6 @@ from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import CallBounds
 from noonday.webhooks.handler import NAME, WebhookHandler
 from noonday.wiring.settings import EmailSettings, Settings
-from noonday.worker.handler import Handler
 from noonday.worker.options import WorkerOptions
 from noonday.worker.worker import Worker
 

@@ -23,10 +23,10 @@ from noonday.model.ids import InstanceId
 from noonday.model.limits import Sizes
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
-from noonday.sdk.demo import demo
 from noonday.sdk.registry import Registry
 from noonday.wiring.application import EngineLoop, Noonday, Running, declare
 from noonday.wiring.connections import Connections
+from noonday.wiring.demo import demo
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine import Engine
 from noonday.wiring.listening import (

@@ -8,8 +8,8 @@ wait for it. The result of the run is dropped if it comes. Its effects may overl
 
 from collections.abc import Iterator
 
+from noonday.model.handler import Mode
 from noonday.model.ids import ExecutionId
-from noonday.worker.handler import Mode
 from noonday.worker.run import Run
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
+from noonday.model.handler import Mode
 from noonday.model.ids import ExecutionId
 from noonday.model.message import Dispatch
 from noonday.ports.clock import Clock
@@ -11,7 +12,6 @@ from noonday.runtime.metrics import Metrics
 from noonday.worker.abandoned import Abandoned
 from noonday.worker.capacity import Capacity
 from noonday.worker.ended import EndedRuns
-from noonday.worker.handler import Mode
 from noonday.worker.hosts import Hosts
 from noonday.worker.parked import ParkedDispatches
 from noonday.worker.run import INTERRUPTED, Run

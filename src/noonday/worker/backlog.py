@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 
+from noonday.model.handler import Mode
 from noonday.worker.capacity import Capacity, Lane
 from noonday.worker.claims import Claims
 from noonday.worker.ended import EndedRuns
-from noonday.worker.handler import Mode
 from noonday.worker.membership import Membership
 from noonday.worker.ready import Ready
 from noonday.worker.rounds import Rounds

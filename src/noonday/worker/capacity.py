@@ -3,8 +3,8 @@
 import math
 from collections.abc import Collection, Iterable
 
+from noonday.model.handler import Mode
 from noonday.ports.clock import Clock
-from noonday.worker.handler import Mode
 from noonday.worker.options import WorkerOptions, limit_of
 from noonday.worker.run import Run
 

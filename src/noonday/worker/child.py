@@ -21,9 +21,9 @@ from types import FrameType
 from typing import Any
 
 from noonday.model.execution import Outcome
+from noonday.model.handler import Handler, Mode
 from noonday.worker.context import Cancelled, Context, _Done
 from noonday.worker.function_ref import FunctionRef
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.lifeline import end_with
 from noonday.worker.process_messages import (
     HEAD_BYTES,

@@ -5,13 +5,13 @@ from collections.abc import Coroutine
 
 import structlog
 
+from noonday.model.handler import Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.supervise import stop
 from noonday.worker.acks import Acks
 from noonday.worker.active import ActiveRuns
 from noonday.worker.deadlines import KILL_CONFIRM_SEC
 from noonday.worker.ended import EndedRuns
-from noonday.worker.handler import Mode
 from noonday.worker.heartbeats import Heartbeats
 from noonday.worker.membership import Membership
 from noonday.worker.reporting import Reporter

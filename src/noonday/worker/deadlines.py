@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import structlog
 
+from noonday.model.handler import Mode
 from noonday.worker.active import ActiveRuns
-from noonday.worker.handler import Mode
 from noonday.worker.run import HEARTBEAT, TIMED_OUT, Run
 
 log = structlog.get_logger("noonday.worker")

@@ -9,10 +9,10 @@ from typing import Any
 
 from noonday.crypto.keyring import Keyring
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
-from noonday.worker.handler import Mode
 from noonday.worker.process import ProcessHost
 from noonday.worker.run import INTERRUPTED, Run, failure_of
 from noonday.worker.threads import Threads

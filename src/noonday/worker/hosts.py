@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from noonday.crypto.keyring import Keyring
+from noonday.model.handler import Handler, Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.options import WorkerOptions
 from noonday.worker.run import Run

@@ -5,11 +5,11 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
+from noonday.model.handler import Handler
 from noonday.model.ids import WorkerId
 from noonday.model.message import Hello
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
-from noonday.worker.handler import Handler
 from noonday.worker.identity import Identity
 from noonday.worker.outbox import cut
 

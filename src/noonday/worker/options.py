@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noonday.model.breaker import MIN_RUNS
+from noonday.model.handler import Handler, Mode
 from noonday.model.limits import PROGRESS_BYTES
-from noonday.worker.handler import Handler, Mode
 
 
 @dataclass(frozen=True)

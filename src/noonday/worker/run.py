@@ -14,13 +14,13 @@ from noonday.model.claim import FENCED
 from noonday.model.errors import BadKey, DoNotRetry
 from noonday.model.execution import RETURN_REASONS, Failure, Outcome
 from noonday.model.fence import is_out_of_time
+from noonday.model.handler import Handler, Mode
 from noonday.model.ids import WorkerId
 from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.runtime.tracing import sampled_traceparent
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
-from noonday.worker.handler import Handler, Mode
 from noonday.worker.identity import NOBODY, Identity
 
 INTERRUPTED = "INTERRUPTED"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from noonday.model.errors import NoondayError, SignalsUnavailable
+from noonday.model.handler import Handler
 from noonday.model.message import Dispatch
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
@@ -13,7 +14,6 @@ from noonday.worker.backlog import Backlog
 from noonday.worker.capacity import Capacity
 from noonday.worker.claims import Claims
 from noonday.worker.connectivity import Connectivity
-from noonday.worker.handler import Handler
 from noonday.worker.membership import Membership
 from noonday.worker.parked import ParkedDispatches
 from noonday.worker.rounds import Rounds

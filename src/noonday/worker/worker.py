@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from noonday.crypto.keyring import Keyring
+from noonday.model.handler import Handler
 from noonday.model.ids import WorkerId, new_worker_id
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
@@ -29,7 +30,6 @@ from noonday.worker.connectivity import Connectivity
 from noonday.worker.control import ControlLoop
 from noonday.worker.deadlines import Deadlines
 from noonday.worker.ended import EndedRuns
-from noonday.worker.handler import Handler
 from noonday.worker.heartbeats import Heartbeats
 from noonday.worker.hosts import Hosts
 from noonday.worker.identity import new_identity

@@ -5,9 +5,9 @@ import asyncio
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.execution import Outcome
+from noonday.model.handler import Mode
 from noonday.model.message import Beat, LogEntry, Report
 from noonday.worker.context import Context
-from noonday.worker.handler import Mode
 from tests.support.eventually import eventually
 from tests.worker.rig import PATIENCE_SEC, handler, rig
 

@@ -1,4 +1,4 @@
-"""Wire types of the alerts API. Field names are snake_case."""
+"""Alerts as the API and its clients exchange them. Field names are snake_case."""
 
 from datetime import datetime
 from typing import Annotated
@@ -6,12 +6,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from noonday.model.alert import Alert, AlertKind, AlertState
-from noonday.model.job import instant_of
-from noonday.model.pool import WEBHOOKS_POOL
+from noonday.model.alert import AlertKind, AlertState
+from noonday.model.filters import Instant
 
 JobIdText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
-Instant = Annotated[datetime, Meta(tz=True)]
+
+MOST_UNREAD = 1_000
+"""Unread alerts are counted up to this number."""
 
 
 class AlertView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -50,25 +51,3 @@ class AcknowledgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 class Acknowledged(msgspec.Struct, frozen=True):
     acknowledged: int
-
-
-def alert_view(alert: Alert) -> AlertView:
-    job = alert.job_id or None
-    is_task = alert.pool == WEBHOOKS_POOL and alert.endpoint is not None
-    return AlertView(
-        id=alert.id,
-        kind=alert.kind,
-        status=alert.status,
-        message=alert.message,
-        count=alert.count,
-        first_at=instant_of(alert.first_ms),
-        last_at=instant_of(alert.last_ms),
-        job_id=job,
-        task_id=job if is_task else None,
-        name=alert.job_name,
-        execution_id=alert.execution_id or None,
-        endpoint=alert.endpoint,
-        acknowledged_at=instant_of(alert.acknowledged_ms),
-        acknowledged_by=alert.acknowledged_by,
-        recovered_at=instant_of(alert.recovered_ms),
-    )

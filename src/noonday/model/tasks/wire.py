@@ -1,4 +1,4 @@
-"""Wire types of the tasks API. Field names are snake_case."""
+"""Tasks as the API and its clients exchange them. Field names are snake_case."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,21 +7,31 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from noonday.intake.filters import Instant
 from noonday.model.execution import State
+from noonday.model.filters import Instant
 from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.retry import Backoff
-from noonday.webhooks.methods import Method
 
 POOL, HANDLER = WEBHOOKS_POOL, "webhook.call"
 DEFAULT_TIMEOUT_SEC = 30.0
 DEFAULT_ATTEMPTS, MOST_ATTEMPTS = 5, 100
+GONE_STATUS = 410
+"""Status with which a receiver stops its task."""
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 DAYS_LONG_MS = (
     *(5_000, 5 * _MINUTE_MS, 30 * _MINUTE_MS),
     *(hours * _HOUR_MS for hours in (2, 5, 10, 14, 20, 24)),
 )
 """Delays that Standard Webhooks proposes: ten attempts over three days."""
+
+
+class Method(StrEnum):
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+    HEAD = "HEAD"
 
 
 class TaskType(StrEnum):

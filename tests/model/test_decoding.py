@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
-from noonday.api.decoding import BodyDecoder
-from noonday.api.errors import MalformedBody
-from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.decoding import BodyDecoder
+from noonday.model.errors import Flaw, InvalidInput, MalformedBody
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import TenantSettings
 

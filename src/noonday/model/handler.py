@@ -1,4 +1,4 @@
-"""A handler as the worker knows it: the function, its mode, its codecs and its limits."""
+"""A handler as a registry keeps it and a worker runs it: the function, its mode, its codecs and its limits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from noonday.api.errors import MalformedBody
-from noonday.model.errors import Flaw, InvalidInput, nearest
+from noonday.model.errors import Flaw, InvalidInput, MalformedBody, nearest
 
 Step = str | int
 

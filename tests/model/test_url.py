@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from noonday.model.errors import InvalidInput
-from noonday.webhooks.urls import MAX_LENGTH, Endpoint, read_url
+from noonday.model.url import MAX_LENGTH, Endpoint, read_url
 
 
 @pytest.mark.parametrize(

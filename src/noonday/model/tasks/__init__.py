@@ -1,0 +1,1 @@
+"""Tasks: jobs whose target is a webhook."""
