@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import BenchFailed
 from bench.figures import total
 from bench.machine import cpu_sec, memory_mb
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 from noonday.model.job import Target
 from noonday.runtime.clock import SystemClock
 

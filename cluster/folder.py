@@ -12,9 +12,9 @@ from typing import Any
 
 from servers.project import ROOT
 
-from noonday.api.auth import load_or_create_secret
 from noonday.crypto.keyring import new_env_value
 from noonday.crypto.private_file import read_or_create_private
+from noonday.crypto.tokens import load_or_create_secret
 
 FOLDER = ROOT / "var" / "cluster"
 SCRIPT = ROOT / "scripts" / "cluster"

@@ -10,7 +10,7 @@ from servers.project import ROOT
 
 from cluster.folder import FOLDER, SCRIPT, ClusterFolder
 from cluster.members import NOONDAY, ROLES, Member, Members
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 
 DAY_SEC = 86_400
 FIRST_JOB = '{"type":"ONE_TIME","target":{"pool":"demo","handler":"demo.echo"},"payload":"hello"}'

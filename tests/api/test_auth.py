@@ -2,7 +2,6 @@ import asyncio
 import hmac
 import json
 import re
-import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,10 @@ from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from jwt.utils import base64url_encode
 
-from noonday.api.auth import TokenAuthenticator, load_or_create_secret, mint
+from noonday.api.auth import TokenAuthenticator
+from noonday.crypto.tokens import mint
 from noonday.model.caller import SCOPES, Caller
-from noonday.model.errors import BadSettings, Forbidden, InvalidInput, Unauthorized
+from noonday.model.errors import BadSettings, Forbidden, Unauthorized
 from noonday.model.ids import TenantId
 
 NOW = 1_800_000_000.0
@@ -268,43 +268,6 @@ async def test_a_token_can_be_minted_for_a_server_that_names_its_parties(clock: 
     token = mint(SECRET, **wish, audience="noonday", issuer="https://id")
     rules = Rules(audience="noonday", issuer="https://id")
     assert await TokenAuthenticator(rules, clock).authenticate(f"Bearer {token}")
-
-
-@pytest.mark.parametrize(
-    ("changes", "pointer"),
-    [({"scopes": ["read", "wirte"]}, "/scopes/1"), ({"ttl_seconds": 0}, "/ttlSeconds"), ({"tenant": ""}, "/tenant")],
-)
-def test_mint_rejects_invalid_claims(changes: dict[str, Any], pointer: str) -> None:
-    wish = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW} | changes
-    with pytest.raises(InvalidInput) as caught:
-        mint(SECRET, **wish)
-    assert caught.value.flaws[0].pointer == pointer
-
-
-def test_a_misspelt_scope_gets_the_nearest_one() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        mint(SECRET, tenant="acme", subject="ann", scopes=["wirte"], ttl_seconds=60, now=NOW)
-    assert caught.value.flaws[0].nearest == "write"
-
-
-def test_minting_with_a_short_secret_is_refused() -> None:
-    with pytest.raises(BadSettings, match="has 5 bytes"):
-        mint("short", tenant="acme", subject="ann", scopes=["read"], ttl_seconds=60, now=NOW)
-
-
-def test_the_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "noonday.db.secret"
-    secret = load_or_create_secret(path)
-    assert len(secret) == 43
-    assert load_or_create_secret(path) == secret
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_secret_file_that_was_emptied_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.touch(mode=0o600)
-    with pytest.raises(BadSettings, match=f"the secret in {path} has 0 bytes"):
-        load_or_create_secret(path)
 
 
 # A key set

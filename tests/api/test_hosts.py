@@ -6,8 +6,8 @@ import jwt
 import pytest
 from starlette.types import ASGIApp
 
-from noonday.api.auth import proof_of
 from noonday.api.hosts import CHECKED_PATHS, HostCheck, KnownHosts
+from noonday.crypto.tokens import proof_of
 from tests.api.asgi import Client
 
 SECRET = "a secret of more than thirty-two bytes"

@@ -7,9 +7,10 @@ from time import time
 import jwt
 import pytest
 
-from noonday.api.auth import TokenAuthenticator, load_or_create_secret
+from noonday.api.auth import TokenAuthenticator
 from noonday.cli import exits
 from noonday.crypto.keyring import load_or_create
+from noonday.crypto.tokens import load_or_create_secret
 from noonday.wiring.settings import AuthSettings, describe_settings
 from tests.cli.conftest import Run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.sdk.sync import SyncClient
 from servers import free_port

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 from noonday.runtime.clock import SystemClock
 
 _API = re.compile(r"API\s+(http://\S+)")

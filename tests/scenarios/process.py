@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for every scenario"

@@ -14,7 +14,7 @@ from aiohttp import ClientSession, web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from noonday import Context, Noonday
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.wiring.embedded import Embedded

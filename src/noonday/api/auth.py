@@ -4,22 +4,20 @@ The settings choose the algorithm, never the token, so that a public key is neve
 """
 
 import asyncio
-import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jwt
 
 from noonday.api.jwks import KeySet, parse_key_set, read_file, read_url
-from noonday.crypto.private_file import read_or_create_private
-from noonday.model.caller import SCOPES, TENANT_RULE, Caller, is_tenant_name
-from noonday.model.errors import BadSettings, InvalidInput, Unauthorized, nearest
+from noonday.crypto.tokens import NAME_CLAIMS, check_secret
+from noonday.model.caller import SCOPES, Caller
+from noonday.model.errors import BadSettings, Unauthorized
 from noonday.model.ids import TenantId
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 LEEWAY_SEC = 30
 RECHECK_AFTER_SEC = 600
-SECRET_BYTES = 32
-LONGEST_TTL_SEC = 100 * 366 * 86_400
 
 _LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -93,48 +89,6 @@ class TokenAuthenticator:
             raise _malformed() from error
 
 
-def mint(
-    secret: str,
-    *,
-    tenant: str,
-    subject: str,
-    scopes: Sequence[str],
-    ttl_seconds: int,
-    now: float,
-    audience: str | None = None,
-    issuer: str | None = None,
-) -> str:
-    """Return a token signed with the shared secret (HS256), valid from `now`. Raises InvalidInput."""
-    _check_secret(secret)
-    _check_claims(tenant, subject, scopes, ttl_seconds)
-    claims: dict[str, Any] = {
-        "sub": subject,
-        "tenant": tenant,
-        "scope": " ".join(scope for scope in SCOPES if scope in scopes),
-        "iat": int(now),
-        "exp": int(now) + ttl_seconds,
-    }
-    parties = {"aud": audience, "iss": issuer}
-    return jwt.encode(claims | {name: value for name, value in parties.items() if value}, secret, algorithm="HS256")
-
-
-def proof_of(secret: str, nonce: str, port: int) -> str:
-    """Return the proof for a nonce, which only a server with this secret on this port can compute.
-
-    Its key differs from the key of tokens, so that no nonce makes the server sign a token. The proof covers the port, so that
-    a program on another port cannot relay the challenge.
-    """
-    key = hmac.digest(secret.encode(), b"noonday: proof of the server", "sha256")
-    return hmac.digest(key, f"{port}:{nonce}".encode(), "sha256").hex()
-
-
-def load_or_create_secret(path: Path) -> str:
-    """Return the secret in the file; create the file with a random secret if it is missing. Raises BadSettings."""
-    secret = read_or_create_private(path, lambda: token_urlsafe(SECRET_BYTES) + "\n").strip()
-    _check_secret(secret, f"the secret in {path}")
-    return secret
-
-
 # This module validates times and parties itself: with the clock passed in, and with precise messages.
 _SIGNATURE_ONLY: "Options" = {
     "verify_signature": True,
@@ -171,24 +125,12 @@ def _key_finder(rules: TokenRules, now: Callable[[], float]) -> _KeyFinder:
 def _shared_secret(secret: str | None) -> _KeyFinder:
     if secret is None:
         raise BadSettings("auth.algorithm HS256 needs auth.secret")
-    _check_secret(secret)
+    check_secret(secret)
 
     async def find(_kid: str | None, /) -> str:
         return secret
 
     return find
-
-
-def _check_secret(secret: str, name: str = "auth.secret") -> None:
-    size = len(secret.encode())
-    if size < SECRET_BYTES:
-        raise BadSettings(
-            f"{name} has {size} bytes; HS256 needs at least {SECRET_BYTES}. Generate one with: openssl rand -base64 32"
-        )
-    try:
-        jwt.get_algorithm_by_name("HS256").prepare_key(secret)
-    except jwt.InvalidKeyError as error:
-        raise BadSettings(f"{name} is a public or private key, not a secret: use RS256 or ES256 with a JWKS") from error
 
 
 def _bearer_token(header: str | None) -> str:
@@ -254,21 +196,11 @@ def _check_parties(claims: Mapping[str, Any], rules: TokenRules) -> None:
 
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
-    names = {name: _claim(claims, name) for name in _NAMES}
-    for name, (is_valid, rule) in _NAMES.items():
+    names = {name: _claim(claims, name) for name in NAME_CLAIMS}
+    for name, (is_valid, rule) in NAME_CLAIMS.items():
         if not isinstance(names[name], str) or not is_valid(names[name]):
             raise Unauthorized(f"invalid token claim {name}: must be {rule}")
     return Caller(TenantId(names["tenant"]), names["sub"], _scopes(_claim(claims, "scope")))
-
-
-def _is_subject(text: str) -> bool:
-    return 0 < len(text) <= 255 and text.isprintable()
-
-
-_NAMES: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    "tenant": (is_tenant_name, TENANT_RULE),
-    "sub": (_is_subject, "1 to 255 printable characters"),
-}
 
 
 def _scopes(value: Any) -> frozenset[str]:
@@ -277,20 +209,6 @@ def _scopes(value: Any) -> frozenset[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise Unauthorized("invalid token claim scope: must be words separated by spaces, or a list of words")
     return frozenset(SCOPES).intersection(words)
-
-
-def _check_claims(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds: int) -> None:
-    for pointer, claim, name in (("/tenant", "tenant", tenant), ("/subject", "sub", subject)):
-        is_valid, rule = _NAMES[claim]
-        if not is_valid(name):
-            raise InvalidInput.of(pointer, f"must be {rule}", name)
-    for index, scope in enumerate(scopes):
-        if scope not in SCOPES:
-            raise InvalidInput.of(
-                f"/scopes/{index}", "unknown scope", scope, allowed=list(SCOPES), nearest=nearest(scope, SCOPES)
-            )
-    if not 0 < ttl_seconds <= LONGEST_TTL_SEC:
-        raise InvalidInput.of("/ttlSeconds", f"must be from 1 to {LONGEST_TTL_SEC}", ttl_seconds)
 
 
 class _RememberedTokens:

@@ -12,14 +12,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from noonday.api.auth import mint, proof_of
 from noonday.cli.instants import now
 from noonday.crypto.private_file import read_private
+from noonday.crypto.tokens import mint, proof_of, secret_file
 from noonday.model.errors import InvalidInput, NotFound, Unauthorized
 from noonday.sdk.problems import UnexpectedAnswer
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.transport import ServerUnreachable
-from noonday.wiring.server import secret_file
 from noonday.wiring.settings import Settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -129,7 +128,7 @@ class _Reach:
         settings = self._settings()
         if settings.auth.algorithm != "HS256":
             return None
-        self._secret = settings.auth.secret or self._secret_beside(secret_file(settings))
+        self._secret = settings.auth.secret or self._secret_beside(secret_file(settings.data))
         return own_token(settings, self._secret, self._scope) if self._secret else None
 
     def require_own_server(self) -> None:

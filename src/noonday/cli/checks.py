@@ -22,10 +22,10 @@ from noonday.cli.instants import exact, length
 from noonday.cli.keys import keyring_of
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.crypto.tokens import secret_file
 from noonday.model.errors import BadKey, NoondayError
 from noonday.model.job import instant_of
 from noonday.model.schedule import tzdata_version
-from noonday.wiring.server import secret_file
 from noonday.wiring.settings import Settings
 
 OLDEST_SQLITE = (3, 38)
@@ -164,7 +164,7 @@ def check_private_files(context: CheckContext) -> Iterator[Finding]:
         "secret": settings.auth.secret or settings.auth.algorithm != "HS256",
         "keys": settings.encryption.keys,
     }
-    for about, path in (("secret", secret_file(settings)), ("keys", Path(f"{settings.data}.keys"))):
+    for about, path in (("secret", secret_file(settings.data)), ("keys", Path(f"{settings.data}.keys"))):
         if configured[about]:
             yield Finding(Level.OK, about, "comes from the settings")
         elif not path.exists():

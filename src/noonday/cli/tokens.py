@@ -5,13 +5,12 @@ from pathlib import Path
 
 import click
 
-from noonday.api.auth import mint
 from noonday.cli.asking import TENANT, read_settings, settings_options, user
 from noonday.cli.group import Command
 from noonday.cli.instants import duration, now
 from noonday.crypto.private_file import read_private
+from noonday.crypto.tokens import mint, secret_file
 from noonday.model.errors import BadSettings, NotFound
-from noonday.wiring.server import secret_file
 from noonday.wiring.settings import Settings
 
 EXAMPLES = """
@@ -58,7 +57,7 @@ def secret_of(settings: Settings) -> str:
         raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: get tokens from your identity provider")
     if settings.auth.secret:
         return settings.auth.secret
-    path = secret_file(settings)
+    path = secret_file(settings.data)
     if not path.exists():
         raise NotFound(
             f"the secret file {path} does not exist: name the server's data file with --data; "

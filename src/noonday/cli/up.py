@@ -10,12 +10,12 @@ import click
 from rich.text import Text
 
 from noonday import __version__
-from noonday.api.auth import mint
 from noonday.cli.asking import TENANT, read_settings, user
 from noonday.cli.group import Command
 from noonday.cli.instants import now
 from noonday.cli.screen import show
 from noonday.cli.tables import facts
+from noonday.crypto.tokens import mint
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry

@@ -13,9 +13,10 @@ import structlog
 from starlette.types import ASGIApp
 
 from noonday.api.app import create_app
-from noonday.api.auth import SECRET_BYTES, TokenAuthenticator, load_or_create_secret, proof_of
+from noonday.api.auth import TokenAuthenticator
 from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
+from noonday.crypto.tokens import SECRET_BYTES, load_or_create_secret, proof_of, secret_file
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.model.errors import NoondayError
@@ -122,11 +123,7 @@ def auth_in_use(settings: Settings) -> AuthSettings:
         return auth
     if settings.data == MEMORY:
         return msgspec.structs.replace(auth, secret=token_urlsafe(SECRET_BYTES))
-    return msgspec.structs.replace(auth, secret=load_or_create_secret(secret_file(settings)))
-
-
-def secret_file(settings: Settings) -> Path:
-    return Path(f"{settings.data}.secret")
+    return msgspec.structs.replace(auth, secret=load_or_create_secret(secret_file(settings.data)))
 
 
 async def _listen(settings: Settings) -> socket.socket:

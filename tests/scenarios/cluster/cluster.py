@@ -17,8 +17,8 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
-from noonday.api.auth import mint
 from noonday.crypto.keyring import new_env_value
+from noonday.crypto.tokens import mint
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.execution import State
 from tests.scenarios.cluster.history import EVERYONE, FROZEN, KILLED, Fault, problems_in

@@ -14,7 +14,7 @@ import pytest_asyncio
 from aiohttp import ClientSession, web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from noonday.api.auth import mint
+from noonday.crypto.tokens import mint
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, execution_id
 from noonday.runtime.tracing import Tracing
