@@ -7,7 +7,7 @@ import pytest
 from noonday.cli import exits
 from noonday.cli.main import COMMANDS, main
 from noonday.model.errors import AlreadyRunning, BadSettings, Flaw, InvalidInput, NoondayError, NotFound
-from noonday.sdk.transport import ServerUnreachable
+from noonday.sdk.problems import ServerUnreachable
 from tests.cli.conftest import Run
 
 

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from noonday.cli import exits
 from noonday.cli.main import main
 from noonday.model.execution import State
+from noonday.sdk.problems import ServerUnreachable
 from noonday.sdk.sync import SyncClient
-from noonday.sdk.transport import ServerUnreachable
 from tests.cli.conftest import Run
 from tests.cli.serving import DEADLINE_SEC, Up, eventually, plain_environment
 

@@ -49,8 +49,8 @@ from noonday.model.view import (
     WorkerView,
 )
 from noonday.sdk import client as client_module
-from noonday.sdk.client import Client, ClientClosed, ResultTimeout, ServerUnreachable
-from noonday.sdk.problems import Problem, UnexpectedAnswer
+from noonday.sdk.client import Client, ResultTimeout
+from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable, UnexpectedAnswer
 from noonday.sdk.registry import Registry
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.transport import RETRY_WAITS_SEC

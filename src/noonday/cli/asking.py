@@ -18,7 +18,7 @@ from noonday.crypto.tokens import mint, proof_of, secret_file
 from noonday.model.errors import InvalidInput, NotFound, Unauthorized
 from noonday.sdk.problems import UnexpectedAnswer
 from noonday.sdk.sync import SyncClient
-from noonday.sdk.transport import ServerUnreachable
+from noonday.sdk.problems import ServerUnreachable
 from noonday.wiring.settings import Settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., None])

@@ -15,7 +15,7 @@ from noonday.model.errors import (
     NotFound,
     Unavailable,
 )
-from noonday.sdk.transport import ServerUnreachable
+from noonday.sdk.problems import ServerUnreachable
 
 OK = 0
 FAILED = 1

@@ -20,8 +20,8 @@ from noonday.cli.workers import running_of
 from noonday.model.errors import Forbidden
 from noonday.model.view import PoolView, WorkerView
 from noonday.runtime.clock import SystemClock
+from noonday.sdk.problems import ServerUnreachable
 from noonday.sdk.sync import SyncClient
-from noonday.sdk.transport import ServerUnreachable
 
 BARS = " ▁▂▃▄▅▆▇█"
 HISTORY = 60

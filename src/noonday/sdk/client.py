@@ -39,11 +39,11 @@ from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.payload import decoder_of
-from noonday.sdk.problems import Problem, is_problem, problem_of
+from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable, is_problem, problem_of
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration, seconds_of, spec_of
 from noonday.sdk.tasks import TasksClient
-from noonday.sdk.transport import ClientClosed, ServerUnreachable, Transport, decoded, path_of
+from noonday.sdk.transport import Transport, decoded, path_of
 
 __all__ = ["Client", "ClientClosed", "Listing", "Problem", "ResultTimeout", "ServerUnreachable"]
 

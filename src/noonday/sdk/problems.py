@@ -17,6 +17,18 @@ class UnexpectedAnswer(NoondayError):
     code = "unexpected-answer"
 
 
+class ServerUnreachable(NoondayError):
+    """The server did not respond, or not in time."""
+
+    code = "server-unreachable"
+
+
+class ClientClosed(NoondayError):
+    """The client was closed before or during the call."""
+
+    code = "client-closed"
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Problem of one request, or of one job of a batch."""
 

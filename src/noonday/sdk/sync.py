@@ -13,8 +13,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from noonday.model.view import Page
 from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.alerts import AlertsClient
-from noonday.sdk.client import Client, ClientClosed, Listing
+from noonday.sdk.client import Client, Listing
 from noonday.sdk.endpoints import EndpointsClient
+from noonday.sdk.problems import ClientClosed
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration
 from noonday.sdk.tasks import TasksClient

@@ -3,35 +3,24 @@
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from functools import lru_cache
-from typing import Any, TypeVar, cast
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 from yarl import URL
 
 from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError
-from noonday.sdk.problems import UnexpectedAnswer, is_problem, problem_of
+from noonday.sdk.problems import ClientClosed, ServerUnreachable, UnexpectedAnswer, is_problem, problem_of
+
+if TYPE_CHECKING:
+    import aiohttp
 
 RETRY_WAITS_SEC = (0.05, 0.2, 0.8)
 CONNECT_SEC = 5.0
-_BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)
 _NOTHING: Mapping[str, Any] = {}
 
 T = TypeVar("T")
-
-
-class ServerUnreachable(NoondayError):
-    """The server did not respond, or not in time."""
-
-    code = "server-unreachable"
-
-
-class ClientClosed(NoondayError):
-    """The client was closed before or during the call."""
-
-    code = "client-closed"
 
 
 class Transport:
@@ -87,11 +76,11 @@ class Transport:
             try:
                 return decoded(kind, await self._send(method, path, body, headers), path)
             # In progress: the server still processes the request whose connection broke.
-            except (*_BROKEN, IdempotencyInProgress):
+            except (*_broken(), IdempotencyInProgress):
                 await self.sleep(wait)
         try:
             return decoded(kind, await self._send(method, path, body, headers), path)
-        except _BROKEN as gone:
+        except _broken() as gone:
             raise self._unreachable(gone) from gone
 
     async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
@@ -103,15 +92,15 @@ class Transport:
                 method, url, data=data, headers=all_headers, allow_redirects=False
             ) as response:
                 raw = await response.read()
-        except aiohttp.ServerTimeoutError:
-            raise
         except TimeoutError as late:
+            if isinstance(late, _broken()):
+                raise
             raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self._timeout_sec:g} s") from late
         if response.status >= 300:
             raise _refusal(response, raw)
         return raw
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self) -> "aiohttp.ClientSession":
         if self._closed:
             raise ClientClosed("the client is closed; create a new one")
         if self._session is not None and self._process != os.getpid():
@@ -119,6 +108,8 @@ class Transport:
             self._parent_session = self._session
             self._session = None
         if self._session is None:
+            import aiohttp
+
             self._process = os.getpid()
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
@@ -130,6 +121,14 @@ class Transport:
     def _unreachable(self, why: Exception) -> ServerUnreachable:
         detail = f"no Noonday server answers at {self.url} ({why}): start one with `noonday up`, or name another URL"
         return ServerUnreachable(detail, url=self.url)
+
+
+@cache
+def _broken() -> tuple[type[Exception], type[Exception]]:
+    """Return the errors of a broken connection. aiohttp is imported late: it takes a tenth of a second."""
+    import aiohttp
+
+    return aiohttp.ClientConnectionError, aiohttp.ClientPayloadError
 
 
 def path_of(*parts: str) -> str:
@@ -163,7 +162,7 @@ def _quoted(key: str) -> str:
     return f'"{escaped}"'
 
 
-def _refusal(response: aiohttp.ClientResponse, raw: bytes) -> NoondayError:
+def _refusal(response: "aiohttp.ClientResponse", raw: bytes) -> NoondayError:
     try:
         members = msgspec.json.decode(raw)
     except msgspec.DecodeError:
