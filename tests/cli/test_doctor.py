@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noonday.cli import exits
-from noonday.cli.checks import CHECKS, CheckContext, Level, check_port, examine
+from noonday.cli.server.checks import CHECKS, CheckContext, Level, check_port, examine
 from noonday.crypto.keyring import load_or_create
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from noonday.cli.checks import CheckContext, Finding, Level
-from noonday.cli.etcd_checks import check_etcd
-from noonday.cli.kafka_checks import check_kafka
-from noonday.cli.postgres_checks import check_postgres
-from noonday.cli.redis_checks import check_redis
+from noonday.cli.server.checks import CheckContext, Finding, Level
+from noonday.cli.server.etcd_checks import check_etcd
+from noonday.cli.server.kafka_checks import check_kafka
+from noonday.cli.server.postgres_checks import check_postgres
+from noonday.cli.server.redis_checks import check_redis
 from noonday.crypto.keyring import Keyring, new_env_value
 from noonday.drivers.etcd.gateway import EtcdOptions, Gateway
 from noonday.drivers.kafka.bus import KafkaBus

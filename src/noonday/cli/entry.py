@@ -6,7 +6,7 @@ import sys
 
 def main() -> None:
     """Run a command. `noonday worker` becomes the small parent of the process that runs the handlers."""
-    if sys.argv[1:2] == ["worker"]:
+    if sys.argv[1:2] == ["worker"] and not {"-h", "--help"} & set(sys.argv):
         from noonday.worker.parent import Parent
 
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]

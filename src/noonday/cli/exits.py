@@ -11,6 +11,7 @@ from noonday.model.errors import (
     BadSettings,
     Flaw,
     InvalidInput,
+    MissingExtra,
     NoondayError,
     NotFound,
     Unavailable,
@@ -40,6 +41,7 @@ _CODES: tuple[tuple[type[NoondayError], int], ...] = (
     (ServerUnreachable, UNREACHABLE),
     (NotFound, NOT_FOUND),
     (BadSettings, USAGE),
+    (MissingExtra, USAGE),
 )
 
 

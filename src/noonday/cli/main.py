@@ -5,8 +5,6 @@ import click
 from noonday import __version__
 from noonday.cli import exits
 from noonday.cli.group import LazyGroup
-from noonday.wiring.settings import Settings
-from noonday.wiring.telemetry import set_up_logs
 
 COMMANDS = {
     "up": "noonday.cli.up:up",
@@ -65,7 +63,6 @@ def main() -> None:
     Settings come from flags, then from NOONDAY_* variables, then from noonday.toml. Commands that talk to a server use
     --url (NOONDAY_URL) and --token (NOONDAY_TOKEN). On the server's own machine, they create a token from its secret.
     """
-    set_up_logs(Settings())
 
 
 if __name__ == "__main__":

@@ -2,22 +2,24 @@
 
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonday.cli.asking import TENANT, asks, read_settings
+from noonday.cli.asking import TENANT, asks
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, now
+from noonday.cli.needs import needs
 from noonday.cli.progress import replaying
-from noonday.cli.replaying import Past, Replay, Wanted
 from noonday.cli.screen import done, json_option, patience, show, show_json
 from noonday.cli.tables import facts
-from noonday.drivers.kafka.options import KafkaOptions
+from noonday.extras import Extra
 from noonday.model.errors import InvalidInput
 from noonday.model.job import ms_of
 from noonday.sdk.sync import SyncClient
-from noonday.wiring.cluster import kafka_options, keyring_of
+
+if TYPE_CHECKING:
+    from noonday.cli.server.replaying import Wanted
 
 LONGEST_ID = 40
 EXAMPLES = """
@@ -52,6 +54,7 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts payloads with the cluster's keys (
 @click.option("--dry-run", is_flag=True, help="Count the executions and create nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
+@needs(Extra.CLUSTER)
 @asks("write")
 def replay(
     client: SyncClient,
@@ -70,8 +73,10 @@ def replay(
     Each dispatched execution becomes a new job that runs once, with the same handler and payload, in the same pool or in
     another pool.
     """
+    from noonday.cli.server.replaying import Replay, past_of
+
     wanted = _wanted(from_, to or now(), replay_id, **said)
-    past = _past(wanted)
+    past = past_of(click.get_current_context().params["config"], wanted)
     with patience(f"reading the dispatches of pool {wanted.pool}"):
         found = client.portal.run(past.count())
     if as_json and dry_run:
@@ -91,7 +96,9 @@ def replay(
 
 def _wanted(
     from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
-) -> Wanted:
+) -> "Wanted":
+    from noonday.cli.server.replaying import Wanted
+
     if to <= from_:
         raise InvalidInput.of("--to", f"{exact(to)} is not after --from {exact(from_)}", exact(to))
     if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and replay_id.isprintable()):
@@ -100,9 +107,3 @@ def _wanted(
     text = f"{pool}|{into}|{ms_of(from_)}|{ms_of(to)}|{tenant}"
     name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
     return Wanted(name, pool, into, tenant, ms_of(from_), ms_of(to))
-
-
-def _past(wanted: Wanted) -> Past:
-    settings = read_settings(click.get_current_context().params["config"])
-    options: KafkaOptions = kafka_options(settings)
-    return Past(options, keyring_of(settings), wanted)

@@ -5,13 +5,9 @@ from pathlib import Path
 
 import click
 
-from noonday.cli.asking import TENANT, read_settings, settings_options, user
+from noonday.cli.asking import TENANT, settings_options
 from noonday.cli.group import Command
-from noonday.cli.instants import duration, now
-from noonday.crypto.private_file import read_private
-from noonday.crypto.tokens import mint, secret_file
-from noonday.model.errors import BadSettings, NotFound
-from noonday.wiring.settings import Settings
+from noonday.cli.instants import duration
 
 EXAMPLES = """
 A token is signed with the server's secret: the setting auth.secret, or else the file FILE.secret next to the data file.
@@ -37,30 +33,8 @@ Examples:
 @settings_options
 def token(tenant: str, scopes: str, ttl: timedelta, subject: str | None, data: str | None, config: Path | None) -> None:
     """Create an API token and print only the token."""
+    from noonday.cli.server.local import create_token, read_settings, secret_of
+
     settings = read_settings(config, data=data)
-    made = mint(
-        secret_of(settings),
-        tenant=tenant,
-        subject=subject or user(),
-        scopes=scopes.replace(",", " ").split(),
-        ttl_seconds=int(ttl.total_seconds()),
-        now=now().timestamp(),
-        audience=settings.auth.audience,
-        issuer=settings.auth.issuer,
-    )
-    click.echo(made)
-
-
-def secret_of(settings: Settings) -> str:
-    """Return the secret that signs the server's tokens. Raises NotFound if the server has never been started."""
-    if settings.auth.algorithm != "HS256":
-        raise BadSettings(f"auth.algorithm is {settings.auth.algorithm}: get tokens from your identity provider")
-    if settings.auth.secret:
-        return settings.auth.secret
-    path = secret_file(settings.data)
-    if not path.exists():
-        raise NotFound(
-            f"the secret file {path} does not exist: name the server's data file with --data; "
-            f"for a new server, `noonday up --data {settings.data}` creates both files"
-        )
-    return read_private(path).strip()
+    names, ttl_seconds = scopes.replace(",", " ").split(), int(ttl.total_seconds())
+    click.echo(create_token(settings.auth, secret_of(settings), names, ttl_seconds, tenant=tenant, subject=subject))

@@ -212,6 +212,12 @@ class AlreadyRunning(NoondayError):
     code = "already-running"
 
 
+class MissingExtra(NoondayError, ImportError):
+    """A part of Noonday was used whose extra is not installed. Names the command that installs it."""
+
+    code = "missing-extra"
+
+
 class BadSettings(NoondayError):
     code = "bad-settings"
 

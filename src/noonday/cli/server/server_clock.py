@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from noonday.cli.checks import Finding, Level
 from noonday.cli.instants import length
+from noonday.cli.server.checks import Finding, Level
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 
 WORTH_TELLING_MS = 500

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
-from noonday.cli.checks import CheckContext, Finding, Level
-from noonday.cli.server_clock import check_server_clock
+from noonday.cli.server.checks import CheckContext, Finding, Level
+from noonday.cli.server.server_clock import check_server_clock
 from noonday.drivers.redis.connection import Connection
 from noonday.model.errors import BadSettings, SignalsUnavailable
 from noonday.wiring.cluster import redis_connection

@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from noonday.cli.checks import CheckContext, Finding, Level
-from noonday.cli.etcd_checks import check_etcd
-from noonday.cli.kafka_checks import check_kafka
-from noonday.cli.postgres_checks import check_postgres
-from noonday.cli.redis_checks import check_redis
+from noonday.cli.server.checks import CheckContext, Finding, Level
+from noonday.cli.server.etcd_checks import check_etcd
+from noonday.cli.server.kafka_checks import check_kafka
+from noonday.cli.server.postgres_checks import check_postgres
+from noonday.cli.server.redis_checks import check_redis
 from noonday.model.errors import BadSettings, NoondayError
 from noonday.model.schedule import tzdata_version
 from noonday.wiring.cluster import keyring_of

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
-from noonday.cli.checks import CheckContext, Finding, Level
+from noonday.cli.server.checks import CheckContext, Finding, Level
 from noonday.drivers.etcd.gateway import EtcdOptions, Gateway
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.redis.leases import RedisLeases

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from noonday.cli.instants import exact, length
-from noonday.cli.keys import keyring_of
+from noonday.cli.server.keys import keyring_of
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.tokens import secret_file

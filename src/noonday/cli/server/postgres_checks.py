@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from noonday.cli.checks import SAMPLE, CheckContext, Finding, Level, payload_finding
-from noonday.cli.server_clock import check_server_clock
+from noonday.cli.server.checks import SAMPLE, CheckContext, Finding, Level, payload_finding
+from noonday.cli.server.server_clock import check_server_clock
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.postgres.connection import PostgresDatabase

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from noonday.cli.checks import CheckContext, Finding, Level
 from noonday.cli.instants import length
+from noonday.cli.server.checks import CheckContext, Finding, Level
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.errors import BusUnavailable

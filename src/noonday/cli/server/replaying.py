@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from noonday.cli.braking import Brake, Pace
+from noonday.cli.server.local import read_settings
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.options import KafkaOptions
@@ -17,6 +19,7 @@ from noonday.model.message import Dispatch
 from noonday.model.view import ExecutionView, JobView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.client import Client
+from noonday.wiring.cluster import kafka_options, keyring_of
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -52,6 +55,12 @@ class Found(msgspec.Struct, rename="camel"):
         if self.of_other_tenants:
             lines.append(("other tenants", f"{self.of_other_tenants} dispatches, not replayed"))
         return lines
+
+
+def past_of(config: Path | None, wanted: Wanted) -> "Past":
+    """Return the past executions of the cluster that the settings describe."""
+    settings = read_settings(config)
+    return Past(kafka_options(settings), keyring_of(settings), wanted)
 
 
 class Made(msgspec.Struct):

@@ -1,0 +1,87 @@
+"""Processes of a cluster, and their messages."""
+
+import asyncio
+import sys
+from functools import partial
+
+import click
+from rich.text import Text
+
+from noonday import __version__
+from noonday.alerts.channels import CONCURRENCY
+from noonday.cli.screen import show
+from noonday.cli.tables import facts
+from noonday.model.errors import BadSettings, nearest
+from noonday.model.pool import NOTICES_POOL
+from noonday.sdk.loading import load_app
+from noonday.sdk.registry import Registry
+from noonday.webhooks import handler as webhooks
+from noonday.wiring.application import new_event_loop
+from noonday.wiring.cluster import Role
+from noonday.wiring.cluster_server import serve_roles, serve_worker
+from noonday.wiring.demo import demo
+from noonday.wiring.settings import Settings
+from noonday.wiring.telemetry import set_up_logs
+from noonday.worker.parent_link import ParentLink
+
+
+def run_roles(settings: Settings, roles: str) -> None:
+    """Run the roles, which are separated by commas, until a signal stops them."""
+    set_up_logs(settings)
+    chosen = _roles(roles)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve_roles(settings, chosen, lambda url: _ready(", ".join(chosen), url)))
+
+
+def run_worker(settings: Settings, app: str | None, pools: tuple[str, ...], concurrency: int | None) -> None:
+    """Run the handlers of an application, or of the demo if `app` is None, until a signal stops them."""
+    set_up_logs(settings)
+    registry = load_app(app) if app else demo
+    handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
+    room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        served = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
+        ready = partial(_ready, f"worker of {served}")
+        parent = click.get_current_context().find_object(ParentLink)
+        runner.run(serve_worker(settings, handlers, room, ready, parent))
+
+
+def _usual(pool: str, settings: Settings) -> int:
+    usual = {webhooks.POOL: settings.webhooks.concurrency or 1, NOTICES_POOL: CONCURRENCY}
+    return usual.get(pool, settings.worker.concurrency)
+
+
+def _roles(text: str) -> list[Role]:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    known = [role.value for role in Role]
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known)
+            raise BadSettings(
+                f"--roles: unknown role {name!r}"
+                + (f" (did you mean {meant}?)" if meant else "")
+                + f"; choose from {', '.join(known)}. To run a worker, use `noonday worker`"
+            )
+    if not names:
+        raise BadSettings(f"--roles: name at least one of {', '.join(known)}")
+    return [Role(name) for name in dict.fromkeys(names)]
+
+
+def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
+    there = sorted({pool for pool, _ in registry.handlers})
+    if not there:
+        raise BadSettings("this application has no handlers; register one with @app.handler")
+    for pool in wanted:
+        if pool not in (*there, webhooks.POOL, NOTICES_POOL):
+            meant = nearest(pool, there)
+            raise BadSettings(
+                f"--pool: this application has no handler in pool {pool!r}"
+                + (f" (did you mean {meant}?)" if meant else "")
+                + f"; it has {', '.join(there)}"
+            )
+    return list(dict.fromkeys(wanted)) or there
+
+
+def _ready(what: str, url: str) -> None:
+    show(Text(f"Noonday {__version__} is running", style="bold green"), "", facts([("runs", what), ("url", url)]))
+    sys.stdout.flush()
