@@ -57,6 +57,10 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
+            if home.startswith("noonday.wiring"):
+                from noonday.extras import Extra, require
+
+                require(Extra.SERVER, f"noonday.{name}")
             value = globals()[name] = getattr(import_module(home), name)
             return value
     raise AttributeError(f"module 'noonday' has no attribute {name!r}")

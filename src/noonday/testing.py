@@ -18,6 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from noonday.extras import Extra, require
+
+require(Extra.SERVER, "noonday.testing")
+
 from noonday.model.ids import PARTITIONS
 from noonday.model.job import ms_of
 from noonday.model.view import ExecutionView, JobView
