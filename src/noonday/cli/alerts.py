@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from noonday.cli.asking import asks
-from noonday.cli.choices import choice, names_of
+from noonday.cli.choices import choice_option
 from noonday.cli.finding import find_job, is_id
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
@@ -51,7 +51,7 @@ alert.add_command(notify)
 
 @alert.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include acknowledged alerts.")
-@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="Only alerts of this kind.")
+@choice_option("--kind", SHOWN_KINDS, help="Only alerts of this kind.")
 @click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of alerts.")
 @json_option
@@ -94,7 +94,7 @@ def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
 
 @alert.command()
 @click.argument("alert_id", required=False, metavar="[ALERT]")
-@click.option("--kind", type=choice(SHOWN_KINDS), metavar=names_of(SHOWN_KINDS), help="Only alerts of this kind.")
+@choice_option("--kind", SHOWN_KINDS, help="Only alerts of this kind.")
 @click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
 @click.option("--until", type=instant, help="Only alerts that did not recur after this time, such as -1h.")
 @click.option("--everything", is_flag=True, help="Acknowledge all alerts.")

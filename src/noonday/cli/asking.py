@@ -19,7 +19,7 @@ _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 def settings_options(command: F) -> F:
     """Add --data and --config, for commands that read the server's files."""
-    for option in (_config_option, _data_option):
+    for option in (config_option, _data_option):
         command = option(command)
     return command
 
@@ -47,7 +47,7 @@ def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                 raise Unauthorized(f"{reason}\n  {access.hint}") from refused
 
         wrapped: Callable[..., None] = ask
-        for option in (_config_option, _data_option, _token_option, _url_option):
+        for option in (config_option, _data_option, _token_option, _url_option):
             wrapped = option(wrapped)
         return wrapped
 
@@ -97,7 +97,10 @@ _token_option = click.option(
 _data_option = click.option(
     "--data", metavar="FILE", help="Data file of the server; its secret is next to it. [default: noonday.db]"
 )
-_config_option = click.option(
+log_level_option = click.option(
+    "--log-level", help="Minimum log level: DEBUG, INFO, WARNING or ERROR. [default: WARNING]"
+)
+config_option = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",

@@ -19,6 +19,14 @@ def _or_none(read: Callable[[str], Any], name: str) -> Callable[[str], Any]:
     return convert
 
 
+def put_limit(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Set a limit, remove it if the value is NONE, or keep it if the option was not given."""
+    if value is NONE:
+        settings.pop(name, None)
+    elif value is not None:
+        settings[name] = value
+
+
 count = _or_none(click.INT, "integer")
 number = _or_none(click.FLOAT, "number")
 seconds = _or_none(lambda text: duration(text).total_seconds(), "duration")

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from noonday.cli.choices import choice, names_of
-from noonday.cli.instants import duration, instant, now, read_duration
+from noonday.cli.choices import choice_option
+from noonday.cli.instants import duration, durations, instant, now, read_duration
 from noonday.cli.job_flags import read_json
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Flaw, InvalidInput
@@ -255,13 +255,6 @@ def _status(text: str) -> tuple[int, ...]:
     return (int(word),)
 
 
-def _delays(text: str) -> list[timedelta]:
-    try:
-        return [read_duration(part) for part in text.split(",")]
-    except ValueError as bad:
-        raise click.BadParameter(str(bad)) from bad
-
-
 _OPTIONS = (
     click.option("--at", type=_moment, metavar="INSTANT", help="Call once, at this time. [default: now]"),
     click.option("--in", "in_", type=duration, metavar="DURATION", help="Call once, after this duration."),
@@ -270,19 +263,18 @@ _OPTIONS = (
     click.option("--interval", metavar="WORDS", help="Call repeatedly: 'daily at 08:00', 'weekly on mon 09:00'."),
     click.option("--timezone", "--tz", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."),
     click.option("--until", type=_moment, metavar="INSTANT", help="Make no call after this time."),
-    click.option("--method", type=choice(Method), metavar=names_of(Method), help="HTTP method. [default: POST]"),
+    choice_option("--method", Method, help="HTTP method. [default: POST]"),
     click.option("--header", type=_header, multiple=True, metavar="'NAME: VALUE'", help="Request header; repeatable."),
     click.option("--body", type=_body, metavar="JSON|@FILE|-", help="Request body; null sends none."),
     click.option("--name", help="Name of the task; commands accept it instead of the id."),
     click.option("--attempts", type=int, metavar="N", help="Maximum attempts per call. [default: 5]"),
-    click.option(
+    choice_option(
         "--backoff",
-        type=choice(Backoff),
-        metavar=names_of(Backoff),
+        Backoff,
         help="How the delay between attempts grows. LIST without --delays spans three days. [default: EXPONENTIAL]",
     ),
     click.option("--initial-delay", type=duration, metavar="DURATION", help="The first delay. [default: 30s]"),
-    click.option("--delays", type=_delays, metavar="A,B,..", help="LIST: the delays."),
+    click.option("--delays", type=durations, metavar="A,B,..", help="LIST: the delays."),
     click.option(
         "--retry-status",
         type=_status,

@@ -1,8 +1,14 @@
-"""Option types that accept one of several words, in any case."""
+"""Options that accept one of several words, in any case."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
+
+
+def choice_option(name: str, words: Iterable[str], **more: Any) -> Callable[[Any], Any]:
+    """Option of a command that accepts one of the words, and lists them in its help."""
+    return click.option(name, type=choice(words), metavar=names_of(words), **more)
 
 
 def choice(words: Iterable[str]) -> click.Choice[str]:

@@ -6,7 +6,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from noonday.cli.choices import choice, names_of
+from noonday.cli.choices import choice_option
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now, relative
 from noonday.cli.screen import json_option, show, show_json
@@ -43,17 +43,15 @@ Examples:
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of times to show.")
 @click.option("--from", "from_", type=instant, help="Show times after this one. [default: now]")
-@click.option(
+@choice_option(
     "--gap",
-    type=choice(Gap),
-    metavar=names_of(Gap),
+    Gap,
     default="SHIFT",
     help="Policy for a local time that the clocks skip. [default: SHIFT]",
 )
-@click.option(
+@choice_option(
     "--repeat",
-    type=choice(Repeat),
-    metavar=names_of(Repeat),
+    Repeat,
     default="FIRST",
     help="Policy for a local time that occurs twice. [default: FIRST]",
 )

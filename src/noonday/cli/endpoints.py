@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from noonday.cli.asking import asks
+from noonday.cli.flaws import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, whole
 from noonday.cli.screen import done, json_option, said, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.endpoint import EndpointSettings
 from noonday.model.endpoint_view import EndpointView
-from noonday.model.errors import Flaw, InvalidInput, NotFound
+from noonday.model.errors import InvalidInput, NotFound
 from noonday.sdk.sync import SyncClient
 
 ANY = "any"
@@ -110,7 +111,7 @@ def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> Non
     try:
         return _print(client.endpoints.set(name, wanted), as_json)
     except InvalidInput as refused:
-        raise _in_flags(refused) from refused
+        raise at_flags(refused, _flag_of) from refused
 
 
 @endpoint.command()
@@ -197,9 +198,5 @@ def _at_once(settings: EndpointSettings) -> str:
     return ANY if settings.max_concurrency is None else str(settings.max_concurrency)
 
 
-def _in_flags(refused: InvalidInput) -> InvalidInput:
-    flaws = [
-        Flaw(_FLAGS.get(name := flaw.pointer[1:], f"--{name}"), flaw.detail, flaw.value, flaw.allowed, flaw.nearest)
-        for flaw in refused.flaws
-    ]
-    return InvalidInput(refused.detail, flaws, **refused.context)
+def _flag_of(pointer: str) -> str:
+    return _FLAGS.get(pointer[1:], f"--{pointer[1:]}")

@@ -26,6 +26,11 @@ def duration(text: str) -> timedelta:
         raise click.BadParameter(str(bad)) from bad
 
 
+def durations(text: str) -> list[timedelta]:
+    """Option type of durations that are separated by commas."""
+    return [duration(part) for part in text.split(",")]
+
+
 def instant(text: str) -> datetime:
     """Option type of a time: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, now, +10m, -2h."""
     try:

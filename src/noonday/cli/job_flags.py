@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from noonday.cli.choices import choice, names_of
-from noonday.cli.instants import duration, instant, read_duration
+from noonday.cli.choices import choice_option
+from noonday.cli.flaws import at_flags
+from noonday.cli.instants import duration, durations, instant
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
@@ -108,13 +109,7 @@ def spec_of(job: Mapping[str, Any]) -> JobSpec:
 def in_flags(refused: InvalidInput) -> InvalidInput:
     """Return the same error with the flag next to each path in the job."""
     flags = {"/" + place.replace(".", "/"): f"--{name.replace('_', '-')}" for name, place in PLACES.items()}
-    flaws = [
-        msgspec.structs.replace(flaw, pointer=f"{flaw.pointer} ({flags[flaw.pointer]})")
-        if flaw.pointer in flags
-        else flaw
-        for flaw in refused.flaws
-    ]
-    return InvalidInput(refused.detail, flaws, **refused.context)
+    return at_flags(refused, lambda pointer: f"{pointer} ({flags[pointer]})" if pointer in flags else pointer)
 
 
 def pool_of(handler: str, pools: list[PoolView]) -> str:
@@ -164,13 +159,6 @@ def _payload(text: str) -> Any:
     return msgspec.Raw(msgspec.json.encode(read_json(text, "--payload")))
 
 
-def _delays(text: str) -> list[timedelta]:
-    try:
-        return [read_duration(part) for part in text.split(",")]
-    except ValueError as bad:
-        raise click.BadParameter(str(bad)) from bad
-
-
 def _key_and_limit(text: str) -> dict[str, Any]:
     key, _, limit = text.rpartition("=")
     if key and limit == "ordered":
@@ -213,32 +201,28 @@ _OPTIONS = (
     click.option("--cron", metavar="EXPR", help="Run on a cron schedule of 5 fields, or 6 with seconds first."),
     click.option("--every", type=duration, help="Run repeatedly, at this interval."),
     click.option("--tz", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. [default: UTC]"),
-    click.option(
+    choice_option(
         "--gap",
-        type=choice(Gap),
-        metavar=names_of(Gap),
+        Gap,
         help="With --cron: policy for a local time that the clocks skip. [default: SHIFT]",
     ),
-    click.option(
+    choice_option(
         "--repeat",
-        type=choice(Repeat),
-        metavar=names_of(Repeat),
+        Repeat,
         help="With --cron: policy for a local time that occurs twice. [default: FIRST]",
     ),
     click.option("--phase", type=duration, help="With --every: offset from multiples of the interval since 1970."),
     click.option("--start", type=instant, help="Do not fire before this time."),
     click.option("--end", type=instant, help="Do not fire after this time."),
     click.option("--max-runs", type=int, help="Maximum number of executions."),
-    click.option(
+    choice_option(
         "--overlap",
-        type=choice(Overlap),
-        metavar=names_of(Overlap),
+        Overlap,
         help="Policy if the previous execution is still running. [default: ALLOW]",
     ),
-    click.option(
+    choice_option(
         "--catch-up",
-        type=choice(CatchUpPolicy),
-        metavar=names_of(CatchUpPolicy),
+        CatchUpPolicy,
         help="Which missed occurrences to run. [default: LATEST]",
     ),
     click.option("--window", type=duration, help="Maximum age of missed occurrences to run. [default: 1d]"),
@@ -254,10 +238,9 @@ _OPTIONS = (
         metavar="KEY=LIMIT",
         help="Run at most LIMIT executions with this KEY at once; KEY=ordered runs them one at a time, in due order.",
     ),
-    click.option(
+    choice_option(
         "--priority",
-        type=choice(Priority),
-        metavar=names_of(Priority),
+        Priority,
         help="Priority within the tenant. [default: NORMAL]",
     ),
     click.option("--timeout", type=duration, help="Maximum duration of an attempt. [default: 1h]"),
@@ -266,13 +249,12 @@ _OPTIONS = (
 )
 _RETRY_OPTIONS = (
     click.option("--max-attempts", type=int, help="Maximum number of attempts. [default: 5]"),
-    click.option(
+    choice_option(
         "--backoff",
-        type=choice(Backoff),
-        metavar=names_of(Backoff),
+        Backoff,
         help="How the delay between attempts grows. [default: LIST]",
     ),
-    click.option("--retry-delays", type=_delays, metavar="A,B,..", help="LIST: the delays. [default: 30s,2m,10m,1h]"),
+    click.option("--retry-delays", type=durations, metavar="A,B,..", help="LIST: the delays. [default: 30s,2m,10m,1h]"),
     click.option("--initial-delay", type=duration, help="EXPONENTIAL, FIXED: the first delay. [default: 30s]"),
     click.option("--multiplier", type=float, help="EXPONENTIAL: growth factor of the delay. [default: 2]"),
     click.option("--max-delay", type=duration, help="EXPONENTIAL: the longest delay. [default: 1h]"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from noonday.cli.asking import config_option
 from noonday.cli.group import Command
 from noonday.cli.needs import needs
 from noonday.cli.screen import done, json_option, show_json
@@ -20,12 +21,7 @@ Examples:
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.option("--dry-run", is_flag=True, help="List pending migrations and change nothing.")
 @json_option
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Settings file. [default: noonday.toml]",
-)
+@config_option
 @needs(Extra.CLUSTER)
 def migrate(dry_run: bool, as_json: bool, config: Path | None) -> None:
     """Apply pending database migrations of a cluster.

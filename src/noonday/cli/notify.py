@@ -9,6 +9,7 @@ import msgspec
 
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice
+from noonday.cli.flaws import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import duration, length
 from noonday.cli.screen import done, json_option, said, show_json, show_list
@@ -191,8 +192,4 @@ def _only(view: PreferenceView) -> str:
 def _in_flags(refused: InvalidInput, channel: ChannelType) -> InvalidInput:
     flags = {"channel": f"--{channel.lower()}", "kinds": "--on", "digest_seconds": "--digest", "user": "--user"}
     flags |= {"pools": "--pool", "job_ids": "--job"}
-    flaws = [
-        msgspec.structs.replace(flaw, pointer=flags.get(flaw.pointer.split("/")[1], flaw.pointer))
-        for flaw in refused.flaws
-    ]
-    return InvalidInput(refused.detail, flaws, **refused.context)
+    return at_flags(refused, lambda pointer: flags.get(pointer.split("/")[1], pointer))

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from noonday.cli.asking import asks
-from noonday.cli.bounds import NONE, count
+from noonday.cli.bounds import count, put_limit
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
@@ -75,10 +75,7 @@ def set_(
     """Create a pool or change its settings. Settings without a flag keep their values."""
     settings: dict[str, Any] = _present(client, name)
     put_flags(settings, {"timeout": timeout, **retry})
-    if max_running is NONE:
-        settings.pop("maxRunning", None)
-    elif max_running is not None:
-        settings["maxRunning"] = max_running
+    put_limit(settings, "maxRunning", max_running)
     if description is not None:
         settings["description"] = description
     try:

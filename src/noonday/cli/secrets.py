@@ -6,6 +6,7 @@ import click
 
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice
+from noonday.cli.flaws import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration
 from noonday.cli.screen import console, done, json_option, show_json, show_list
@@ -59,7 +60,7 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
     try:
         made = client.secrets.make(wanted)
     except InvalidInput as refused:
-        raise _in_flags(refused) from refused
+        raise at_flags(refused, lambda _: "--endpoint") from refused
     if as_json:
         return show_json(made)
     click.echo(made.secret)
@@ -105,8 +106,3 @@ def _tell(made: MadeSecret) -> None:
     console(err=True).print(
         f"created {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True
     )
-
-
-def _in_flags(refused: InvalidInput) -> InvalidInput:
-    flaws = [type(flaw)("--endpoint", flaw.detail, flaw.value, flaw.allowed, flaw.nearest) for flaw in refused.flaws]
-    return InvalidInput(refused.detail, flaws, **refused.context)

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from noonday.cli.asking import config_option, log_level_option
 from noonday.cli.group import Command
 from noonday.cli.needs import needs
 from noonday.extras import Extra
@@ -32,21 +33,14 @@ _port = click.option(
     "--port", type=int, help="Port for health, metrics and the API; 0 picks a free port. [default: 8080]"
 )
 _host = click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-_config = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Settings file. [default: noonday.toml]",
-)
-_log_level = click.option("--log-level", help="Minimum log level: DEBUG, INFO, WARNING or ERROR. [default: WARNING]")
 
 
 @click.command(cls=Command, epilog=SERVE_EXAMPLES)
 @click.option("--roles", default="api,scheduler,recorder", show_default=True, help="Roles of this process.")
 @_port
 @_host
-@_config
-@_log_level
+@config_option
+@log_level_option
 @needs(Extra.CLUSTER)
 def serve(roles: str, config: Path | None, **flags: Any) -> None:
     """Run cluster roles: the API, a scheduler, a recorder.
@@ -65,8 +59,8 @@ def serve(roles: str, config: Path | None, **flags: Any) -> None:
 @click.option("--concurrency", type=click.IntRange(1, 100_000), help="Maximum concurrent handlers per pool.")
 @_port
 @_host
-@_config
-@_log_level
+@config_option
+@log_level_option
 @needs(Extra.CLUSTER)
 def worker(app: str | None, pools: tuple[str, ...], concurrency: int | None, config: Path | None, **flags: Any) -> None:
     """Run the handlers of an application for a cluster.

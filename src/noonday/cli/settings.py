@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from noonday.cli.asking import config_option
 from noonday.cli.group import Command
 from noonday.cli.screen import json_option
 
@@ -24,9 +25,7 @@ Examples:
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("part", required=False)
-@click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file. [default: noonday.toml]"
-)
+@config_option
 @json_option
 def settings(part: str | None, config: Path | None, as_json: bool) -> None:
     """List all settings.

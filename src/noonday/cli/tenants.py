@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from noonday.cli.asking import asks
-from noonday.cli.bounds import NONE, count, number, seconds
+from noonday.cli.bounds import NONE, count, number, put_limit, seconds
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
 from noonday.cli.tenant_file import apply, flat
@@ -83,10 +83,7 @@ def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]
         if most is not NONE:
             pools[pool] = {"maxRunning": most}
     for flag, value in flags.items():
-        if value is NONE:
-            settings.pop(NAMES[flag], None)
-        elif value is not None:
-            settings[NAMES[flag]] = value
+        put_limit(settings, NAMES[flag], value)
     _show(client.put_tenant(name, _read_settings.decode(msgspec.json.encode(settings))), as_json)
 
 

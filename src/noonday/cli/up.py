@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from noonday.cli.asking import config_option, log_level_option
 from noonday.cli.group import Command
 from noonday.cli.needs import needs
 from noonday.extras import Extra
@@ -24,10 +25,8 @@ Examples:
 @click.option("--port", type=int, help="Port of the API; 0 picks a free port. [default: 8080]")
 @click.option("--host", help="Address the API listens on. [default: 127.0.0.1]")
 @click.option("--data", metavar="FILE", help="SQLite file; created if it does not exist. [default: noonday.db]")
-@click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file. [default: noonday.toml]"
-)
-@click.option("--log-level", help="Minimum log level: DEBUG, INFO, WARNING or ERROR. [default: WARNING]")
+@config_option
+@log_level_option
 @needs(Extra.SERVER)
 def up(app: str | None, config: Path | None, **flags: Any) -> None:
     """Run everything in one process.

@@ -56,11 +56,9 @@ def _roles(text: str) -> list[Role]:
     known = [role.value for role in Role]
     for name in names:
         if name not in known:
-            meant = nearest(name, known)
             raise BadSettings(
-                f"--roles: unknown role {name!r}"
-                + (f" (did you mean {meant}?)" if meant else "")
-                + f"; choose from {', '.join(known)}. To run a worker, use `noonday worker`"
+                f"--roles: unknown role {name!r}{_hint(name, known)}; choose from {', '.join(known)}. "
+                "To run a worker, use `noonday worker`"
             )
     if not names:
         raise BadSettings(f"--roles: name at least one of {', '.join(known)}")
@@ -73,13 +71,15 @@ def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
         raise BadSettings("this application has no handlers; register one with @app.handler")
     for pool in wanted:
         if pool not in (*there, webhooks.POOL, NOTICES_POOL):
-            meant = nearest(pool, there)
             raise BadSettings(
-                f"--pool: this application has no handler in pool {pool!r}"
-                + (f" (did you mean {meant}?)" if meant else "")
-                + f"; it has {', '.join(there)}"
+                f"--pool: this application has no handler in pool {pool!r}{_hint(pool, there)}; it has {', '.join(there)}"
             )
     return list(dict.fromkeys(wanted)) or there
+
+
+def _hint(name: str, known: list[str]) -> str:
+    meant = nearest(name, known)
+    return f" (did you mean {meant}?)" if meant else ""
 
 
 def _ready(what: str, url: str) -> None:
