@@ -68,10 +68,10 @@ class ClusterRig(Rig):
         return self._node.clock.now_ms()
 
     async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
-        return await self._node.intake.job_service.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
+        return await self._node.intake.services.jobs.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
-        await self._node.intake.job_service.put_tenant(OWNER, tenant, settings)
+        await self._node.intake.services.tenants.put(OWNER, tenant, settings)
 
     async def make_secret(self) -> None:
         await self._node.intake.secrets.make_first(OWNER.tenant)

@@ -30,7 +30,7 @@ APPLICATION_WAYS: tuple[Way, ...] = ("enqueue_many", "spec_for, enqueue_many")
 
 
 class Bulk(msgspec.Struct, frozen=True, tag="bulk"):
-    """One-shots that are all due at one instant, from one caller: through the job_service, or as an application would."""
+    """One-shots that are all due at one instant, from one caller: through the job service, or as an application would."""
 
     way: Way
     jobs: int

@@ -89,10 +89,10 @@ class EmbeddedRig(Rig):
         return self._engine.drivers.clock.now_ms()
 
     async def create(self, specs: Sequence[JobSpec], caller: Caller = OWNER) -> Sequence[JobId]:
-        return await self._engine.job_service.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
+        return await self._engine.services.jobs.create_ids(caller, specs, maker_of=WEBHOOKS_POOL)
 
     async def put_tenant(self, tenant: str, settings: TenantSettings) -> None:
-        await self._engine.job_service.put_tenant(OWNER, tenant, settings)
+        await self._engine.services.tenants.put(OWNER, tenant, settings)
 
     async def make_secret(self) -> None:
         await self._engine.secrets.make_first(OWNER.tenant)

@@ -111,7 +111,7 @@ class Testing:
         jobs = list[JobView]()
         cursor: str | None = ""
         while cursor is not None:
-            page = self._read(self._engine.queries.list_jobs(OWNER, cursor=cursor or None, limit=PAGE))
+            page = self._read(self._engine.services.job_queries.list_jobs(OWNER, cursor=cursor or None, limit=PAGE))
             jobs, cursor = [*jobs, *page.jobs], page.next
         return jobs[::-1]
 
@@ -121,7 +121,9 @@ class Testing:
         for job in self.jobs():
             cursor: str | None = ""
             while cursor is not None:
-                listing = self._engine.queries.list_executions(OWNER, job.job_id, cursor=cursor or None, limit=PAGE)
+                listing = self._engine.services.executions.list_executions(
+                    OWNER, job.job_id, cursor=cursor or None, limit=PAGE
+                )
                 page = self._read(listing)
                 found += [e for e in page.executions if handler in (None, e.handler)]
                 cursor = page.next

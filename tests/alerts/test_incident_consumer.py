@@ -34,7 +34,7 @@ async def crank(backstage: Backstage) -> Crank:
 
 @pytest.fixture
 def incident_consumer(backstage: Backstage) -> IncidentConsumer:
-    return IncidentConsumer(backstage.store.executions, backstage.store.alerts, backstage.job_service)
+    return IncidentConsumer(backstage.store.executions, backstage.store.alerts, backstage.services.jobs)
 
 
 async def alerts(backstage: Backstage) -> list[tuple[str, str, int]]:

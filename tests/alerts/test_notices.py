@@ -17,6 +17,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.sql.notices import SqlNotices
 from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore
+from noonday.intake.change_sender import ChangeSender
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.caller import Caller
 from noonday.model.errors import BadKey, QuotaExceeded, StoreUnavailable
@@ -82,8 +83,8 @@ class Stage:
         post = NoticeJobs(
             jobs=self.store.jobs,
             settings_store=self.store.settings_store,
-            index=self.index,
-            job_service=self.backstage.job_service,
+            sender=ChangeSender(index=self.index, signals=self.backstage.signals, clock=self.clock, hint_ahead_ms=0),
+            pools=self.backstage.services.pools,
             keyring=self.keyring,
             clock=self.clock,
             make_first_secret=self.backstage.secrets.make_first,
@@ -153,7 +154,7 @@ async def test_subject_of_one_dead_letter_has_the_attempts_of_its_execution(stag
     broken = job(spec(name="broken", retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(broken)
     await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
-    await IncidentConsumer(stage.store.executions, stage.store.alerts, stage.backstage.job_service).run_once(NOW_MS)
+    await IncidentConsumer(stage.store.executions, stage.store.alerts, stage.backstage.services.jobs).run_once(NOW_MS)
     await stage.run()
     ((_, payload),) = await stage.jobs()
     assert payload["subject"] == "[noonday] broken failed after 1 attempt"
@@ -296,7 +297,7 @@ async def test_notice_ignores_the_job_quota_of_its_tenant(stage: Stage) -> None:
     await stage.store.settings_store.put_tenant(TENANT, TenantSettings(max_jobs=0), audit("tenant.put", NOW_MS))
     await stage.backstage.add_demo_pool()
     with pytest.raises(QuotaExceeded):
-        await stage.backstage.job_service.create(SOMEBODY, spec(target=Target("demo", "demo.echo")))
+        await stage.backstage.services.jobs.create(SOMEBODY, spec(target=Target("demo", "demo.echo")))
     await stage.put(digest_ms=0)
     await stage.observe("https://a")
     await stage.run()

@@ -1,7 +1,7 @@
-"""The real job service and queries over a store in memory, without the stages that would run jobs."""
+"""The real services of intake over a store in memory, without the stages that would run jobs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from starlette.types import ASGIApp
 
@@ -9,6 +9,7 @@ from noonday.alerts.alert_service import AlertService
 from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.api.app import create_app
+from noonday.api.context import ApiServices
 from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.crypto.keyring import Keyring
@@ -17,12 +18,8 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
-from noonday.intake.catalogue import Catalogue
-from noonday.intake.job_queries import JobQueries
-from noonday.intake.job_service import JobService
-from noonday.intake.presenters import Presenter
+from noonday.intake.services import IntakeServices, intake_services
 from noonday.intake.visits import Visits
-from noonday.intake.waiting import Waiting
 from noonday.mail.smtp import MailServer, SmtpChannel
 from noonday.model.audit import AuditEntry
 from noonday.model.caller import SCOPES, Caller
@@ -111,8 +108,7 @@ class Backstage:
     """What stands behind an application under test."""
 
     store: SqliteStore
-    job_service: JobService
-    queries: JobQueries
+    services: IntakeServices
     tasks: TaskService
     secrets: SecretService
     signals: ShakySignals
@@ -122,82 +118,54 @@ class Backstage:
 
     @classmethod
     def make(cls, aside: Aside | None = None) -> "Backstage":
-        aside = aside or ThreadAside()
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
-        presenter, signals = Presenter(keyring, None), ShakySignals()
-        waiting = Waiting(store.query_store, store.settings_store, store.workload, MemoryTokens(), clock)
-        queries = JobQueries(
-            query_store=store.query_store,
-            settings_store=store.settings_store,
-            workload=store.workload,
-            clock=clock,
-            presenter=presenter,
-            waiting=waiting,
-            aside=aside,
-            live=_no_figures,
-        )
-        job_service = JobService(
+        signals = ShakySignals()
+        services = intake_services(
             jobs=store.jobs,
             query_store=store.query_store,
             settings_store=store.settings_store,
-            queries=queries,
-            catalogue=Catalogue(store.settings_store, clock),
+            workload=store.workload,
             index=MemoryHotIndex(0),
             signals=signals,
+            tokens=MemoryTokens(),
+            aside=aside or ThreadAside(),
             clock=clock,
             keyring=keyring,
-            presenter=presenter,
-            aside=aside,
             limits=Sizes(),
             hint_ahead_ms=0,
             tracing=Tracing(None),
+            live=_no_figures,
         )
-        secrets = SecretService(store.endpoints, job_service.receipts, keyring, clock)
-        endpoint_disabler = EndpointDisabler(store.endpoints, job_service)
-        endpoints = EndpointService(store.endpoints, endpoint_disabler, job_service.receipts, clock)
-        tasks = TaskService(
-            job_service,
-            queries,
-            secrets,
-            store.query_store,
-            store.executions,
-            clock,
-            presenter,
-            endpoints,
-            DEFAULT_BOUNDS,
-        )
-        return cls(
-            store,
-            job_service,
-            queries,
-            tasks,
-            secrets,
-            signals,
-            _preferences(store, job_service, secrets, keyring, clock),
-        )
+        secrets = SecretService(store.endpoints, services.receipts, keyring, clock)
+        endpoint_disabler = EndpointDisabler(store.endpoints, services.jobs)
+        endpoints = EndpointService(store.endpoints, endpoint_disabler, services.receipts, clock)
+        tasks = TaskService(services, secrets, store.query_store, store.executions, clock, endpoints, DEFAULT_BOUNDS)
+        preferences = _preferences(store, services, secrets, keyring, clock)
+        return cls(store, services, tasks, secrets, signals, preferences)
 
-    @property
-    def alerts(self) -> AlertService:
-        return AlertService(self.store.alerts, self.job_service.receipts, StandingClock())
-
-    def app(self, limits: ApiLimits) -> ASGIApp:
-        return create_app(
-            self.job_service,
-            self.queries,
-            self.tasks,
-            self.secrets,
-            self.tokens,
-            self.pulse,
-            limits=limits,
+    def api_services(
+        self, limits: ApiLimits | None = None, on_answer: Callable[[int], None] = lambda status: None
+    ) -> ApiServices:
+        return ApiServices(
+            intake=self.services,
+            tasks=self.tasks,
+            secrets=self.secrets,
+            authenticator=self.tokens,
+            health=self.pulse,
+            limits=limits or ApiLimits(),
             now_ms=lambda: NOON_MS,
             preferences=self.preferences,
-            alerts=self.alerts,
-            hosts=KnownHosts("127.0.0.1", 8080, ["http://testserver"], is_loopback=True),
+            alerts=AlertService(self.store.alerts, self.services.receipts, StandingClock()),
+            on_answer=on_answer,
         )
+
+    def app(self, limits: ApiLimits) -> ASGIApp:
+        hosts = KnownHosts("127.0.0.1", 8080, ["http://testserver"], is_loopback=True)
+        return create_app(self.api_services(limits), hosts)
 
     def app_of_another_process(self) -> ASGIApp:
         """Over the same store, with nothing remembered."""
-        self.queries.visits = Visits(self.store.settings_store, StandingClock())
+        self.services = replace(self.services, visits=Visits(self.store.settings_store, StandingClock()))
         return self.app(ApiLimits())
 
     async def add_worker(self, name: str, stuck: tuple[str, ...] = ()) -> None:
@@ -212,19 +180,19 @@ class Backstage:
 
 
 def _preferences(
-    store: SqliteStore, job_service: JobService, secrets: SecretService, keyring: Keyring, clock: Clock
+    store: SqliteStore, services: IntakeServices, secrets: SecretService, keyring: Keyring, clock: Clock
 ) -> PreferenceService:
     post = NoticeJobs(
         jobs=store.jobs,
         settings_store=store.settings_store,
-        index=MemoryHotIndex(0),
-        job_service=job_service,
+        sender=services.sender,
+        pools=services.pools,
         keyring=keyring,
         clock=clock,
         make_first_secret=secrets.make_first,
     )
     channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
-    return PreferenceService(store.notices, channels, Seal(keyring), post, job_service.receipts, clock, DEFAULT_BOUNDS)
+    return PreferenceService(store.notices, channels, Seal(keyring), post, services.receipts, clock, DEFAULT_BOUNDS)
 
 
 def _no_figures() -> dict[str, object]:

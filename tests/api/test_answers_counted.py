@@ -5,11 +5,10 @@ from prometheus_client import CollectorRegistry
 
 from noonday.api.app import create_app
 from noonday.api.hosts import KnownHosts
-from noonday.api.limits import ApiLimits
 from noonday.model.errors import StoreUnavailable
 from noonday.runtime.metrics import Metrics
 from tests.api.asgi import Client
-from tests.api.engine import NOON_MS, Backstage
+from tests.api.engine import Backstage
 
 
 @pytest.fixture
@@ -19,20 +18,8 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def counted(backstage: Backstage, metrics: Metrics) -> Client:
-    app = create_app(
-        backstage.job_service,
-        backstage.queries,
-        backstage.tasks,
-        backstage.secrets,
-        backstage.tokens,
-        backstage.pulse,
-        limits=ApiLimits(),
-        now_ms=lambda: NOON_MS,
-        preferences=backstage.preferences,
-        alerts=backstage.alerts,
-        on_answer=metrics.count_answer,
-        hosts=KnownHosts("127.0.0.1", 8080, (), is_loopback=True),
-    )
+    hosts = KnownHosts("127.0.0.1", 8080, (), is_loopback=True)
+    app = create_app(backstage.api_services(on_answer=metrics.count_answer), hosts)
     return Client(app, {"authorization": "Bearer operator"})
 
 

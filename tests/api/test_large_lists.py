@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from noonday.crypto.keyring import Keyring
-from noonday.intake import job_queries
+from noonday.intake import paging
 from noonday.intake.presenters import Presenter
 from noonday.model.execution import Failure
 from noonday.model.ids import TenantId
@@ -36,7 +36,7 @@ async def test_a_page_ends_early_if_its_payloads_are_large_and_none_is_left_out(
     await add(client, LARGE, 60)
     found = await pages(client)
     assert len(found) > 2
-    assert all(len(page) * len(LARGE) <= job_queries.PAGE_BYTES for page in found)
+    assert all(len(page) * len(LARGE) <= paging.PAGE_BYTES for page in found)
     ids = [job["jobId"] for page in found for job in page]
     assert (len(ids), ids) == (60, sorted(set(ids), reverse=True))
     assert {len(job["payload"]) for page in found for job in page} == {len(LARGE)}

@@ -1,13 +1,12 @@
 from starlette.applications import Starlette
 
-from noonday.api.context import ApiServices, RequestContext
-from noonday.api.limits import ApiLimits
+from noonday.api.context import RequestContext
 from noonday.api.operations import resources
 from noonday.api.routing import Route
 from noonday.intake.idempotency import Answered
 from noonday.model.view import JobView
 from tests.api.asgi import Client
-from tests.api.engine import NOON_MS, Backstage
+from tests.api.engine import Backstage
 
 
 async def fail_as_before(_context: RequestContext) -> JobView:
@@ -15,21 +14,8 @@ async def fail_as_before(_context: RequestContext) -> JobView:
 
 
 async def test_stored_problem_is_replayed_as_a_problem(backstage: Backstage):
-    engine = ApiServices(
-        backstage.job_service,
-        backstage.queries,
-        backstage.tasks,
-        backstage.secrets,
-        backstage.tokens,
-        backstage.pulse,
-        ApiLimits(),
-        lambda: NOON_MS,
-        backstage.preferences,
-        backstage.alerts,
-        prove=lambda nonce: None,
-    )
     route = Route("POST", "/again", fail_as_before, scope="write", status=201)
-    client = Client(Starlette(routes=resources([route], engine)), {"authorization": "Bearer write"})
+    client = Client(Starlette(routes=resources([route], backstage.api_services())), {"authorization": "Bearer write"})
     response = await client.post("/again")
     assert (response.status, response.code) == (409, "conflict")
     assert response.headers["idempotency-replay"] == "true"

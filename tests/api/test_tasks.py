@@ -457,7 +457,7 @@ async def test_a_job_that_looks_like_a_task_can_be_read_but_not_changed_as_one(c
     target = Target("webhooks", "webhook.call", "https://api.example.com:443")
     job = JobSpec(type=JobType.INTERVAL, every_sec=60, target=target, payload=["not a call"])
     assert (await client.post("/v1/jobs", msgspec.to_builtins(job))).status == 422
-    stored = await backstage.job_service.create(
+    stored = await backstage.services.jobs.create(
         Caller(TenantId("acme"), "older release", frozenset()), job, maker_of="webhooks"
     )
     path = f"/v1/tasks/{stored.job_id}"

@@ -39,8 +39,8 @@ async def used(tmp_path: Path) -> Path:
     path = tmp_path / "noonday.db"
     embedded = await Embedded.open(settings_of(path), {})
     spec = JobSpec(type=JobType.DELAYED, delay_sec=3600, target=Target("p", "h"), payload={"secret": 1})
-    await embedded.engine.job_service.put_pool(OWNER, "p", PoolSettings())
-    await embedded.engine.job_service.create(OWNER, spec)
+    await embedded.engine.services.pools.put(OWNER, "p", PoolSettings())
+    await embedded.engine.services.jobs.create(OWNER, spec)
     await embedded.close()
     return path
 

@@ -33,7 +33,7 @@ class Books:
         await self.store.settings_store.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
 
     async def create(self, number: int = 1) -> QuotaExceeded | None:
-        """As many as there is room for, as the front job_service does it."""
+        """As many as there is room for, as the job service does it."""
         with await self.quotas.room(TENANT, [None] * number) as room:
             fitting = number - len(room.refused)
             await self.crank.add(*[job(every()) for _ in range(fitting)])

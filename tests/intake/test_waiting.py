@@ -43,11 +43,11 @@ class Shop:
         self.turn = Testing(embedded, clock)
 
     async def settle(self, settings: TenantSettings) -> None:
-        await self.engine.job_service.put_tenant(ANN, "acme", settings)
+        await self.engine.services.tenants.put(ANN, "acme", settings)
         await self.learn()
 
     async def settle_pool(self, settings: PoolSettings) -> None:
-        await self.engine.job_service.put_pool(ANN, "web", settings)
+        await self.engine.services.pools.put(ANN, "web", settings)
         await self.learn()
 
     async def learn(self) -> None:
@@ -59,7 +59,7 @@ class Shop:
         for _ in range(count):
             self.clock.move_to(self.clock.now_ms() + 1)
             one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **said})
-            jobs.append(await self.engine.job_service.create(caller, one))
+            jobs.append(await self.engine.services.jobs.create(caller, one))
         return jobs
 
     async def hand_out(self) -> None:
@@ -71,7 +71,9 @@ class Shop:
     async def ask(self, of: JobView, caller: Caller = ANN) -> OccurrenceView:
         """About its one occurrence."""
         now_ms = self.clock.now_ms()
-        page = await self.engine.queries.occurrences(caller, of.job_id, from_ms=now_ms - 1_000_000, to_ms=now_ms)
+        page = await self.engine.services.occurrences.list_occurrences(
+            caller, of.job_id, from_ms=now_ms - 1_000_000, to_ms=now_ms
+        )
         (one,) = page.occurrences
         return one
 
@@ -100,7 +102,7 @@ async def shop() -> AsyncIterator[Shop]:
     [("TENANT", "acme", "tenant 'acme'"), ("POOL", "web", "pool 'web'"), ("ALL", "", "everything")],
 )
 async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, kind: str, name: str, told: str) -> None:
-    await shop.engine.job_service.add_pause(ANN, kind, name)
+    await shop.engine.services.pauses.add(ANN, kind, name)
     (one,) = await shop.create(1)
     view = await shop.ask(one)
     assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", BlockedBy.PAUSE, None, None)
@@ -108,13 +110,13 @@ async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, k
 
 
 async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
-    await shop.engine.job_service.add_pause(BOB, "TENANT", "globex")
+    await shop.engine.services.pauses.add(BOB, "TENANT", "globex")
     (one,) = await shop.create(1)
     assert (await shop.ask(one)).blocked_by == BlockedBy.TURN
 
 
 async def test_a_pool_without_workers_is_named(shop: Shop) -> None:
-    await shop.engine.job_service.put_pool(ANN, "mail", PoolSettings())
+    await shop.engine.services.pools.put(ANN, "mail", PoolSettings())
     (one,) = await shop.create(1, target=Target("mail", "send"))
     view = await shop.ask(one)
     assert (view.blocked_by, view.reason, view.position) == (BlockedBy.NO_WORKERS, "pool 'mail' has no workers", None)
@@ -200,8 +202,8 @@ async def test_behind_a_cap_the_start_is_expected_by_how_long_the_job_runs(shop:
     assert await shop.turn.run_due() == 1
     await shop.create(5)
     await shop.hand_out()
-    execution = await shop.engine.job_service.trigger(ANN, job.job_id)
-    view = await shop.engine.queries.get_execution(ANN, execution.execution_id)
+    execution = await shop.engine.services.jobs.trigger(ANN, job.job_id)
+    view = await shop.engine.services.executions.get(ANN, execution.execution_id)
     at = shop.turn.now + timedelta(seconds=(3 + 1) * RUN_SEC / 2)
     assert view.waiting_for == (
         "tenant 'acme' has 2 of at most 2 executions dispatched; 3 before it; "
@@ -223,8 +225,8 @@ async def test_a_cap_of_nothing_lets_nothing_be_expected(shop: Shop) -> None:
     (before,) = await shop.create(1)
     await shop.turn.run_due()
     await shop.settle(TenantSettings(max_running=0))
-    execution = await shop.engine.job_service.trigger(ANN, before.job_id)
-    view = await shop.engine.queries.get_execution(ANN, execution.execution_id)
+    execution = await shop.engine.services.jobs.trigger(ANN, before.job_id)
+    view = await shop.engine.services.executions.get(ANN, execution.execution_id)
     assert view.waiting_for == "tenant 'acme' has 0 of at most 0 executions dispatched"
 
 
@@ -297,7 +299,9 @@ async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop
 async def test_what_is_planned_or_fired_is_held_by_nothing(shop: Shop) -> None:
     later = shop.turn.now + timedelta(minutes=1)
     (planned,) = await shop.create(1, run_at=later)
-    page = await shop.engine.queries.occurrences(ANN, planned.job_id, from_ms=shop.clock.now_ms(), to_ms=ms_of(later))
+    page = await shop.engine.services.occurrences.list_occurrences(
+        ANN, planned.job_id, from_ms=shop.clock.now_ms(), to_ms=ms_of(later)
+    )
     (fired,) = await shop.create(1)
     await shop.hand_out()
     for view in (*page.occurrences, await shop.ask(fired)):
@@ -307,8 +311,8 @@ async def test_what_is_planned_or_fired_is_held_by_nothing(shop: Shop) -> None:
 async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop: Shop) -> None:
     (one,) = await shop.create(1, target=Target("web", "no_such_handler"))
     await shop.turn.run_due()
-    view = await shop.engine.queries.get_job(ANN, one.job_id)
-    execution = await shop.engine.queries.get_execution(ANN, view.executions[0].execution_id)
+    view = await shop.engine.services.job_queries.get_job(ANN, one.job_id)
+    execution = await shop.engine.services.executions.get(ANN, view.executions[0].execution_id)
     assert execution.waiting_for == "a worker with handler 'no_such_handler' in pool 'web': no worker has this handler"
 
 

@@ -109,11 +109,9 @@ def _each_second(simulation: Simulation, seconds: float, value: int = 1) -> JobS
 
 async def _ask(simulation: Simulation, action: str, execution: str, job: str) -> None:
     if action == "cancel":
-        await simulation.ask(
-            "cancel", execution, lambda e: e.job_service.cancel_execution(USER, ExecutionId(execution))
-        )
+        await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, ExecutionId(execution)))
     elif action != "replace":
-        await simulation.ask(action, job, lambda e: getattr(e.job_service, action)(USER, job))
+        await simulation.ask(action, job, lambda e: getattr(e.services.jobs, action)(USER, job))
     elif (known := simulation._specs.get(job)) is not None:
         payload = {**known.payload, "v": simulation.world.now_ms()}
         await simulation.replace(job, msgspec.structs.replace(known, payload=payload))

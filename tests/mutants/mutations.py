@@ -138,7 +138,7 @@ MUTANTS = (
     _mutant(
         "hint-of-new-job-lost",
         "lateness",
-        returning("intake/job_service.py", "JobService._hint_new", "None"),
+        returning("intake/change_sender.py", "ChangeSender.send_new", "None"),
         quick=True,
     ),
     _mutant(

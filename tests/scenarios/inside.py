@@ -67,18 +67,18 @@ class Inside:
     async def create(self, app_handler: str = "note", **fields: Any) -> JobView:
         spec = self.app().spec_for(app_handler)
         wanted = {"type": JobType.ONE_TIME, **fields}
-        return await self.engine.job_service.create(OWNER, JobSpec(target=spec.target, **wanted))  # type: ignore[no-any-return]
+        return await self.engine.services.jobs.create(OWNER, JobSpec(target=spec.target, **wanted))  # type: ignore[no-any-return]
 
     def runs(self, job: JobView) -> list[Ran]:
         return [ran for ran in self.ran if ran.job == job.job_id]
 
     async def job(self, job: JobView) -> JobView:
-        return await self.engine.queries.get_job(OWNER, job.job_id)  # type: ignore[no-any-return]
+        return await self.engine.services.job_queries.get_job(OWNER, job.job_id)  # type: ignore[no-any-return]
 
     async def occurrences(self, job: JobView) -> list[tuple[str, int]]:
         """What became of the times of a job until now, and of how many of them each."""
         from_ms, to_ms = round(job.created_at.timestamp() * 1000), self.clock.now_ms()
-        page = await self.engine.queries.occurrences(OWNER, job.job_id, from_ms=from_ms, to_ms=to_ms)
+        page = await self.engine.services.occurrences.list_occurrences(OWNER, job.job_id, from_ms=from_ms, to_ms=to_ms)
         return [(each.outcome, each.count) for each in page.occurrences]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:

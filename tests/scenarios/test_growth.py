@@ -41,20 +41,16 @@ async def test_a_file_whose_jobs_come_and_go_keeps_its_size(tmp_path: Path) -> N
 
 async def _put_through(inside: Inside, number: int) -> None:
     """Some hundred jobs that succeed, die, expire, are cancelled and replaced; one that is always there."""
-    job_service = inside.engine.job_service
-    await job_service.create(
-        OWNER, _spec(type=JobType.CRON, schedule="0 * * * *", unique_key="always", tags=(f"t{number}",))
-    )
-    await job_service.create_ids(OWNER, [_spec() for _ in range(400)])
-    await job_service.create_ids(OWNER, [_spec("fail", retry_policy=RetryPolicy(max_attempts=1)) for _ in range(20)])
-    await job_service.create_ids(OWNER, [_spec(concurrency=Concurrency(f"key {number}/{n}", 1)) for n in range(20)])
+    jobs = inside.engine.services.jobs
+    await jobs.create(OWNER, _spec(type=JobType.CRON, schedule="0 * * * *", unique_key="always", tags=(f"t{number}",)))
+    await jobs.create_ids(OWNER, [_spec() for _ in range(400)])
+    await jobs.create_ids(OWNER, [_spec("fail", retry_policy=RetryPolicy(max_attempts=1)) for _ in range(20)])
+    await jobs.create_ids(OWNER, [_spec(concurrency=Concurrency(f"key {number}/{n}", 1)) for n in range(20)])
     for n in range(20):
-        await job_service.create(
-            OWNER, _spec(), Idempotency(f"{number}/{n}", "print", lambda _: 201, msgspec.json.encode)
-        )
-        later = await job_service.create(OWNER, _spec(type=JobType.DELAYED, delay_sec=3600))
-        await job_service.replace(OWNER, later.job_id, _spec(type=JobType.DELAYED, delay_sec=7200))
-        await job_service.delete(OWNER, later.job_id)
+        await jobs.create(OWNER, _spec(), Idempotency(f"{number}/{n}", "print", lambda _: 201, msgspec.json.encode))
+        later = await jobs.create(OWNER, _spec(type=JobType.DELAYED, delay_sec=3600))
+        await jobs.replace(OWNER, later.job_id, _spec(type=JobType.DELAYED, delay_sec=7200))
+        await jobs.delete(OWNER, later.job_id)
     await until(lambda: _is_quiet(inside))
 
 

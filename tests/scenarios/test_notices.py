@@ -12,7 +12,7 @@ from aiohttp import web
 from noonday.crypto.envelope import context_of
 from noonday.model.alert import AlertFilter, AlertKind, AlertState
 from noonday.model.alert_view import AlertView
-from noonday.model.filters import DeadFilter
+from noonday.model.filters import DeadFilterQuery
 from noonday.model.job import instant_of
 from noonday.model.notice import ChannelType, Recipient
 from noonday.model.preference import PreferenceSpec
@@ -110,7 +110,7 @@ async def test_a_failure_is_one_mail_and_its_recovery_another(tmp_path: Path) ->
         assert "HTTP_500" in failed.get_content()
         receiver.status = 200
         (dead,) = (await embedded.engine.tasks.list_executions(OWNER, task)).executions
-        await embedded.engine.job_service.retry_dead(OWNER, dead.id)
+        await embedded.engine.services.dead_letters.retry(OWNER, dead.id)
         await digest_is_due(embedded, lambda alerts: all(alert.status == AlertState.RECOVERED for alert in alerts))
         recovered = await eventually(lambda: box.messages[1:] and box.messages[1], PATIENCE_SEC)
         assert recovered["Subject"] == "[noonday] nightly recovered"
@@ -154,7 +154,9 @@ async def test_a_notice_that_fails_is_nobodys_alert(tmp_path: Path) -> None:
         await call(embedded, receiver.url, "nightly", attempts=1)
 
         async def dead_in_notices() -> bool:
-            return len((await engine.queries.dead_letters(OWNER, DeadFilter())).dead_letters) == 2
+            return (
+                len((await engine.services.dead_letters.list_dead_letters(OWNER, DeadFilterQuery())).dead_letters) == 2
+            )
 
         await eventually(dead_in_notices, PATIENCE_SEC)
         await engine.loops["incidents"].service.run_once(engine.drivers.clock.now_ms())

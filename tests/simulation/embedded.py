@@ -447,7 +447,7 @@ class Simulation:
     async def create(self, spec: JobSpec, caller: Caller = USER) -> JobView | None:
         if spec.unique_key is not None:
             return await self._create_by_key(spec, caller, (caller.tenant, spec.unique_key))
-        job = await self.ask("create", "", lambda engine: engine.job_service.create(caller, spec), spec=spec)
+        job = await self.ask("create", "", lambda engine: engine.services.jobs.create(caller, spec), spec=spec)
         if job is not None:
             self._specs[job.job_id] = spec
         return job
@@ -457,7 +457,7 @@ class Simulation:
         jobs = self._keyed.setdefault(key, set())
         known = {job: self._specs.pop(job) for job in sorted(jobs) if job in self._specs}
         count, value = len(self.history.answers), spec.payload["v"]
-        job = await self.ask("create", "", lambda e: e.job_service.create(caller, spec), value, spec, key)
+        job = await self.ask("create", "", lambda e: e.services.jobs.create(caller, spec), value, spec, key)
         if job is not None:
             jobs.add(job.job_id)
             self._specs |= {**known, job.job_id: spec}
@@ -492,7 +492,7 @@ class Simulation:
         known = self._specs.pop(job, None)
         count = len(self.history.answers)
         shown = await self.ask(
-            "replace", job, lambda engine: engine.job_service.replace(caller, job, spec), value, spec
+            "replace", job, lambda engine: engine.services.jobs.replace(caller, job, spec), value, spec
         )
         if shown is not None:
             self._specs[job] = spec
@@ -547,7 +547,7 @@ class Simulation:
         """The other tenant's executions are handed out no faster than this."""
         settings = TenantSettings(rate_per_sec=per_sec, burst=2, retention_days=self.load.other_keeps_days)
         await self.ask(
-            "rate", "", lambda engine: engine.job_service.put_tenant(USER, OTHER.tenant, settings), OTHER.tenant
+            "rate", "", lambda engine: engine.services.tenants.put(USER, OTHER.tenant, settings), OTHER.tenant
         )
 
     async def keep(self) -> None:
@@ -555,7 +555,7 @@ class Simulation:
         if self.load.other_keeps_days is not None:
             settings = TenantSettings(retention_days=self.load.other_keeps_days)
             tenant = OTHER.tenant
-            await self.ask("keep", "", lambda engine: engine.job_service.put_tenant(USER, tenant, settings), tenant)
+            await self.ask("keep", "", lambda engine: engine.services.tenants.put(USER, tenant, settings), tenant)
 
     def interrupt(self, statements: int) -> None:
         """A statement of the store fails in the middle, in one of the next transactions, as if by an error of its own."""
@@ -588,7 +588,7 @@ class Simulation:
         elif action == "intrude":
             await self._intrude(job)
         else:
-            await self.ask(action, job.job_id, lambda e: getattr(e.job_service, action)(caller, job.job_id))
+            await self.ask(action, job.job_id, lambda e: getattr(e.services.jobs, action)(caller, job.job_id))
 
     async def _backfill(self, job: JobView, caller: Caller) -> None:
         spec = self._specs.get(job.job_id)
@@ -600,7 +600,7 @@ class Simulation:
         await self.ask(
             "backfill",
             job.job_id,
-            lambda e: e.job_service.backfill(
+            lambda e: e.services.backfills.backfill(
                 caller, job.job_id, from_ms=from_ms, to_ms=to_ms, backfill_id=name, preview=False
             ),
             (from_ms, to_ms),
@@ -611,14 +611,14 @@ class Simulation:
         query = "SELECT execution_id FROM dead WHERE tenant = ? AND retried_as IS NULL LIMIT 1"
         row = self.disk.conn.execute(query, (caller.tenant,)).fetchone()
         if row is not None:
-            await self.ask("retry", row[0], lambda e: e.job_service.retry_dead(caller, row[0]))
+            await self.ask("retry", row[0], lambda e: e.services.dead_letters.retry(caller, row[0]))
 
     async def _intrude(self, job: JobView) -> None:
         """A caller of another tenant wants something of a job: there is no such job for it."""
         stranger = next(caller for tenant, caller in CALLERS.items() if tenant != job.tenant)
         wish = self.random.choice(["pause", "delete", "trigger"])
         if (
-            await self.ask("intrude", job.job_id, lambda e: getattr(e.job_service, wish)(stranger, job.job_id))
+            await self.ask("intrude", job.job_id, lambda e: getattr(e.services.jobs, wish)(stranger, job.job_id))
             is not None
         ):
             self.history.problems.append(f"tenancy: a stranger's {wish} of {job.job_id} was answered")
@@ -627,7 +627,7 @@ class Simulation:
         """No more of a tenant's executions are handed out at once."""
         days = self.load.other_keeps_days if tenant == OTHER.tenant else None
         settings = TenantSettings(max_running=most, retention_days=days)
-        await self.ask("cap", "", lambda engine: engine.job_service.put_tenant(USER, tenant, settings), (tenant, most))
+        await self.ask("cap", "", lambda engine: engine.services.tenants.put(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
         """Nothing stays paused for ever: asks until each job is known not to be."""
@@ -635,7 +635,7 @@ class Simulation:
             query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1"
             while self.disk.conn.execute(query, (job.job_id,)).fetchone():
                 caller = CALLERS[TenantId(job.tenant)]
-                await self.ask("resume", job.job_id, lambda e, j=job, c=caller: e.job_service.resume(c, j.job_id))  # type: ignore[misc]
+                await self.ask("resume", job.job_id, lambda e, j=job, c=caller: e.services.jobs.resume(c, j.job_id))  # type: ignore[misc]
                 await asyncio.sleep(0.1)
 
     async def _cancel_something(self, job: JobView, caller: Caller) -> None:
@@ -643,7 +643,7 @@ class Simulation:
         row = self.disk.conn.execute(query, (job.job_id,)).fetchone()
         if row is not None:
             execution: str = row[0]
-            await self.ask("cancel", execution, lambda e: e.job_service.cancel_execution(caller, execution))
+            await self.ask("cancel", execution, lambda e: e.services.executions.cancel(caller, execution))
 
     # -- a whole life --------------------------------------------------------------------------------------------------
 

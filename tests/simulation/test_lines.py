@@ -93,11 +93,11 @@ def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go() -> Non
         jobs.append(await created(simulation, in_line(simulation)))
         first, second = jobs
         await waiting_for_a_retry(simulation, first)
-        await simulation.ask("pause", first.job_id, lambda e: e.job_service.pause(USER, first.job_id))
+        await simulation.ask("pause", first.job_id, lambda e: e.services.jobs.pause(USER, first.job_id))
         await until(
             lambda: one(simulation, "SELECT 1 FROM executions WHERE job_id = ? AND state = 5", second.job_id), 5
         )
-        await simulation.ask("resume", first.job_id, lambda e: e.job_service.resume(USER, first.job_id))
+        await simulation.ask("resume", first.job_id, lambda e: e.services.jobs.resume(USER, first.job_id))
 
     simulation = play(story)
     first, second = [job.job_id for job in jobs]
@@ -109,7 +109,7 @@ def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go() -> None:
         first = await created(simulation, in_line(simulation, do="fail", times=99))
         await created(simulation, in_line(simulation))
         execution = await waiting_for_a_retry(simulation, first)
-        await simulation.ask("cancel", execution, lambda e: e.job_service.cancel_execution(USER, execution))
+        await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
 
     assert sorted(states(play(story))) == ["CANCELLED", "SUCCEEDED"]
 

@@ -215,9 +215,9 @@ def test_superseded_comes_again(wish: str, flushed: bool) -> None:
         await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE dispatch = 2"))
         execution, job = one(simulation, "SELECT id, job_id FROM executions")
         ask: dict[str, Any] = {
-            "pause": lambda e: e.job_service.pause(USER, job),
-            "delete": lambda e: e.job_service.delete(USER, job),
-            "cancel": lambda e: e.job_service.cancel_execution(USER, execution),
+            "pause": lambda e: e.services.jobs.pause(USER, job),
+            "delete": lambda e: e.services.jobs.delete(USER, job),
+            "cancel": lambda e: e.services.executions.cancel(USER, execution),
         }
         await simulation.ask(wish, execution if wish == "cancel" else job, ask[wish])
         if flushed:
@@ -231,7 +231,7 @@ def test_superseded_comes_again(wish: str, flushed: bool) -> None:
         assert simulation.broker.is_all_committed("p")
         assert len(simulation.history.effects) == 1
         if wish == "pause":
-            await simulation.ask("resume", job, lambda e: e.job_service.resume(USER, job))
+            await simulation.ask("resume", job, lambda e: e.services.jobs.resume(USER, job))
             await all_ended(simulation, 1)
 
     simulation = play(story)
@@ -537,7 +537,7 @@ def test_publisher_wakes_late() -> None:
         await until(lambda: published(simulation) > before, 5)
         await until(lambda: simulation.broker.is_all_committed("p"), 10)
         for (execution,) in simulation.disk.conn.execute("SELECT id FROM executions WHERE dispatch = 2").fetchall():
-            await simulation.ask("cancel", execution, lambda e, x=execution: e.job_service.cancel_execution(USER, x))  # type: ignore[misc]
+            await simulation.ask("cancel", execution, lambda e, x=execution: e.services.executions.cancel(USER, x))  # type: ignore[misc]
         await all_ended(simulation, 12, 5)
 
     simulation = play(story)
@@ -582,7 +582,7 @@ def test_cancel_then_flush() -> None:
     async def story(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 1, 5.0)
         (execution,) = await until(lambda: one(simulation, "SELECT id FROM executions WHERE fired_ms IS NOT NULL"))
-        await simulation.ask("cancel", execution, lambda e: e.job_service.cancel_execution(USER, execution))
+        await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
         simulation.flush()
 
     simulation = play(story)
@@ -604,10 +604,12 @@ def test_answered_from_what_was_stored() -> None:
 
         async def again(engine: Any) -> None:
             with pytest.raises(Answered):
-                await engine.job_service.pause(USER, job.job_id, pause)
+                await engine.services.jobs.pause(USER, job.job_id, pause)
 
         simulation.cut("api-0", "redis")
-        assert await simulation.ask("pause", job.job_id, lambda e: e.job_service.pause(USER, job.job_id, pause)) is None
+        assert (
+            await simulation.ask("pause", job.job_id, lambda e: e.services.jobs.pause(USER, job.job_id, pause)) is None
+        )
         simulation.mend()
         simulation.kill("recorder-0", "recorder-1")
         await simulation.ask("pause", job.job_id, again)
@@ -616,7 +618,7 @@ def test_answered_from_what_was_stored() -> None:
         await asyncio.sleep(5)
         assert simulation.history.effects == []
         await simulation.let_up("recorder-0", "recorder-1")
-        await simulation.ask("resume", job.job_id, lambda e: e.job_service.resume(USER, job.job_id))
+        await simulation.ask("resume", job.job_id, lambda e: e.services.jobs.resume(USER, job.job_id))
         await all_ended(simulation, 1)
 
     assert states(play(story)) == ["SUCCEEDED"]
@@ -705,7 +707,7 @@ def test_trigger_races_delete(after_ms: int) -> None:
         async def ask(face: str, action: str, after_ms: int = 0) -> None:
             await asyncio.sleep(after_ms / 1000)
             simulation.process, simulation.engine = simulation.faces[face]
-            await simulation.ask(action, job.job_id, lambda e: getattr(e.job_service, action)(USER, job.job_id))
+            await simulation.ask(action, job.job_id, lambda e: getattr(e.services.jobs, action)(USER, job.job_id))
 
         await asyncio.gather(ask("api-0", "trigger"), ask("api-1", "delete", after_ms))
         await asyncio.sleep(5)
@@ -899,7 +901,7 @@ def test_old_copy_of_redis() -> None:
         copy = simulation.redis.copy()
         await asyncio.sleep(2)
         (execution,) = one(simulation, "SELECT id FROM executions")
-        await simulation.ask("cancel", execution, lambda e: e.job_service.cancel_execution(USER, execution))
+        await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
         simulation.restore(copy)
         await asyncio.sleep(2)
         assert simulation.redis.generations["p"] > 0, "an older copy is another generation"

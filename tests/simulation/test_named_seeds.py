@@ -217,7 +217,7 @@ def test_deadline_while_buffered() -> None:
                 start_deadline_sec=3,
             ),
         )
-        await simulation.ask("trigger", job.job_id, lambda e: e.job_service.trigger(USER, job.job_id))
+        await simulation.ask("trigger", job.job_id, lambda e: e.services.jobs.trigger(USER, job.job_id))
 
     assert sorted(states(play(story))) == ["EXPIRED", "SUCCEEDED"]
 
@@ -226,7 +226,7 @@ def test_cancel_then_lost() -> None:
     async def story(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 50}))
         (execution,) = await until(lambda: one(simulation, "SELECT id FROM executions WHERE state = 1"))
-        await simulation.ask("cancel", execution, lambda e: e.job_service.cancel_execution(USER, execution))
+        await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
         await kill(simulation)
 
     assert states(play(story)) == ["CANCELLED"]
@@ -333,7 +333,7 @@ def test_cancel_then_flush() -> None:
         execution = await until(
             lambda: one(simulation, "SELECT id FROM executions WHERE job_id = ? AND fired_ms IS NOT NULL", job.job_id)
         )
-        await simulation.ask("cancel", execution[0], lambda e: e.job_service.cancel_execution(USER, execution[0]))
+        await simulation.ask("cancel", execution[0], lambda e: e.services.executions.cancel(USER, execution[0]))
         flush_signals(simulation)
 
     simulation = play(story)
@@ -359,10 +359,10 @@ def test_cancel_last_open() -> None:
         await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE buffered = 1"))
         query = "SELECT id FROM executions WHERE job_id = ? AND buffered = 0 AND state < 2"
         (first,) = one(simulation, query, job.job_id)
-        await simulation.ask("cancel", first, lambda e: e.job_service.cancel_execution(USER, first))
+        await simulation.ask("cancel", first, lambda e: e.services.executions.cancel(USER, first))
         await until(lambda: len(simulation.history.effects) == 2, 20)
         (second,) = one(simulation, query, job.job_id)
-        await simulation.ask("cancel", second, lambda e: e.job_service.cancel_execution(USER, second))
+        await simulation.ask("cancel", second, lambda e: e.services.executions.cancel(USER, second))
 
     simulation = play(story)
     assert set(states(simulation)) == {"CANCELLED"}
@@ -384,8 +384,8 @@ def test_trigger_races_delete(seed: int) -> None:
     async def story(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 1000.0))
         await asyncio.gather(
-            simulation.ask("trigger", job.job_id, lambda e: e.job_service.trigger(USER, job.job_id)),
-            simulation.ask("delete", job.job_id, lambda e: e.job_service.delete(USER, job.job_id)),
+            simulation.ask("trigger", job.job_id, lambda e: e.services.jobs.trigger(USER, job.job_id)),
+            simulation.ask("delete", job.job_id, lambda e: e.services.jobs.delete(USER, job.job_id)),
         )
 
     play(story, seed)
@@ -437,10 +437,10 @@ def test_edit_overdue_while_paused() -> None:
     async def director(simulation: Simulation) -> None:
         assert simulation.engine is not None
         job = await created(simulation, once(simulation, 1))
-        await simulation.ask("pause", job.job_id, lambda e: e.job_service.pause(USER, job.job_id))
+        await simulation.ask("pause", job.job_id, lambda e: e.services.jobs.pause(USER, job.job_id))
         await asyncio.sleep(3)
         await simulation.replace(job.job_id, once(simulation, 5, payload={"v": 2}))
-        await simulation.ask("resume", job.job_id, lambda e: e.job_service.resume(USER, job.job_id))
+        await simulation.ask("resume", job.job_id, lambda e: e.services.jobs.resume(USER, job.job_id))
 
     simulation = play(director)
     assert one(simulation, "SELECT outcome FROM decisions") == ("EDITED",)

@@ -33,7 +33,7 @@ def as_tenant(name: str) -> Caller:
 
 async def settle_for(simulation: Simulation, tenant: str, settings: TenantSettings) -> None:
     assert simulation.engine is not None
-    await simulation.engine.job_service.put_tenant(USER, tenant, settings)
+    await simulation.engine.services.tenants.put(USER, tenant, settings)
     await asyncio.sleep(1.5)
 
 
@@ -45,7 +45,7 @@ async def create_due_together(
     at = simulation.instant() + timedelta(seconds=in_sec)
     for tenant, count in counts.items():
         specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at, payload=payload or {"v": 1}) for _ in range(count)]
-        await simulation.engine.job_service.create_many(as_tenant(tenant), specs)
+        await simulation.engine.services.jobs.create_many(as_tenant(tenant), specs)
 
 
 def tenant_of(simulation: Simulation) -> dict[str, str]:
@@ -99,15 +99,15 @@ def test_a_rate_is_in_effect_within_seconds() -> None:
 def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None
-        job_service = simulation.engine.job_service
-        await job_service.add_pause(USER, kind, name)
+        pauses = simulation.engine.services.pauses
+        await pauses.add(USER, kind, name)
         await asyncio.sleep(1.5)
         await create_due_together(simulation, 0, held=50, free=50)
         await asyncio.sleep(30)
         tenants = tenant_of(simulation)
         before = Counter(tenants[effect.execution] for effect in simulation.history.effects)
         assert before == ({"free": 50} if kind == "TENANT" else {})
-        assert (await job_service.remove_pause(USER, kind, name)).pauses == ()
+        assert (await pauses.remove(USER, kind, name)).pauses == ()
         await asyncio.sleep(5)
         assert len(simulation.history.effects) == 100
 
@@ -118,13 +118,13 @@ def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
 def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None
-        job_service = simulation.engine.job_service
+        pauses = simulation.engine.services.pauses
         await asyncio.sleep(5)
-        await job_service.add_pause(USER, kind, name)
+        await pauses.add(USER, kind, name)
         await create_due_together(simulation, 0, held=20)
         await asyncio.sleep(30)
         assert simulation.history.effects == []
-        await job_service.remove_pause(USER, kind, name)
+        await pauses.remove(USER, kind, name)
 
     assert len(play(story).history.effects) == 20
 
@@ -132,13 +132,13 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
 def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
     async def story(simulation: Simulation) -> None:
         assert simulation.engine is not None
-        await simulation.engine.job_service.add_pause(USER, "TENANT", "held")
+        await simulation.engine.services.pauses.add(USER, "TENANT", "held")
         await create_due_together(simulation, 3, held=20)
         await kill(simulation)
         await asyncio.sleep(40)
         assert simulation.history.effects == []
         assert simulation.engine is not None
-        await simulation.engine.job_service.remove_pause(USER, "TENANT", "held")
+        await simulation.engine.services.pauses.remove(USER, "TENANT", "held")
 
     assert len(play(story).history.effects) == 20
 
@@ -241,13 +241,13 @@ def test_what_is_held_of_one_tenant_takes_little_room() -> None:
         await kill(simulation)
         await asyncio.sleep(25)
         assert simulation.engine is not None
-        await simulation.engine.job_service.add_pause(USER, "TENANT", "big")
+        await simulation.engine.services.pauses.add(USER, "TENANT", "big")
         await create_due_together(simulation, 2, big=400)
         await asyncio.sleep(90)
         index = simulation.engine.drivers.index
         assert isinstance(index, MemoryHotIndex)
         assert index.size() == 10
-        await simulation.engine.job_service.remove_pause(USER, "TENANT", "big")
+        await simulation.engine.services.pauses.remove(USER, "TENANT", "big")
 
     assert len(play(story).history.effects) == 400
 
@@ -263,7 +263,7 @@ def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
         at = simulation.instant() + timedelta(seconds=1)
         key = Concurrency("shared", 3)
         specs = [simulation.spec(type=JobType.ONE_TIME, run_at=at, concurrency=key, payload=BRIEF) for _ in range(400)]
-        await simulation.engine.job_service.create_many(as_tenant("big"), specs)
+        await simulation.engine.services.jobs.create_many(as_tenant("big"), specs)
         await create_due_together(simulation, 1, BRIEF, **{f"t-{n}": 10 for n in range(20)})
         drivers = simulation.engine.drivers
         for _ in range(200):

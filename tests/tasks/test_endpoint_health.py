@@ -117,7 +117,7 @@ async def test_task_for_a_disabled_endpoint_is_refused_with_the_next_step(calls:
 async def test_enabling_resumes_only_tasks_halted_with_the_endpoint(calls: Calls) -> None:
     stopped, paused, gone = [await calls.every("6 hours") for _ in range(3)]
     await calls.engine.tasks.patch(OWNER, paused.id, TaskPatch(status=RequestedStatus.PAUSED))
-    await calls.engine.job_service.halt(OWNER, gone.id, "the receiver wants no more calls")
+    await calls.engine.services.jobs.halt(OWNER, gone.id, "the receiver wants no more calls")
     await calls.endpoints.disable(OWNER, calls.receiver.id)
     assert [await calls.status_of(each) for each in (stopped, paused, gone)] == ["FAILED", "PAUSED", "FAILED"]
     assert (await calls.endpoints.enable(OWNER, calls.receiver.id)).health.status is Condition.HEALTHY

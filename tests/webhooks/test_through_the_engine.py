@@ -81,7 +81,7 @@ async def last_of(embedded: Embedded, caller: Caller, job_id: str) -> ExecutionV
     """The one execution of a job, ended."""
     async with asyncio.timeout(DEADLINE_SEC):
         while True:
-            found = (await embedded.engine.queries.list_executions(caller, job_id)).executions
+            found = (await embedded.engine.services.executions.list_executions(caller, job_id)).executions
             if found and found[0].state in ("SUCCEEDED", "DEAD"):
                 return found[0]
             await asyncio.sleep(0.05)
@@ -124,22 +124,22 @@ def tenant(name: str) -> Caller:
 @pytest.mark.parametrize("pool", BUILT_IN_POOLS)
 async def test_built_in_pools_are_no_targets_of_jobs(tmp_path: Path, pool: str) -> None:
     async with engine(tmp_path) as embedded:
-        job_service, caller = embedded.engine.job_service, tenant("mallory")
+        services, caller = embedded.engine.services, tenant("mallory")
         spec = JobSpec(type=JobType.DELAYED, delay_sec=60, target=Target(pool, "webhook.call"), unique_key="k")
         with pytest.raises(InvalidInput, match="is built in") as caught:
-            await job_service.create(caller, spec)
+            await services.jobs.create(caller, spec)
         assert [flaw.pointer for flaw in caught.value.flaws] == ["/target/pool"]
-        (answer,) = await job_service.create_many(caller, [spec])
+        (answer,) = await services.jobs.create_many(caller, [spec])
         assert isinstance(answer, InvalidInput)
         with pytest.raises(InvalidInput):
-            await job_service.create_ids(caller, [spec])
-        await job_service.put_pool(caller, "own", PoolSettings())
+            await services.jobs.create_ids(caller, [spec])
+        await services.pools.put(caller, "own", PoolSettings())
         own = msgspec.structs.replace(spec, target=Target("own", "handler"))
-        made = await job_service.create(caller, own)
+        made = await services.jobs.create(caller, own)
         with pytest.raises(InvalidInput):
-            await job_service.replace(caller, made.job_id, spec)
+            await services.jobs.replace(caller, made.job_id, spec)
         with pytest.raises(InvalidInput):
-            await job_service.create(caller, spec)  # its key is taken: it would change that job
+            await services.jobs.create(caller, spec)  # its key is taken: it would change that job
 
 
 async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ async def test_a_tenants_retention_is_followed_when_it_changes(tmp_path: Path) -
     async with inside.open():
         job = await inside.create()
         await until(lambda: _ended(inside))
-        await inside.engine.job_service.put_tenant(OWNER, OWNER.tenant, TenantSettings(retention_days=90))
+        await inside.engine.services.tenants.put(OWNER, OWNER.tenant, TenantSettings(retention_days=90))
     inside.clock.let_pass(60 * 86_400)
     async with inside.open(run=False):
         await _keep_house(inside)
         assert len((await inside.job(job)).executions) == 1
-        await inside.engine.job_service.put_tenant(OWNER, OWNER.tenant, TenantSettings(retention_days=30))
+        await inside.engine.services.tenants.put(OWNER, OWNER.tenant, TenantSettings(retention_days=30))
         await _keep_house(inside)
         assert inside.query("SELECT id FROM jobs") == []
         assert inside.query("SELECT id FROM executions") == []

@@ -15,14 +15,14 @@ from noonday.wiring.settings import Settings
 async def test_pool_away(tmp_path: Path) -> None:
     settings, clock, ran = Settings(data=str(tmp_path / "n.db")), ManualClock(), []
     away = await Embedded.open(settings, {}, clock=clock, run=False)
-    await away.engine.job_service.put_pool(OWNER, "billing", PoolSettings())
+    await away.engine.services.pools.put(OWNER, "billing", PoolSettings())
     spec = JobSpec(type=JobType.ONE_TIME, target=Target("billing", "print"))
-    job = await away.engine.job_service.create(OWNER, spec)
+    job = await away.engine.services.jobs.create(OWNER, spec)
     assert await Testing(away, clock).advance(timedelta(days=8)) == 0
-    page = await away.engine.queries.occurrences(OWNER, job.job_id, from_ms=0, to_ms=clock.now_ms())
+    page = await away.engine.services.occurrences.list_occurrences(OWNER, job.job_id, from_ms=0, to_ms=clock.now_ms())
     assert [(o.outcome, o.reason) for o in page.occurrences] == [("DUE", "pool 'billing' has no workers")]
     assert (
-        await away.engine.queries.get_pool(OWNER, "billing")
+        await away.engine.services.pools.get(OWNER, "billing")
     ).note == "no workers: 1 due entries wait on the timeline"
     await away.abandon()
 
@@ -34,6 +34,6 @@ async def test_pool_away(tmp_path: Path) -> None:
 
     back = await Embedded.open(settings, app.handlers, clock=clock, run=False)
     assert await Testing(back, clock).run_due() == 1
-    assert (await back.engine.queries.get_job(OWNER, job.job_id)).executions[0].state == "SUCCEEDED"
+    assert (await back.engine.services.job_queries.get_job(OWNER, job.job_id)).executions[0].state == "SUCCEEDED"
     assert len(ran) == 1
     await back.abandon()

@@ -9,11 +9,14 @@ import pytest
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.redis.reference import RedisReference
+from noonday.intake.edits import first_fire
+from noonday.model.change import NewJob
 from noonday.model.recording import Settled
 from noonday.runtime.clock import ReferenceClock
 from noonday.wiring.cluster import Node, Role, _Servers
 from noonday.wiring.settings import ClusterSettings, Settings
 from tests.support.drivers import redis_connection
+from tests.support.factories import NOW_MS, job
 from tests.support.kafka import options_for_a_test
 from tests.support.postgres import postgres_store
 
@@ -35,7 +38,8 @@ async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> Non
     assert node.scheduler is not None
     wake = node.scheduler.loops["dispatcher"].wake
     assert not wake.is_set()
-    node.intake.job_service.on_placed()
+    new = job(now_ms=NOW_MS)
+    await node.intake.services.sender.send_new([NewJob(new, first_fire(new, NOW_MS))], NOW_MS)
     assert wake.is_set()
 
 

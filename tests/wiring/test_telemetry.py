@@ -54,7 +54,7 @@ async def test_a_trace_leads_from_the_creation_to_the_run(tmp_path: Path) -> Non
         flags = {"data": str(tmp_path / "n.db"), "telemetry.otlp_endpoint": f"http://127.0.0.1:{port}"}
         embedded = await Embedded.open(load_settings(flags, {}, None), app.handlers)
         parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        job = await embedded.engine.job_service.create(USER, app.spec_for("note"), traceparent=parent)
+        job = await embedded.engine.services.jobs.create(USER, app.spec_for("note"), traceparent=parent)
         await eventually(lambda: seen, within_sec=30)
         await embedded.close()
         await asyncio.to_thread(embedded.engine.tracing.flush)

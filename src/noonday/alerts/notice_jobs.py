@@ -6,20 +6,19 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.intake.change_sender import ChangeSender
 from noonday.intake.edits import first_fire
-from noonday.intake.job_service import JobService
+from noonday.intake.pool_service import PoolService
 from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.change import Change, NewJob
-from noonday.model.firing import fire_entry
-from noonday.model.ids import JobId, TenantId, new_job_id, partition_of
+from noonday.model.ids import JobId, TenantId, new_job_id
 from noonday.model.job import Job, JobSpec, JobState, anchor_of
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import Snapshot
 from noonday.model.view import PoolSettings
 from noonday.ports.clock import Clock
-from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.settings import SettingsStore
 
@@ -35,8 +34,8 @@ class NoticeJobs:
         *,
         jobs: Jobs,
         settings_store: SettingsStore,
-        index: HotIndex,
-        job_service: JobService,
+        sender: ChangeSender,
+        pools: PoolService,
         keyring: Keyring,
         clock: Clock,
         make_first_secret: Callable[[TenantId], Awaitable[None]],
@@ -44,8 +43,8 @@ class NoticeJobs:
     ) -> None:
         self._jobs = jobs
         self._settings_store = settings_store
-        self._index = index
-        self._job_service = job_service
+        self._sender = sender
+        self._pools = pools
         self._keyring = keyring
         self._clock = clock
         self._make_first_secret = make_first_secret
@@ -73,9 +72,7 @@ class NoticeJobs:
         (existing,) = await self._jobs.add([new], upsert=_keep_existing, audit=audit, seal=receipt)
         if existing is not None:
             return existing.after.job.id
-        assert new.fire is not None
-        await self._index.hint([fire_entry(job, new.fire.nominal_ms, partition_of(job.id))])
-        self._job_service.on_placed()
+        await self._sender.send_new([new], now_ms)
         return job.id
 
     def _job(self, tenant: TenantId, spec: JobSpec, now_ms: int) -> Job:
@@ -96,7 +93,7 @@ class NoticeJobs:
         """Create the pool if it is missing, so that notices can wait there until a worker starts."""
         if not self._has_pool and NOTICES_POOL not in await self._settings_store.pool_names():
             caller = Caller(tenant, SYSTEM_SUBJECT, frozenset())
-            await self._job_service.put_pool(caller, NOTICES_POOL, PoolSettings())
+            await self._pools.put(caller, NOTICES_POOL, PoolSettings())
         self._has_pool = True
 
 

@@ -1,8 +1,6 @@
 """The REST API as an ASGI application."""
 
-from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
@@ -32,23 +30,13 @@ from noonday.api import (
 )
 from noonday.api import alerts as alert_routes
 from noonday.api import tasks as task_routes
-from noonday.api.auth import Authenticator
 from noonday.api.context import ApiServices, Health, RequestContext
 from noonday.api.errors import UnknownRoute, instance_of, reply_of
 from noonday.api.hosts import HostCheck, KnownHosts
-from noonday.api.limits import ApiLimits
 from noonday.api.openapi import document
 from noonday.api.operations import resources
 from noonday.api.reply import Reply
 from noonday.api.routing import Route, encode
-
-if TYPE_CHECKING:
-    from noonday.alerts.alert_service import AlertService
-    from noonday.alerts.preferences import PreferenceService
-    from noonday.intake.job_queries import JobQueries
-    from noonday.intake.job_service import JobService
-    from noonday.tasks.secrets import SecretService
-    from noonday.tasks.task_service import TaskService
 
 # Paths are matched in this order: fixed paths before those with parameters, busy ones first.
 ROUTES = (
@@ -76,40 +64,8 @@ ROUTES = (
 )
 
 
-def create_app(
-    job_service: "JobService",
-    queries: "JobQueries",
-    tasks: "TaskService",
-    secrets: "SecretService",
-    authenticator: Authenticator,
-    health: Health,
-    *,
-    limits: ApiLimits,
-    now_ms: Callable[[], int],
-    preferences: "PreferenceService",
-    alerts: "AlertService",
-    hosts: KnownHosts,
-    prove: Callable[[str], str | None] = lambda nonce: None,
-    on_answer: Callable[[int], None] = lambda status: None,
-) -> ASGIApp:
-    """Return the ASGI application of the API. Every path under `/v1` requires a token.
-
-    `on_answer` is called with the HTTP status of each response under `/v1`; probes are not counted.
-    """
-    services = ApiServices(
-        job_service,
-        queries,
-        tasks,
-        secrets,
-        authenticator,
-        health,
-        limits,
-        now_ms,
-        preferences,
-        alerts,
-        prove,
-        on_answer=on_answer,
-    )
+def create_app(services: ApiServices, hosts: KnownHosts) -> ASGIApp:
+    """Return the ASGI application of the API. Every path under `/v1` requires a token."""
     app = Starlette(routes=resources([*ROUTES, _OPENAPI_ROUTE], services))
     app.router.redirect_slashes = False
     app.router.default = _unknown_route

@@ -21,7 +21,7 @@ class AuditQuery(Query, frozen=True):
 
 async def list_audit(context: RequestContext, query: AuditQuery) -> AuditPage:
     """List changes with subject and target, newest first, in pages."""
-    return await context.queries.audit(
+    return await context.intake.audit.list_entries(
         context.caller, target=query.target, subject=query.subject, cursor=query.cursor, limit=query.limit
     )
 

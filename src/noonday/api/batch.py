@@ -46,7 +46,7 @@ async def create_jobs(context: RequestContext, query: BatchQuery, body: JobBatch
     """
     _require_count_within(context.services.limits.batch_jobs, len(body.jobs))
     specs = await _decoded(body.jobs)
-    return await context.job_service.create_many(
+    return await context.intake.jobs.create_many(
         context.caller, specs, atomic=query.atomic, idem=context.idem, traceparent=context.traceparent
     )
 

@@ -14,8 +14,7 @@ from noonday.model.ids import TenantId
 if TYPE_CHECKING:
     from noonday.alerts.alert_service import AlertService
     from noonday.alerts.preferences import PreferenceService
-    from noonday.intake.job_queries import JobQueries
-    from noonday.intake.job_service import JobService
+    from noonday.intake.services import IntakeServices
     from noonday.tasks.secrets import SecretService
     from noonday.tasks.task_service import TaskService
 
@@ -38,12 +37,11 @@ class Health(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ApiServices:
     """Services that the routes use."""
 
-    job_service: "JobService"
-    queries: "JobQueries"
+    intake: "IntakeServices"
     tasks: "TaskService"
     secrets: "SecretService"
     authenticator: Authenticator
@@ -52,7 +50,7 @@ class ApiServices:
     now_ms: Callable[[], int]
     preferences: "PreferenceService"
     alerts: "AlertService"
-    prove: Callable[[str], str | None]
+    prove: Callable[[str], str | None] = lambda nonce: None
     """Returns the proof for a nonce, or None without a shared secret."""
     reads: ReadLimiter = field(default_factory=ReadLimiter)
     on_answer: Callable[[int], None] = lambda status: None
@@ -70,12 +68,8 @@ class RequestContext:
     """Trace context of the request (W3C `traceparent`)."""
 
     @property
-    def job_service(self) -> "JobService":
-        return self.services.job_service
-
-    @property
-    def queries(self) -> "JobQueries":
-        return self.services.queries
+    def intake(self) -> "IntakeServices":
+        return self.services.intake
 
     @property
     def tasks(self) -> "TaskService":

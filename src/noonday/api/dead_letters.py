@@ -2,7 +2,7 @@
 
 from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, ExecutionIdInPath, PageSize, Route
-from noonday.model.filters import DeadFilter
+from noonday.model.filters import DeadFilter, dead_query
 from noonday.model.view import BulkView, DeadLetterPage, DeadLetterView, ExecutionView
 
 
@@ -13,27 +13,29 @@ class DeadLetterQuery(DeadFilter, frozen=True, kw_only=True):
 
 async def list_dead_letters(context: RequestContext, query: DeadLetterQuery) -> DeadLetterPage:
     """List dead letters, newest first, in pages."""
-    return await context.queries.dead_letters(context.caller, query, cursor=query.cursor, limit=query.limit)
+    return await context.intake.dead_letters.list_dead_letters(
+        context.caller, dead_query(query), cursor=query.cursor, limit=query.limit
+    )
 
 
 async def retry_dead_letter(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionView:
     """Retry a dead letter as a new execution, with a full number of attempts."""
-    return await context.job_service.retry_dead(context.caller, execution_id, context.idem)
+    return await context.intake.dead_letters.retry(context.caller, execution_id, context.idem)
 
 
 async def archive_dead_letter(context: RequestContext, execution_id: ExecutionIdInPath) -> DeadLetterView:
     """Archive a dead letter. Lists show it only with `archived=true`."""
-    return await context.job_service.archive_dead(context.caller, execution_id, context.idem)
+    return await context.intake.dead_letters.archive(context.caller, execution_id, context.idem)
 
 
 async def retry_dead_letters(context: RequestContext, body: DeadFilter) -> BulkView:
     """Retry up to 1,000 dead letters that match a filter. `more` is true if some are left."""
-    return await context.job_service.retry_dead_where(context.caller, body, context.idem)
+    return await context.intake.dead_letters.retry_where(context.caller, dead_query(body), context.idem)
 
 
 async def archive_dead_letters(context: RequestContext, body: DeadFilter) -> BulkView:
     """Archive up to 1,000 dead letters that match a filter. `more` is true if some are left."""
-    return await context.job_service.archive_dead_where(context.caller, body, context.idem)
+    return await context.intake.dead_letters.archive_where(context.caller, dead_query(body), context.idem)
 
 
 ROUTES = (

@@ -22,7 +22,7 @@ async def list_executions(context: RequestContext, job_id: JobIdInPath, query: E
 
     A page has about 4 MB of results and progress at most, so it may be short and still have a `next`. `view=summary` omits both.
     """
-    return await context.queries.list_executions(
+    return await context.intake.executions.list_executions(
         context.caller,
         job_id,
         state=query.state,
@@ -34,7 +34,7 @@ async def list_executions(context: RequestContext, job_id: JobIdInPath, query: E
 
 async def get_execution(context: RequestContext, execution_id: ExecutionIdInPath, query: ViewQuery) -> ExecutionView:
     """Get an execution: state, progress, result or error, attempts and transitions."""
-    return await context.queries.get_execution(context.caller, execution_id, summary=query.view == "summary")
+    return await context.intake.executions.get(context.caller, execution_id, summary=query.view == "summary")
 
 
 async def cancel_execution(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionView:
@@ -42,7 +42,7 @@ async def cancel_execution(context: RequestContext, execution_id: ExecutionIdInP
 
     A pending execution never starts. A running one is notified, and ends when its handler reacts.
     """
-    return await context.job_service.cancel_execution(context.caller, execution_id, context.idem)
+    return await context.intake.executions.cancel(context.caller, execution_id, context.idem)
 
 
 ROUTES = (

@@ -37,7 +37,7 @@ async def create_job(context: RequestContext, body: JobSpec) -> JobView:
     handler that no worker has registered yet is accepted with a warning. An unknown pool is rejected. 429 if the tenant has
     reached `maxJobs`.
     """
-    return await context.job_service.create(context.caller, body, context.idem, traceparent=context.traceparent)
+    return await context.intake.jobs.create(context.caller, body, context.idem, traceparent=context.traceparent)
 
 
 async def list_jobs(context: RequestContext, query: JobQuery) -> JobPage:
@@ -46,12 +46,14 @@ async def list_jobs(context: RequestContext, query: JobQuery) -> JobPage:
     A page has about 4 MB of payloads at most, so it may be short and still have a `next`. `view=summary` omits payloads.
     """
     filters = msgspec.structs.asdict(query)
-    return await context.queries.list_jobs(context.caller, summary=filters.pop("view") == "summary", **filters)
+    return await context.intake.job_queries.list_jobs(
+        context.caller, summary=filters.pop("view") == "summary", **filters
+    )
 
 
 async def get_job(context: RequestContext, job_id: JobIdInPath, query: JobDetail) -> JobView:
     """Get a job with its latest executions."""
-    return await context.queries.get_job(
+    return await context.intake.job_queries.get_job(
         context.caller, job_id, executions=query.executions, summary=query.view == "summary"
     )
 
@@ -62,22 +64,22 @@ async def replace_job(context: RequestContext, job_id: JobIdInPath, body: JobSpe
     Started executions keep the definition that they were fired with. With If-Match, the job is replaced only if it has that
     version; otherwise the response is 412.
     """
-    return await context.job_service.replace(context.caller, job_id, body, if_version=if_version, idem=context.idem)
+    return await context.intake.jobs.replace(context.caller, job_id, body, if_version=if_version, idem=context.idem)
 
 
 async def delete_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
     """Cancel a job. It stays readable, as CANCELLED, until its retention ends."""
-    return await context.job_service.delete(context.caller, job_id, context.idem)
+    return await context.intake.jobs.delete(context.caller, job_id, context.idem)
 
 
 async def pause_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
     """Pause a job. It does not fire while it is paused."""
-    return await context.job_service.pause(context.caller, job_id, context.idem)
+    return await context.intake.jobs.pause(context.caller, job_id, context.idem)
 
 
 async def resume_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
     """Resume a paused job. Missed occurrences run only if `catchUp.whilePaused` is set."""
-    return await context.job_service.resume(context.caller, job_id, context.idem)
+    return await context.intake.jobs.resume(context.caller, job_id, context.idem)
 
 
 async def trigger_job(context: RequestContext, job_id: JobIdInPath) -> ExecutionView:
@@ -85,7 +87,7 @@ async def trigger_job(context: RequestContext, job_id: JobIdInPath) -> Execution
 
     With an Idempotency-Key it runs once, even if the request is repeated. 409 if an execution is open and `overlap` is SKIP.
     """
-    return await context.job_service.trigger(context.caller, job_id, context.idem)
+    return await context.intake.jobs.trigger(context.caller, job_id, context.idem)
 
 
 def _has_no_next_fire(job: JobView) -> bool:

@@ -41,7 +41,9 @@ async def list_occurrences(context: RequestContext, job_id: JobIdInPath, query: 
     Defaults to one day before and one day after now.
     """
     from_ms, to_ms = _span(query, context.services.now_ms())
-    return await context.queries.occurrences(context.caller, job_id, from_ms=from_ms, to_ms=to_ms, limit=query.limit)
+    return await context.intake.occurrences.list_occurrences(
+        context.caller, job_id, from_ms=from_ms, to_ms=to_ms, limit=query.limit
+    )
 
 
 async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: BackfillRequest) -> BackfillView:
@@ -53,7 +55,7 @@ async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: Backf
         context.caller.require("write")
     from_ms, to_ms = bounded_ms(body.from_, "/from"), bounded_ms(body.to, "/to")
     require_order(from_ms, to_ms)
-    return await context.job_service.backfill(
+    return await context.intake.backfills.backfill(
         context.caller,
         job_id,
         from_ms=from_ms,

@@ -114,7 +114,7 @@ class Operation:
         except REFUSALS as refusal:
             reply = reply_of(refusal, request.path)
             if idem:
-                await self._services.job_service.receipts.keep_refusal(caller, idem, reply.status, reply.body)
+                await self._services.intake.receipts.keep_refusal(caller, idem, reply.status, reply.body)
             return reply
         if isinstance(result, Reply):
             return result
@@ -122,7 +122,7 @@ class Operation:
             result = redacted(result)
         headers = self._resource_headers(result)
         if self._route.creates_jobs:
-            headers += within_quota(self._services.job_service.standing(caller))
+            headers += within_quota(self._services.intake.quotas.standing(caller.tenant))
         return Reply(self._route.encode(result), self._route.status_for(result), self._route.media_type, headers)
 
     async def _perform(self, context: RequestContext, arguments: dict[str, Any]) -> Any:
@@ -147,7 +147,7 @@ class Operation:
             )
         visitor = caller.visiting(tenant_to_read(visited))
         if visitor.is_visitor:
-            await self._services.queries.visits.note(visitor)
+            await self._services.intake.visits.note(visitor)
         return visitor
 
     def _arguments(self, request: Request, body: bytes) -> dict[str, Any]:

@@ -7,37 +7,37 @@ from noonday.model.view import PauseList
 
 async def list_pauses(context: RequestContext) -> PauseList:
     """List the pauses of tenants, of pools, and of everything."""
-    return await context.queries.pauses(context.caller)
+    return await context.intake.pauses.list_pauses(context.caller)
 
 
 async def pause_tenant(context: RequestContext, tenant_id: TenantName) -> PauseList:
     """Pause the caller's tenant, or any tenant with scope operator. Jobs are still accepted."""
-    return await context.job_service.add_pause(context.caller, "TENANT", tenant_id, context.idem)
+    return await context.intake.pauses.add(context.caller, "TENANT", tenant_id, context.idem)
 
 
 async def resume_tenant(context: RequestContext, tenant_id: TenantName) -> PauseList:
     """Resume the caller's tenant, or any tenant with scope operator."""
-    return await context.job_service.remove_pause(context.caller, "TENANT", tenant_id, context.idem)
+    return await context.intake.pauses.remove(context.caller, "TENANT", tenant_id, context.idem)
 
 
 async def pause_pool(context: RequestContext, name: PoolName) -> PauseList:
     """Pause a pool. Jobs are still accepted."""
-    return await context.job_service.add_pause(context.caller, "POOL", name, context.idem)
+    return await context.intake.pauses.add(context.caller, "POOL", name, context.idem)
 
 
 async def resume_pool(context: RequestContext, name: PoolName) -> PauseList:
     """Resume a pool. Due work starts as capacity allows."""
-    return await context.job_service.remove_pause(context.caller, "POOL", name, context.idem)
+    return await context.intake.pauses.remove(context.caller, "POOL", name, context.idem)
 
 
 async def pause_all(context: RequestContext) -> PauseList:
     """Pause everything. Jobs are still accepted, and running executions continue."""
-    return await context.job_service.add_pause(context.caller, "ALL", "", context.idem)
+    return await context.intake.pauses.add(context.caller, "ALL", "", context.idem)
 
 
 async def resume_all(context: RequestContext) -> PauseList:
     """End the pause of everything. Tenants and pools that are paused by name stay paused."""
-    return await context.job_service.remove_pause(context.caller, "ALL", "", context.idem)
+    return await context.intake.pauses.remove(context.caller, "ALL", "", context.idem)
 
 
 ROUTES = (

@@ -17,7 +17,7 @@ async def list_pools(context: RequestContext, query: ScopeQuery) -> PoolList:
 
     With `scope=all` (operators), the backlog of all tenants.
     """
-    return PoolList(await context.queries.pools(context.caller, all_tenants=query.scope == "all"))
+    return PoolList(await context.intake.pools.list_pools(context.caller, all_tenants=query.scope == "all"))
 
 
 async def get_pool(context: RequestContext, name: PoolName, query: ScopeQuery) -> PoolView:
@@ -25,12 +25,12 @@ async def get_pool(context: RequestContext, name: PoolName, query: ScopeQuery) -
 
     With `scope=all` (operators), the backlog of all tenants.
     """
-    return await context.queries.get_pool(context.caller, name, all_tenants=query.scope == "all")
+    return await context.intake.pools.get(context.caller, name, all_tenants=query.scope == "all")
 
 
 async def put_pool(context: RequestContext, name: PoolName, body: PoolSettings) -> PoolView:
     """Create a pool, or replace its settings. Settings of jobs and handlers take precedence."""
-    return await context.job_service.put_pool(context.caller, name, body, context.idem)
+    return await context.intake.pools.put(context.caller, name, body, context.idem)
 
 
 ROUTES = (

@@ -16,7 +16,7 @@ async def preview_schedule(context: RequestContext, body: PreviewRequest) -> Pre
     _refuse_foreign_fields(body)
     if body.from_ is not None:
         bounded_ms(body.from_, "/from")
-    return await context.queries.preview(body)
+    return await context.intake.previewer.preview(body)
 
 
 def _refuse_foreign_fields(body: PreviewRequest) -> None:

@@ -24,12 +24,12 @@ class UsageQuery(Query, frozen=True):
 
 async def get_tenant(context: RequestContext, tenant_id: TenantName) -> TenantView:
     """Get the settings of the caller's tenant, or of any tenant with scope operator."""
-    return await context.queries.get_tenant(context.caller, tenant_id)
+    return await context.intake.tenants.get(context.caller, tenant_id)
 
 
 async def put_tenant(context: RequestContext, tenant_id: TenantName, body: TenantSettings) -> TenantView:
     """Replace the settings of a tenant."""
-    return await context.job_service.put_tenant(context.caller, tenant_id, body, context.idem)
+    return await context.intake.tenants.put(context.caller, tenant_id, body, context.idem)
 
 
 async def get_usage(context: RequestContext, tenant_id: TenantName, query: UsageQuery) -> UsageView:
@@ -39,7 +39,7 @@ async def get_usage(context: RequestContext, tenant_id: TenantName, query: Usage
     400 days.
     """
     from_day, to_day = _span(query, context.services.now_ms() // DAY_MS)
-    return await context.queries.usage(context.caller, tenant_id, from_day, to_day)
+    return await context.intake.tenants.usage(context.caller, tenant_id, from_day, to_day)
 
 
 def _span(query: UsageQuery, today: int) -> tuple[int, int]:

@@ -41,7 +41,7 @@ class Overview(msgspec.Struct, frozen=True, rename="camel"):
 
 async def list_workers(context: RequestContext) -> WorkerList:
     """List the workers and their running executions."""
-    return WorkerList(await context.queries.workers(context.caller))
+    return WorkerList(await context.intake.workers.list_workers(context.caller))
 
 
 async def show_overview(context: RequestContext, query: ScopeQuery) -> dict[str, Any]:
@@ -49,7 +49,7 @@ async def show_overview(context: RequestContext, query: ScopeQuery) -> dict[str,
 
     With `scope=all` (operators), the backlog of all tenants, with rate and lateness.
     """
-    return await context.queries.overview(context.caller, all_tenants=query.scope == "all")
+    return await context.intake.workers.overview(context.caller, all_tenants=query.scope == "all")
 
 
 ROUTES = (

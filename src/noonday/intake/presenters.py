@@ -9,9 +9,11 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.model.change import Applied
 from noonday.model.errors import BadKey
 from noonday.model.execution import Cause, Execution, Failure, State
 from noonday.model.firing import Fire
+from noonday.model.ids import ExecutionId
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
@@ -74,6 +76,11 @@ class Presenter:
             executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
 
+    def job_after(self, applied: Applied, *, warnings: tuple[str, ...] = ()) -> JobView:
+        """Build the view of a job after a change."""
+        after = applied.after
+        return self.job(JobRow(after.job, after.fire, after.has_open), warnings=warnings)
+
     def execution(
         self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
     ) -> ExecutionView:
@@ -110,6 +117,11 @@ class Presenter:
             attempts=_attempts(transitions),
             transitions=transitions,
         )
+
+    def execution_after(self, applied: Applied, execution_id: ExecutionId) -> ExecutionView:
+        """Build the view of an execution that a change created or revoked."""
+        row = next(e for e in applied.after.executions if e.id == execution_id)
+        return self.execution(row, applied.after.job.spec.name)
 
     def dead_letter(
         self, row: Execution, died_ms: int, archived: bool, retried_as: str | None, job_name: str | None = None

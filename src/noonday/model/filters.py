@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from noonday.model.job import Dst, JobType
+from noonday.model.job import Dst, JobType, ms_of
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -80,3 +80,9 @@ class PreviewRequest(
     from_: Instant | None = msgspec.field(default=None, name="from")
     """Show times after this instant. Default: now."""
     count: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+
+
+def dead_query(where: DeadFilter) -> DeadFilterQuery:
+    return DeadFilterQuery(
+        where.job_id, where.pool, where.handler, ms_of(where.since), ms_of(where.until), where.archived
+    )

@@ -11,9 +11,10 @@ from dataclasses import replace
 from uuid import uuid4
 
 from noonday.intake.edits import Resend
+from noonday.intake.execution_service import ExecutionService
 from noonday.intake.idempotency import Idempotency
-from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
+from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import FINAL, Execution, State
@@ -35,8 +36,11 @@ JOBS_AT_ONCE = 8
 class TaskCalls:
     """Lists and resends calls of all tasks of a tenant."""
 
-    def __init__(self, job_service: JobService, query_store: QueryStore, presenter: Presenter) -> None:
-        self._job_service = job_service
+    def __init__(
+        self, executions: ExecutionService, receipts: Receipts, query_store: QueryStore, presenter: Presenter
+    ) -> None:
+        self._executions = executions
+        self._receipts = receipts
         self._query_store = query_store
         self._presenter = presenter
 
@@ -62,7 +66,7 @@ class TaskCalls:
         Resending resolves a dead letter. Raises NotFound, and Conflict if the execution has not ended.
         """
         key = idem.key if idem else str(uuid4())
-        async with self._job_service.receipts.unless_answered(caller, idem):
+        async with self._receipts.unless_answered(caller, idem):
             call = (await self._query_store.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
             if call is None or call.execution.job_id != task_id:
                 raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
@@ -73,10 +77,10 @@ class TaskCalls:
 
     async def resend_many(self, caller: Caller, request: ResendRequest, idem: Idempotency | None = None) -> ResendList:
         """Resend the calls of executions of any tasks. A result without a new execution has a problem text."""
-        async with self._job_service.receipts.once(caller, idem):
+        async with self._receipts.once(caller, idem):
             key = f"replay:{request.replay_id}" if request.replay_id else idem.key if idem else str(uuid4())
             results = await self._resend_each(caller, list(dict.fromkeys(request.ids)), key)
-            return await self._job_service.receipts.keep(caller, idem, ResendList(results=results))
+            return await self._receipts.keep(caller, idem, ResendList(results=results))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -87,14 +91,14 @@ class TaskCalls:
             return resent_view(created[resend.new], with_present_payload=resend.revision != was.revision)
 
         if existing := (await self._query_store.find_calls(caller.tenant, [resend.new])).get(resend.new):
-            async with self._job_service.receipts.once(caller, idem):
+            async with self._receipts.once(caller, idem):
                 # The stored response of the key has expired, but its execution exists.
                 return view({resend.new: self._presenter.execution(existing.execution)})
         task_idem = None
         if idem:
             encode = idem.encode
             task_idem = replace(idem, encode=lambda created: encode(view(created)))
-        return view(await self._job_service.run_again(caller, was.job_id, [resend], task_idem))
+        return view(await self._executions.run_again(caller, was.job_id, [resend], task_idem))
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
         found = await self._query_store.find_calls(caller.tenant, ids)
@@ -130,7 +134,7 @@ class TaskCalls:
         async def run(job: JobId) -> None:
             async with limit:
                 try:
-                    await self._job_service.run_again(caller, job, by_job[job])
+                    await self._executions.run_again(caller, job, by_job[job])
                 except (NotFound, Conflict) as refused:
                     problems[job] = refused.detail
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.idempotency import Idempotency
-from noonday.intake.job_service import JobService
 from noonday.intake.presenters import Presenter
+from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
 from noonday.model.errors import NotFound
 from noonday.model.filters import DeadFilterQuery
@@ -29,8 +30,11 @@ from noonday.tasks.viewing import dead_view, execution_view
 class TaskDeadLetters:
     """Lists, retries and archives dead letters of tasks. A retry uses the current definition of the task."""
 
-    def __init__(self, job_service: JobService, query_store: QueryStore, presenter: Presenter) -> None:
-        self._job_service = job_service
+    def __init__(
+        self, dead_letters: DeadLetterService, receipts: Receipts, query_store: QueryStore, presenter: Presenter
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._receipts = receipts
         self._query_store = query_store
         self._presenter = presenter
 
@@ -52,25 +56,25 @@ class TaskDeadLetters:
 
     async def retry(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskExecutionView:
         """Repeat the call with the current task. Raises NotFound, and Conflict if the dead letter was retried before."""
-        async with self._job_service.receipts.unless_answered(caller, idem):
+        async with self._receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
             task_idem = replace(idem, encode=_encoding(execution_view, idem)) if idem else None
-            return execution_view(await self._job_service.retry_dead(caller, execution_id, task_idem))
+            return execution_view(await self._dead_letters.retry(caller, execution_id, task_idem))
 
     async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
         """Archive a dead letter. Raises NotFound, and Conflict if it was retried."""
-        async with self._job_service.receipts.unless_answered(caller, idem):
+        async with self._receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
-            await self._job_service.archive_dead(caller, execution_id)
-            return await self._job_service.receipts.keep(caller, idem, await self.get(caller, execution_id))
+            await self._dead_letters.archive(caller, execution_id)
+            return await self._receipts.keep(caller, idem, await self.get(caller, execution_id))
 
     async def retry_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
         """Retry the dead letters that match a filter, a limited number at a time."""
-        return await self._job_service.retry_dead_where(caller, _query(where), idem)
+        return await self._dead_letters.retry_where(caller, _query(where), idem)
 
     async def archive_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
         """Archive the dead letters that match a filter, a limited number at a time."""
-        return await self._job_service.archive_dead_where(caller, _query(where), idem)
+        return await self._dead_letters.archive_where(caller, _query(where), idem)
 
     async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
         call = (await self._query_store.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))

@@ -1,4 +1,4 @@
-"""Task service: commands and queries of tasks, on top of the job service."""
+"""Task service: commands and queries of tasks, on top of the services of intake."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -8,9 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from noonday.intake.idempotency import Answered, Idempotency
-from noonday.intake.job_queries import JobQueries
-from noonday.intake.job_service import JobService
-from noonday.intake.presenters import Presenter
+from noonday.intake.services import IntakeServices
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound, StoreUnavailable, VersionMismatch
 from noonday.model.execution import Execution, State
@@ -57,27 +55,25 @@ class TaskService:
 
     def __init__(
         self,
-        job_service: JobService,
-        queries: JobQueries,
+        intake: IntakeServices,
         secrets: SecretService,
         query_store: QueryStore,
         executions: Executions,
         clock: Clock,
-        presenter: Presenter,
         endpoints: EndpointService,
         bounds: CallBounds,
     ) -> None:
-        self._job_service = job_service
-        self._queries = queries
+        self._jobs, self._pools, self._receipts = intake.jobs, intake.pools, intake.receipts
+        self._execution_service = intake.executions
         self._secrets = secrets
         self._query_store = query_store
         self._attempt_records = executions.attempt_records
         self._clock = clock
-        self._presenter = presenter
+        self._presenter = intake.presenter
         self.endpoints = endpoints
         self._bounds = bounds
-        self.calls = TaskCalls(job_service, query_store, presenter)
-        self.dead_letters = TaskDeadLetters(job_service, query_store, presenter)
+        self.calls = TaskCalls(intake.executions, intake.receipts, query_store, intake.presenter)
+        self.dead_letters = TaskDeadLetters(intake.dead_letters, intake.receipts, query_store, intake.presenter)
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -110,7 +106,7 @@ class TaskService:
         """Delete a task. A call that is running finishes and is not retried. Raises NotFound."""
         async with self._answered_once(caller, idem, task_id):
             await self._find(caller, task_id)
-            await self._job_service.delete(caller, task_id, idem)
+            await self._jobs.delete(caller, task_id, idem)
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -135,13 +131,13 @@ class TaskService:
         """List the latest executions of a task, newest first."""
         await self._find(caller, task_id)
         state = None if status is None else STATE_OF[status].name
-        found = await self._queries.list_executions(caller, task_id, state=state, limit=limit)
+        found = await self._execution_service.list_executions(caller, task_id, state=state, limit=limit)
         return TaskExecutionList(executions=tuple(map(execution_view, found.executions)))
 
     async def get_execution(self, caller: Caller, task_id: str, execution_id: str) -> TaskExchangesView:
         """Return an execution of a task, with the request and response of each attempt. Raises NotFound."""
         await self._find(caller, task_id)
-        found = await self._queries.get_execution(caller, execution_id)
+        found = await self._execution_service.get(caller, execution_id)
         if found.job_id != task_id:
             raise NotFound(f"there is no execution {execution_id} of task {task_id}", execution_id=execution_id)
         records = await self._attempt_records(ExecutionId(execution_id))
@@ -160,23 +156,23 @@ class TaskService:
             yield
         except (InvalidInput, NotFound, Conflict):
             try:
-                async with self._job_service.receipts.once(caller, idem):
+                async with self._receipts.once(caller, idem):
                     raise
             except Answered:
                 # The key has a response, so this changes nothing. The job service returns the response once workers have
                 # seen the change.
-                await self._job_service.pause(caller, task_id, idem)
+                await self._jobs.pause(caller, task_id, idem)
                 raise
 
     async def _create(self, caller: Caller, job: JobSpec, idem: Idempotency | None, traceparent: str | None) -> JobView:
         try:
-            return await self._job_service.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
+            return await self._jobs.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
         except InvalidInput as bad:
             if not any(flaw.pointer == "/target/pool" for flaw in bad.flaws):
                 raise
         # Users of tasks start no workers, so the pool may be missing. Calls wait in it until a worker starts.
-        await self._job_service.put_pool(caller, POOL, PoolSettings())
-        return await self._job_service.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
+        await self._pools.put(caller, POOL, PoolSettings())
+        return await self._jobs.create(caller, job, idem, traceparent=traceparent, maker_of=POOL)
 
     async def _set_status(
         self, caller: Caller, task_id: str, status: RequestedStatus, idem: Idempotency | None
@@ -186,7 +182,7 @@ class TaskService:
         if status is RequestedStatus.SCHEDULED:
             await self.endpoints.refuse_disabled(caller.tenant, before.row.job.spec.target.endpoint)
         view = _after(before)
-        edit = self._job_service.pause if status is RequestedStatus.PAUSED else self._job_service.resume
+        edit = self._jobs.pause if status is RequestedStatus.PAUSED else self._jobs.resume
         return view(await edit(caller, task_id, _storing_task(idem, view)))
 
     async def _change(self, caller: Caller, task_id: str, patch: TaskPatch, idem: Idempotency | None) -> TaskView:
@@ -198,7 +194,7 @@ class TaskService:
             await self.endpoints.refuse_disabled(caller.tenant, new.target.endpoint)
         view, task_idem = _after(before), _storing_task(idem, _after(before))
         try:
-            changed = await self._job_service.replace(
+            changed = await self._jobs.replace(
                 caller, task_id, new, if_version=job.revision, idem=task_idem, maker_of=POOL
             )
             return view(changed)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 import structlog
 
-from noonday.intake.job_queries import JobQueries
-from noonday.intake.job_service import JobService
+from noonday.intake.services import IntakeServices
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, EngineStopped, ExecutionFailed, NoondayError
 from noonday.model.ids import JobId, TenantId
@@ -163,12 +162,10 @@ class Noonday(Registry):
 
 
 class _Intake(Protocol):
-    """The job service and the queries of an engine."""
+    """The services of an engine."""
 
     @property
-    def job_service(self) -> JobService: ...
-    @property
-    def queries(self) -> JobQueries: ...
+    def services(self) -> IntakeServices: ...
 
 
 class _Store(Protocol):
@@ -225,7 +222,7 @@ class Running:
 
     async def create(self, spec: JobSpec) -> JobView:
         self._refuse_if_stopped()
-        return await self._thread.call(lambda: self._access.engine.job_service.create(OWNER, spec))
+        return await self._thread.call(lambda: self._access.engine.services.jobs.create(OWNER, spec))
 
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
         self._refuse_if_stopped()
@@ -233,27 +230,27 @@ class Running:
 
     async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
         """Create jobs page by page. While the store writes one page, the next one is prepared."""
-        job_service = self._access.engine.job_service
+        jobs = self._access.engine.services.jobs
         created: list[JobId] = []
         writing: asyncio.Task[list[JobId]] | None = None
         for start in range(0, len(specs), PAGE):
-            following = asyncio.create_task(job_service.create_ids(OWNER, specs[start : start + PAGE]))
+            following = asyncio.create_task(jobs.create_ids(OWNER, specs[start : start + PAGE]))
             if writing:
                 created += await writing
             writing = following
         return created + (await writing if writing else [])
 
     async def get_job(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._access.engine.queries.get_job(OWNER, job_id))
+        return await self._thread.call(lambda: self._access.engine.services.job_queries.get_job(OWNER, job_id))
 
     async def get_execution(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._access.engine.queries.get_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._access.engine.services.executions.get(OWNER, execution))
 
     async def cancel(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._access.engine.job_service.cancel_execution(OWNER, execution))
+        return await self._thread.call(lambda: self._access.engine.services.executions.cancel(OWNER, execution))
 
     async def delete(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._access.engine.job_service.delete(OWNER, job_id))
+        return await self._thread.call(lambda: self._access.engine.services.jobs.delete(OWNER, job_id))
 
     async def result(self, of: JobView | ExecutionView | str) -> Any:
         wait = 0.005
@@ -276,12 +273,12 @@ async def make_pools(access: EngineAccess, specs: Sequence[JobSpec], caller: Cal
     """Create the pools of declared jobs, which may not have a worker yet."""
     pools = {spec.target.pool for spec in specs}
     for pool in sorted(pools.difference(await access.store.settings_store.pool_names())):
-        await access.engine.job_service.put_pool(caller, pool, PoolSettings())
+        await access.engine.services.pools.put(caller, pool, PoolSettings())
 
 
 async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
     """Create or update the jobs that are declared in code. A job that is no longer declared is logged, not deleted."""
-    for created in await access.engine.job_service.create_many(caller, list(specs)):
+    for created in await access.engine.services.jobs.create_many(caller, list(specs)):
         if isinstance(created, NoondayError):
             raise created
     declared = {spec.unique_key for spec in specs}
@@ -292,11 +289,11 @@ async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller
 
 async def latest_execution(access: EngineAccess, of: JobView | ExecutionView | str) -> ExecutionView | None:
     """Find the execution of a view or an id. For a job, this is its latest execution, or None if it has none yet."""
-    queries = access.engine.queries
+    executions = access.engine.services.executions
     name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
     if name[14:15] == EXECUTION_VERSION:
-        return await queries.get_execution(OWNER, name)
-    page = await queries.list_executions(OWNER, name, limit=1)
+        return await executions.get(OWNER, name)
+    page = await executions.list_executions(OWNER, name, limit=1)
     return page.executions[0] if page.executions else None
 
 

@@ -121,7 +121,7 @@ class Node:
             Loop("clock", clock, self.clock, every(CLOCK_SEC), stuck_after_sec=60),
             Loop("time", _TimePublisher(self._publish_time), self.clock, every(CLOCK_SEC), stuck_after_sec=60),
         )
-        self.intake = IntakePart(self.drivers, self._context)
+        self.intake = IntakePart(self.drivers, self._context, on_placed=self._on_placed)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in self.roles else None
         self.recorders = self._make_recorders() if Role.RECORDER in self.roles else None
 
@@ -193,7 +193,9 @@ class Node:
     def _role_loops(self) -> dict[str, Loop]:
         clock, loops = self.clock, []
         if self.recorders:
-            incident_consumer = IncidentConsumer(self.drivers.executions, self.drivers.alerts, self.intake.job_service)
+            incident_consumer = IncidentConsumer(
+                self.drivers.executions, self.drivers.alerts, self.intake.services.jobs
+            )
             revocations = RevocationKeeper(
                 self.drivers.executions, self.drivers.signals, self.drivers.settings_store.pool_names, clock
             )
@@ -262,9 +264,7 @@ class Node:
         return leases
 
     def _make_scheduler(self) -> SchedulerPart:
-        scheduler = SchedulerPart(self.drivers, self._context, load=_CpuLoad())
-        scheduler.serve(self.intake)
-        return scheduler
+        return SchedulerPart(self.drivers, self._context, load=_CpuLoad())
 
     def _make_listener(self, scheduler: SchedulerPart) -> TimelineListener:
         listener = TimelineListener(

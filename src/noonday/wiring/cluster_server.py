@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from noonday.api.app import create_app, create_ops_app
 from noonday.api.auth import TokenAuthenticator
+from noonday.api.context import ApiServices
 from noonday.model.errors import BadSettings
 from noonday.model.handler import Handler
 from noonday.runtime.clock import SystemClock
@@ -169,21 +170,20 @@ def _begin_to_stop(settings: Settings) -> StopDeadline:
 
 def _api(node: Node, settings: Settings, listener: socket.socket) -> ASGIApp:
     now_ms = node.clock.now_ms
-    return create_app(
-        node.intake.job_service,
-        node.intake.queries,
-        node.intake.tasks,
-        node.intake.secrets,
-        TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
-        _Health(node),
-        on_answer=node.metrics.count_answer,
+    services = ApiServices(
+        intake=node.intake.services,
+        tasks=node.intake.tasks,
+        secrets=node.intake.secrets,
+        authenticator=TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
+        health=_Health(node),
         limits=api_limits(settings.sizes),
         now_ms=now_ms,
         preferences=node.intake.preferences,
         alerts=node.intake.alerts,
-        hosts=known_hosts(settings, listener),
         prove=prover(settings.auth, listener),
+        on_answer=node.metrics.count_answer,
     )
+    return create_app(services, known_hosts(settings, listener))
 
 
 class _Health:

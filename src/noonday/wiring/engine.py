@@ -71,17 +71,11 @@ class Engine:
             | dict(concurrency or {}),
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
-        intake = IntakePart(drivers, context, live=self.live, new_id=new_id)
-        self.job_service, self.queries, self.tasks, self.secrets = (
-            intake.job_service,
-            intake.queries,
-            intake.tasks,
-            intake.secrets,
-        )
+        intake = IntakePart(drivers, context, live=self.live, new_id=new_id, on_placed=scheduler.wake)
+        self.services, self.tasks, self.secrets = intake.services, intake.tasks, intake.secrets
         self.alerts = intake.alerts
         self.preferences, self._notifier = intake.preferences, intake.notifier
         self._endpoint_disabler = intake.endpoint_disabler
-        scheduler.serve(intake)
         self.recorder.on_settled = scheduler.on_settled
         self.loops = scheduler.loops | self._other_loops()
 
@@ -167,7 +161,7 @@ class Engine:
         drivers = self.drivers
         revocations = RevocationKeeper(drivers.executions, drivers.signals, self._pools, drivers.clock)
         housekeeper = Housekeeper(drivers, self.settings.retention, self.settings.limits, self.metrics)
-        incident_consumer = IncidentConsumer(drivers.executions, drivers.alerts, self.job_service)
+        incident_consumer = IncidentConsumer(drivers.executions, drivers.alerts, self.services.jobs)
         return by_name(
             Loop("recorder", self.recorder, drivers.clock, every(0), stuck_after_sec=10),
             Loop("revocations", revocations, drivers.clock, every(0.5), stuck_after_sec=10),

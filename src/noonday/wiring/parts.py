@@ -18,10 +18,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.breakers import MemoryBreakers
 from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
-from noonday.intake.catalogue import Catalogue
-from noonday.intake.job_queries import JobQueries
-from noonday.intake.job_service import JobService
-from noonday.intake.presenters import Presenter
+from noonday.intake.services import intake_services
 from noonday.intake.waiting import Waiting
 from noonday.model.budget import EntryBudget
 from noonday.model.handler import Handler
@@ -169,67 +166,51 @@ class IntakePart:
         *,
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
+        on_placed: Callable[[], None] = lambda: None,
     ) -> None:
-        presenter = Presenter(drivers.keyring, context.settings.logs_url_template)
-        waiting = _waiting_of(drivers)
-        self.queries = JobQueries(
-            query_store=drivers.query_store,
-            settings_store=drivers.settings_store,
-            workload=drivers.workload,
-            clock=drivers.clock,
-            presenter=presenter,
-            waiting=waiting,
-            aside=drivers.aside,
-            live=live,
-        )
-        self.job_service = JobService(
+        """`on_placed` is called after entries were hinted to the hot index."""
+        clock = drivers.clock
+        self.services = intake_services(
             jobs=drivers.jobs,
             query_store=drivers.query_store,
             settings_store=drivers.settings_store,
-            queries=self.queries,
-            catalogue=Catalogue(drivers.settings_store, drivers.clock),
+            workload=drivers.workload,
             index=drivers.index,
             signals=drivers.signals,
-            clock=drivers.clock,
-            keyring=drivers.keyring,
-            presenter=presenter,
+            tokens=drivers.tokens,
             aside=drivers.aside,
+            clock=clock,
+            keyring=drivers.keyring,
             limits=context.settings.sizes,
             hint_ahead_ms=context.hint_ahead_ms,
             tracing=context.tracing,
+            logs_url=context.settings.logs_url_template,
+            live=live,
             new_id=new_id,
+            on_placed=on_placed,
+            on_created=context.metrics.count_created,
         )
-        self.job_service.on_created = context.metrics.count_created
-        self.secrets = SecretService(drivers.endpoints, self.job_service.receipts, drivers.keyring, drivers.clock)
-        self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.job_service)
-        endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, self.job_service.receipts, drivers.clock)
+        receipts = self.services.receipts
+        self.secrets = SecretService(drivers.endpoints, receipts, drivers.keyring, clock)
+        self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.services.jobs)
+        endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, receipts, clock)
         webhooks = context.settings.webhooks
         bounds = CallBounds(Networks(webhooks.networks), webhooks.max_timeout_sec)
         self.tasks = TaskService(
-            self.job_service,
-            self.queries,
-            self.secrets,
-            drivers.query_store,
-            drivers.executions,
-            drivers.clock,
-            presenter,
-            endpoints,
-            bounds,
+            self.services, self.secrets, drivers.query_store, drivers.executions, clock, endpoints, bounds
         )
         seal, notice_jobs = Seal(drivers.keyring), self._make_notice_jobs(drivers, new_id)
-        channels, receipts = channels_of(context.settings), self.job_service.receipts
-        self.alerts = AlertService(drivers.alerts, self.job_service.receipts, drivers.clock)
-        self.preferences = PreferenceService(
-            drivers.notices, channels, seal, notice_jobs, receipts, drivers.clock, bounds
-        )
-        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.query_store, seal, notice_jobs, drivers.clock)
+        channels = channels_of(context.settings)
+        self.alerts = AlertService(drivers.alerts, receipts, clock)
+        self.preferences = PreferenceService(drivers.notices, channels, seal, notice_jobs, receipts, clock, bounds)
+        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.query_store, seal, notice_jobs, clock)
 
     def _make_notice_jobs(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
         return NoticeJobs(
             jobs=drivers.jobs,
             settings_store=drivers.settings_store,
-            index=drivers.index,
-            job_service=self.job_service,
+            sender=self.services.sender,
+            pools=self.services.pools,
             keyring=drivers.keyring,
             clock=drivers.clock,
             make_first_secret=self.secrets.make_first,
@@ -309,10 +290,6 @@ class SchedulerPart:
     def wake(self) -> None:
         """Wake the dispatcher, because a new entry may be due."""
         self.loops["dispatcher"].wake.set()
-
-    def serve(self, intake: IntakePart) -> None:
-        """Wake the dispatcher whenever the intake of the same process stores an entry."""
-        intake.job_service.on_placed = self.wake
 
     def on_settled(self, settled: Settled) -> None:
         """Wake the dispatcher when a recorder of the same process freed slots or returned entries to the timeline."""

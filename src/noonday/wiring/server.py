@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from noonday.api.app import create_app
 from noonday.api.auth import TokenAuthenticator
+from noonday.api.context import ApiServices
 from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.crypto.tokens import SECRET_BYTES, load_or_create_secret, proof_of, secret_file
@@ -160,21 +161,20 @@ async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:
 
 def _api(engine: Engine, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
     now_ms = engine.drivers.clock.now_ms
-    return create_app(
-        engine.job_service,
-        engine.queries,
-        engine.tasks,
-        engine.secrets,
-        TokenAuthenticator(auth, lambda: now_ms() / 1000),
-        EngineHealth(engine),
-        on_answer=engine.metrics.count_answer,
+    services = ApiServices(
+        intake=engine.services,
+        tasks=engine.tasks,
+        secrets=engine.secrets,
+        authenticator=TokenAuthenticator(auth, lambda: now_ms() / 1000),
+        health=EngineHealth(engine),
         limits=api_limits(settings.sizes),
         now_ms=now_ms,
         preferences=engine.preferences,
         alerts=engine.alerts,
-        hosts=known_hosts(settings, listener),
         prove=prover(auth, listener),
+        on_answer=engine.metrics.count_answer,
     )
+    return create_app(services, known_hosts(settings, listener))
 
 
 def api_limits(sizes: Sizes) -> ApiLimits:

@@ -5,10 +5,16 @@ from typing import Any
 
 from noonday.drivers.postgres.transactional import CallersConnection, CallersJobs, CallersRegistry
 from noonday.intake.catalogue import Catalogue
+from noonday.intake.change_sender import ChangeSender
+from noonday.intake.drafts import Drafter
+from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_service import JobService
+from noonday.intake.payloads import Payloads
 from noonday.intake.presenters import Presenter
+from noonday.intake.quotas import Quotas
+from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.ids import JobId
+from noonday.model.ids import JobId, new_job_id
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 from noonday.runtime.clock import SystemClock
@@ -31,7 +37,7 @@ class Transactions:
         self._clock = SystemClock()
         self._keyring = keyring_of(settings)
         self._presenter = Presenter(self._keyring, settings.logs_url_template)
-        self._limits = settings.sizes
+        self._payloads = Payloads(self._keyring, settings.sizes)
         self._tracing = tracing_of(settings)
 
     async def create(self, caller: Caller, connection: Any, spec: JobSpec) -> JobView:
@@ -43,21 +49,27 @@ class Transactions:
     def _service_on(self, connection: Any) -> JobService:
         callers = CallersConnection(connection, self._schema)
         registry: Any = CallersRegistry(callers)
-        absent: Any = None
-        return JobService(
-            jobs=CallersJobs(callers),
+        jobs, quotas = CallersJobs(callers), Quotas(registry, registry, self._clock)
+        receipts = Receipts(jobs, self._keyring, self._clock)
+        drafter = Drafter(
             catalogue=Catalogue(registry, self._clock),
-            query_store=registry,
-            settings_store=registry,
-            # `create` and `create_ids` do not use the parts that are absent.
-            queries=absent,
-            index=absent,
-            signals=absent,
-            clock=self._clock,
-            keyring=self._keyring,
+            quotas=quotas,
+            payloads=self._payloads,
             presenter=self._presenter,
-            aside=absent,
-            limits=self._limits,
-            hint_ahead_ms=NEVER_MS,
+            new_id=new_job_id,
+        )
+        # Nothing is sent: no job is changed, and no entry is due before the horizon.
+        absent: Any = None
+        sender = ChangeSender(index=absent, signals=absent, clock=self._clock, hint_ahead_ms=NEVER_MS)
+        return JobService(
+            jobs=jobs,
+            editor=JobEditor(jobs, receipts, sender),
+            sender=sender,
+            drafter=drafter,
+            quotas=quotas,
+            receipts=receipts,
+            presenter=self._presenter,
+            clock=self._clock,
             tracing=self._tracing,
+            new_id=new_job_id,
         )

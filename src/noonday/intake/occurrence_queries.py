@@ -1,0 +1,125 @@
+"""Queries of occurrences: why each ran or did not run, and which are to come."""
+
+import msgspec
+
+from noonday.intake.lookup import get_job_row
+from noonday.intake.waiting import Blocker, Waiter, Waiting
+from noonday.model.caller import Caller
+from noonday.model.errors import InvalidInput
+from noonday.model.execution import Execution
+from noonday.model.firing import Decision, Fire
+from noonday.model.job import Job, JobState, JobType, instant_of, rule_of, spread_ms
+from noonday.model.rows import JobRow
+from noonday.model.schedule import local_text
+from noonday.model.view import OccurrencePage, OccurrenceView
+from noonday.ports.aside import Aside
+from noonday.ports.clock import Clock
+from noonday.ports.queries import QueryStore
+
+
+class OccurrenceQueries:
+    """Queries of the occurrences of a job."""
+
+    def __init__(self, *, query_store: QueryStore, waiting: Waiting, aside: Aside, clock: Clock) -> None:
+        """`aside` computes fire times off the event loop."""
+        self._query_store = query_store
+        self._waiting = waiting
+        self._aside = aside
+        self._clock = clock
+
+    async def list_occurrences(
+        self, caller: Caller, job_id: str, *, from_ms: int, to_ms: int, limit: int = 500
+    ) -> OccurrencePage:
+        """List all occurrences of a job between two instants: fired, decided against, due, or planned."""
+        if to_ms < from_ms:
+            raise InvalidInput.of("/to", "`to` is before `from`", to_ms)
+        row = await get_job_row(self._query_store, caller, job_id)
+        job = row.job
+        fired = await self._query_store.executions_between(job.id, from_ms, to_ms, limit + 1)
+        decided = await self._query_store.decisions_between(job.id, from_ms, to_ms, limit + 1)
+        views = [_fired(job, e) for e in fired] + [_decided(job, d) for d in decided]
+        to_come, is_least = await self._to_come(row, from_ms, to_ms, limit)
+        views += to_come
+        views.sort(key=lambda view: view.scheduled_at)
+        return OccurrencePage(occurrences=tuple(views[:limit]), next=None, is_least=is_least)
+
+    async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> tuple[list[OccurrenceView], bool]:
+        """Return the due and planned occurrences from the fire row on, and whether there may be more of them."""
+        job, fire = row.job, row.fire
+        if fire is None or job.state is JobState.CANCELLED:
+            return [], False
+        if fire.due_ms is None and job.state is not JobState.PAUSED:
+            return [], False
+        rule = rule_of(job.spec, job.anchor_ms)
+        now_ms = self._clock.now_ms()
+        first = max(fire.nominal_ms, from_ms)
+        most = limit if fire.runs_left is None else min(limit, fire.runs_left)
+        times, is_least = await self._aside.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
+        if job.state is JobState.PAUSED:
+            return [_paused(job, time, now_ms) for time in times], is_least
+        spread = spread_ms(job.spec, job.id)
+        is_due = any(time + spread <= now_ms for time in times)
+        blocker = await self._waiting.of(_waiter(job, fire)) if is_due else None
+        views = [
+            _due(job, time, blocker) if blocker and time + spread <= now_ms else _planned(job, time, spread)
+            for time in times
+        ]
+        return views, is_least
+
+
+def _waiter(job: Job, fire: Fire) -> Waiter:
+    due_ms = fire.nominal_ms if fire.due_ms is None else fire.due_ms
+    return Waiter(job.tenant, job.spec.target.pool, job.id, (due_ms, job.id), job.spec.concurrency)
+
+
+def _fired(job: Job, execution: Execution) -> OccurrenceView:
+    at = instant_of(execution.nominal_ms)
+    return OccurrenceView(
+        outcome="FIRED",
+        scheduled_at=at,
+        until=at,
+        count=1,
+        reason=f"execution {execution.state.name}",
+        execution_id=execution.id,
+        state=execution.state.name,
+        local=_local(job, execution.nominal_ms),
+    )
+
+
+def _decided(job: Job, decision: Decision) -> OccurrenceView:
+    return OccurrenceView(
+        outcome=decision.outcome,
+        scheduled_at=instant_of(decision.from_ms),
+        until=instant_of(decision.to_ms),
+        count=decision.count,
+        reason=decision.reason,
+        local=_local(job, decision.from_ms),
+    )
+
+
+def _paused(job: Job, ms: int, now_ms: int) -> OccurrenceView:
+    return _view(job, "PAUSED" if ms <= now_ms else "PLANNED", ms, "the job is paused")
+
+
+def _due(job: Job, ms: int, blocker: Blocker) -> OccurrenceView:
+    return msgspec.structs.replace(
+        _view(job, "DUE", ms, blocker.reason),
+        blocked_by=blocker.by,
+        position=blocker.position,
+        position_is_least=blocker.position_is_least,
+        expected_at=instant_of(blocker.expected_ms),
+    )
+
+
+def _planned(job: Job, ms: int, spread: int) -> OccurrenceView:
+    reason = "planned" if not spread else f"planned; starts {spread / 1000:g} s later (spread)"
+    return _view(job, "PLANNED", ms, reason)
+
+
+def _view(job: Job, outcome: str, ms: int, reason: str) -> OccurrenceView:
+    at = instant_of(ms)
+    return OccurrenceView(outcome=outcome, scheduled_at=at, until=at, count=1, reason=reason, local=_local(job, ms))
+
+
+def _local(job: Job, ms: int) -> str | None:
+    return local_text(ms, job.spec.timezone or "UTC") if job.spec.type is JobType.CRON else None
