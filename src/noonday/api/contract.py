@@ -6,15 +6,13 @@ the order of two instants. A test compares the constraints with `model.job.check
 """
 
 from importlib.resources import files
-from typing import Any
 
 from noonday.api import contract_of_preferences, contract_of_tasks
 from noonday.api.cron_pattern import CRON
+from noonday.api.schemas import Schema, choice, constrain
 from noonday.model.job import YEAR_SEC, JobType
 from noonday.model.retry import MAX_DELAY_MS
 from noonday.model.tenancy import IN_POOL_BOUNDS, POOL_BOUNDS, TENANT_BOUNDS
-
-Schema = dict[str, Any]
 
 TARGET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
 NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
@@ -86,7 +84,7 @@ _DESCRIPTIONS = {
     JobType.INTERVAL: "Runs every `everySec` seconds, counted from the Unix epoch plus `phaseSec`.",
 }
 _TARGET = {"pool": "demo", "handler": "demo.echo"}
-_EXAMPLES: dict[str, list[Any]] = {
+_EXAMPLES: dict[str, list[Schema]] = {
     "OneTimeJob": [{"type": "ONE_TIME", "target": _TARGET, "payload": {"hello": "world"}}],
     "DelayedJob": [{"type": "DELAYED", "target": _TARGET, "delaySec": 60}],
     "CronJob": [
@@ -110,10 +108,10 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
     """Add constraints to generated component schemas. `ref` is the template of a reference."""
     for name, bounds in _BOUNDS.items():
         for field, (low, high) in bounds.items():
-            _constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
+            constrain(components[name]["properties"][field], ("number", "integer"), minimum=low, maximum=high)
     for name, patterns in _PATTERNS.items():
         for field, constraints in patterns.items():
-            _constrain(components[name]["properties"][field], ("string",), **constraints)
+            constrain(components[name]["properties"][field], ("string",), **constraints)
     _narrow_lists(components)
     _narrow_batch(components, ref)
     _name_zones(components, ref)
@@ -121,12 +119,6 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
         _split(components, name, variants, ref)
     contract_of_tasks.narrow(components, ref, name=NAME, instant=INSTANT)
     contract_of_preferences.narrow(components, ref, name=NAME, pool=TARGET_NAME)
-
-
-def _constrain(schema: Schema, types: tuple[str, ...], **constraints: Any) -> None:
-    for option in schema.get("anyOf", [schema]):
-        if option.get("type") in types:
-            option |= constraints
 
 
 def _narrow_lists(components: dict[str, Schema]) -> None:
@@ -157,13 +149,9 @@ def _split(components: dict[str, Schema], name: str, variants: dict[JobType, str
     whole = components[name]
     for type_, variant in variants.items():
         components[variant] = _variant(whole, variant, type_)
-    refs = {type_.value: ref.format(name=variant) for type_, variant in variants.items()}
-    components[name] = {
-        "title": name,
-        "description": whole.get("description", ""),
-        "oneOf": [{"$ref": target} for target in refs.values()],
-    }
+    components[name] = choice(whole, variants.values(), ref)
     if "type" in whole["required"]:
+        refs = {type_.value: ref.format(name=variant) for type_, variant in variants.items()}
         components[name]["discriminator"] = {"propertyName": "type", "mapping": refs}
 
 

@@ -1,12 +1,9 @@
 """JSON Schema constraints for alert preferences; `contract` has those for jobs."""
 
-from typing import Any
-
 from noonday.api.contract_of_tasks import URL
+from noonday.api.schemas import Schema, choice
 from noonday.mail.addresses import ADDRESS, LONGEST
 from noonday.model.url import MAX_LENGTH
-
-Schema = dict[str, Any]
 
 _ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _CHANNELS: dict[str, tuple[str, str, Schema, str]] = {
@@ -50,5 +47,4 @@ def _split_channel(components: dict[str, Schema], ref: str) -> None:
         properties = {"type": {"const": type_}, needed: {"type": "string", **form}}
         variant = {"title": title, "description": about, "properties": properties, "required": ["type", needed]}
         components[title] = whole | variant
-    options = [{"$ref": ref.format(name=title)} for title in _CHANNELS]
-    components["Recipient"] = {"title": "Recipient", "description": whole["description"], "oneOf": options}
+    components["Recipient"] = choice(whole, _CHANNELS, ref)

@@ -1,8 +1,7 @@
 """JSON Schema constraints for tasks; `contract` has those for jobs."""
 
-from typing import Any
-
 from noonday.api.cron_pattern import CRON
+from noonday.api.schemas import Schema, choice, constrain
 from noonday.model.retry import MAX_DELAY_MS
 from noonday.model.tasks.wire import GONE_STATUS, MOST_ATTEMPTS
 from noonday.model.url import MAX_LENGTH
@@ -11,14 +10,13 @@ from noonday.tasks.translating import LAST_STATUS, LEAST_STATUS, MOST_STATUSES
 from noonday.webhooks.handler import MAX_TIMEOUT_SEC
 from noonday.webhooks.headers import MAX_HEADERS
 
-Schema = dict[str, Any]
-
 URL = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\]+$"
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]*$"
 _FIRST_WORDS = ("every", "hourly", "daily", "weekly", "monthly")
 INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word in _FIRST_WORDS)})"
 
+_URL: Schema = {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
 _DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
 _ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
 _STATUS: Schema = {"type": "integer", "minimum": LEAST_STATUS, "maximum": LAST_STATUS, "not": {"const": GONE_STATUS}}
@@ -57,9 +55,7 @@ _EXAMPLES: dict[str, Schema] = {
 def narrow(components: dict[str, Schema], ref: str, *, name: str, instant: str) -> None:
     """Add constraints to the generated schemas of tasks. `name` and `instant` are patterns."""
     _narrow_call(components["TaskPayload"]["properties"])
-    for option in components["NewSecret"]["properties"]["endpoint"]["anyOf"]:
-        if option.get("type") == "string":
-            option |= {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
+    constrain(components["NewSecret"]["properties"]["endpoint"], ("string",), **_URL)
     _narrow_retry(components, ref)
     for whole in ("TaskSpec", "TaskPatch"):
         _narrow_fields(components[whole]["properties"], ref, name, instant)
@@ -68,7 +64,7 @@ def narrow(components: dict[str, Schema], ref: str, *, name: str, instant: str) 
 
 
 def _narrow_call(call: Schema) -> None:
-    call["webhook_url"] |= {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
+    call["webhook_url"] |= _URL
     call["headers"] |= {
         "maxProperties": MAX_HEADERS,
         "propertyNames": {"pattern": HEADER_NAME},
@@ -92,8 +88,7 @@ def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
             "required": [],
             "additionalProperties": False,
         }
-    options = [{"$ref": ref.format(name=title)} for title in variants]
-    components["TaskRetry"] = {"title": "TaskRetry", "description": whole.get("description", ""), "anyOf": options}
+    components["TaskRetry"] = choice(whole, variants, ref, keyword="anyOf")
 
 
 def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
@@ -106,9 +101,7 @@ def _narrow_fields(fields: Schema, ref: str, name: str, instant: str) -> None:
         "interval": {"format": "interval", "pattern": INTERVAL, "maxLength": LONGEST, "examples": list(ALLOWED)},
     }
     for field, pattern in patterns.items():
-        for option in fields[field].get("anyOf", [fields[field]]):
-            if option.get("type") == "string":
-                option |= pattern
+        constrain(fields[field], ("string",), **pattern)
     fields["timezone"]["anyOf"][0] = {"$ref": ref.format(name="TimeZone")}
     fields["timeout_seconds"] |= {"minimum": 0.001, "maximum": MAX_TIMEOUT_SEC}
 
@@ -127,7 +120,7 @@ def _split_spec(components: dict[str, Schema], ref: str) -> None:
             "required": ["type", needed, "payload"],
             "examples": [_EXAMPLES[title]],
         }
-    components["TaskSpec"] = _choice(whole, list(_VARIANTS), ref)
+    components["TaskSpec"] = choice(whole, _VARIANTS, ref)
 
 
 def _split_patch(components: dict[str, Schema], ref: str) -> None:
@@ -142,9 +135,4 @@ def _split_patch(components: dict[str, Schema], ref: str) -> None:
     }
     change = {"title": "TaskChange", "description": "Fields to change.", "properties": fields, "minProperties": 1}
     components |= {"TaskStatusChange": whole | pause, "TaskChange": whole | change}
-    components["TaskPatch"] = _choice(whole, ["TaskStatusChange", "TaskChange"], ref)
-
-
-def _choice(whole: Schema, titles: list[str], ref: str) -> Schema:
-    options = [{"$ref": ref.format(name=title)} for title in titles]
-    return {"title": whole["title"], "description": whole.get("description", ""), "oneOf": options}
+    components["TaskPatch"] = choice(whole, ["TaskStatusChange", "TaskChange"], ref)
