@@ -4,6 +4,7 @@ from noonday.api.context import RequestContext
 from noonday.api.routing import Cursor, DeadLetterIdInPath, PageSize, Route
 from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterPage, TaskDeadLetterView, TaskExecutionView
 from noonday.model.view import BulkView
+from noonday.tasks.dead_letters import dead_query_of
 
 
 class DeadCallQuery(TaskDeadFilter, frozen=True, kw_only=True):
@@ -37,12 +38,12 @@ async def archive_dead_task(context: RequestContext, id: DeadLetterIdInPath) -> 
 
 async def retry_dead_tasks(context: RequestContext, body: TaskDeadFilter) -> BulkView:
     """Retry up to 1,000 dead letters of tasks that match a filter. `more` is true if some are left."""
-    return await context.tasks.dead_letters.retry_where(context.caller, body, context.idem)
+    return await context.intake.dead_letters.retry_where(context.caller, dead_query_of(body), context.idem)
 
 
 async def archive_dead_tasks(context: RequestContext, body: TaskDeadFilter) -> BulkView:
     """Archive up to 1,000 dead letters of tasks that match a filter. `more` is true if some are left."""
-    return await context.tasks.dead_letters.archive_where(context.caller, body, context.idem)
+    return await context.intake.dead_letters.archive_where(context.caller, dead_query_of(body), context.idem)
 
 
 ROUTES = (

@@ -1,7 +1,7 @@
 """Idempotency keys: the first response to a request is stored, and repeated for the same key."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from noonday.model.errors import NoondayError
@@ -16,6 +16,10 @@ class Idempotency:
     """Hash of the whole request. The same key with another fingerprint is refused."""
     status_of: Callable[[Any], int]
     encode: Callable[[Any], bytes]
+
+    def storing(self, view: Callable[[Any], Any]) -> "Idempotency":
+        """Return the key so that the view of a result, not the result itself, is stored as the response."""
+        return replace(self, encode=lambda result: self.encode(view(result)))
 
 
 class Answered(NoondayError):

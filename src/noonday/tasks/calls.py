@@ -7,7 +7,6 @@ would be resent forever.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from uuid import uuid4
 
 from noonday.intake.edits import Resend
@@ -94,10 +93,7 @@ class TaskCalls:
             async with self._receipts.once(caller, idem):
                 # The stored response of the key has expired, but its execution exists.
                 return view({resend.new: self._presenter.execution(existing.execution)})
-        task_idem = None
-        if idem:
-            encode = idem.encode
-            task_idem = replace(idem, encode=lambda created: encode(view(created)))
+        task_idem = idem.storing(view) if idem else None
         return view(await self._executions.run_again(caller, was.job_id, [resend], task_idem))
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:

@@ -1,8 +1,5 @@
 """Dead letters of tasks, as `/v1/task-dlq` presents them."""
 
-from dataclasses import replace
-from typing import Any
-
 from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.presenters import Presenter
@@ -21,14 +18,16 @@ from noonday.model.tasks.wire import (
     TaskDeadLetterView,
     TaskExecutionView,
 )
-from noonday.model.view import BulkView
 from noonday.ports.queries import QueryStore
 from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
 from noonday.tasks.viewing import dead_view, execution_view
 
 
 class TaskDeadLetters:
-    """Lists, retries and archives dead letters of tasks. A retry uses the current definition of the task."""
+    """Presents dead letters of tasks, and retries and archives single ones. A retry uses the current definition of the task.
+
+    Commands on many dead letters are those of `DeadLetterService`, with the filter that `dead_query_of` returns.
+    """
 
     def __init__(
         self, dead_letters: DeadLetterService, receipts: Receipts, query_store: QueryStore, presenter: Presenter
@@ -42,7 +41,7 @@ class TaskDeadLetters:
         self, caller: Caller, where: TaskDeadFilter, *, cursor: str | None = None, limit: int = 50
     ) -> TaskDeadLetterPage:
         """List dead letters, newest first, without retried ones, and with archived ones only if requested."""
-        letters = await self._query_store.list_dead(caller.tenant, _query(where), cursor, limit + 1)
+        letters = await self._query_store.list_dead(caller.tenant, dead_query_of(where), cursor, limit + 1)
         calls = [_call_of(letter) for letter in letters[:limit]]
         kept = await self._kept(caller, *calls)
         return TaskDeadLetterPage(
@@ -58,7 +57,7 @@ class TaskDeadLetters:
         """Repeat the call with the current task. Raises NotFound, and Conflict if the dead letter was retried before."""
         async with self._receipts.unless_answered(caller, idem):
             await self._find(caller, execution_id)
-            task_idem = replace(idem, encode=_encoding(execution_view, idem)) if idem else None
+            task_idem = idem.storing(execution_view) if idem else None
             return execution_view(await self._dead_letters.retry(caller, execution_id, task_idem))
 
     async def archive(self, caller: Caller, execution_id: str, idem: Idempotency | None = None) -> TaskDeadLetterView:
@@ -67,14 +66,6 @@ class TaskDeadLetters:
             await self._find(caller, execution_id)
             await self._dead_letters.archive(caller, execution_id)
             return await self._receipts.keep(caller, idem, await self.get(caller, execution_id))
-
-    async def retry_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
-        """Retry the dead letters that match a filter, a limited number at a time."""
-        return await self._dead_letters.retry_where(caller, _query(where), idem)
-
-    async def archive_where(self, caller: Caller, where: TaskDeadFilter, idem: Idempotency | None = None) -> BulkView:
-        """Archive the dead letters that match a filter, a limited number at a time."""
-        return await self._dead_letters.archive_where(caller, _query(where), idem)
 
     async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
         call = (await self._query_store.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
@@ -87,7 +78,8 @@ class TaskDeadLetters:
         return await KeptCalls.of(self._query_store, self._presenter, caller.tenant, (call.execution for call in calls))
 
 
-def _query(where: TaskDeadFilter) -> DeadFilterQuery:
+def dead_query_of(where: TaskDeadFilter) -> DeadFilterQuery:
+    """Return the filter of dead letters that selects those of tasks only. Raises InvalidInput for a malformed endpoint."""
     return DeadFilterQuery(
         job_id=where.task_id,
         pool=POOL,
@@ -107,9 +99,3 @@ def _call_of(letter: DeadLetter) -> KnownCall:
 
 def _view(kept: KeptCalls, call: KnownCall) -> TaskDeadLetterView:
     return dead_view(call, kept.name_of(call.execution), kept.url_of(call.execution))
-
-
-def _encoding(view: Any, idem: Idempotency) -> Any:
-    """Return an encoder that stores the view, not the execution, as the response of the idempotency key."""
-    encode = idem.encode
-    return lambda execution: encode(view(execution))

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from noonday.intake.audit import audit_entry
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
-from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.endpoint import EndpointHealth, EndpointRow, EndpointSettings, endpoint_id, endpoint_named
 from noonday.model.endpoint_view import EndpointHealthView, EndpointPage, EndpointView
@@ -56,17 +56,18 @@ class EndpointService:
         """Replace the settings of an endpoint, known or not. They take effect within seconds."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
-            audit = self._audit(caller, "endpoint.put", whom, msgspec.to_builtins(settings))
-            row = await self._endpoints.put(whom, settings, self._clock.now_ms(), audit)
+            now_ms = self._clock.now_ms()
+            audit = audit_entry(caller, "endpoint.put", whom[1], now_ms, msgspec.to_builtins(settings))
+            row = await self._endpoints.put(whom, settings, now_ms, audit)
             return await self._receipts.keep(caller, idem, endpoint_view(row))
 
     async def disable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
         """Disable an endpoint: its tasks are halted, and new ones are refused."""
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
-            reason = f"was disabled by {caller.subject}"
-            audit = self._audit(caller, "endpoint.disable", whom, {"why": reason})
-            await self._endpoints.disable(whom, reason, self._clock.now_ms(), audit)
+            reason, now_ms = f"was disabled by {caller.subject}", self._clock.now_ms()
+            audit = audit_entry(caller, "endpoint.disable", whom[1], now_ms, {"why": reason})
+            await self._endpoints.disable(whom, reason, now_ms, audit)
             self._enabled_until.pop(whom, None)
             return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
 
@@ -75,7 +76,8 @@ class EndpointService:
         whom = _whom(caller, name)
         async with self._receipts.once(caller, idem):
             await self.get(caller, name)
-            await self._endpoints.enable(whom, self._clock.now_ms(), self._audit(caller, "endpoint.enable", whom, {}))
+            now_ms = self._clock.now_ms()
+            await self._endpoints.enable(whom, now_ms, audit_entry(caller, "endpoint.enable", whom[1], now_ms))
             return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
 
     async def refuse_disabled(self, tenant: TenantId, endpoint: str | None) -> None:
@@ -95,9 +97,6 @@ class EndpointService:
         assert row is not None
         await self._endpoint_disabler.apply_to_tasks(row)
         return endpoint_view(row)
-
-    def _audit(self, caller: Caller, action: str, whom: EndpointKey, detail: dict[str, object]) -> AuditEntry:
-        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, whom[1], detail)
 
 
 def endpoint_view(row: EndpointRow) -> EndpointView:

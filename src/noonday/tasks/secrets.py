@@ -1,21 +1,20 @@
 """Secret service: creates, rotates and ends the secrets that sign calls. A secret is shown once."""
 
-import msgspec
 import uuid_utils
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.intake.audit import audit_entry
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
-from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, InvalidInput, NotFound
+from noonday.model.errors import Conflict, NotFound
 from noonday.model.ids import TenantId
 from noonday.model.job import instant_of
 from noonday.model.secret import OF_TENANT, MadeSecret, NewSecret, Secret, SecretKind, SecretView
-from noonday.model.url import read_url
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
+from noonday.tasks.kept_calls import endpoint_of_url
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import new_key_pair, new_secret, public_key_of
 
@@ -35,14 +34,14 @@ class SecretService:
 
     async def make(self, caller: Caller, request: NewSecret, idem: Idempotency | None) -> MadeSecret:
         """Create a secret. The previous one also signs until the overlap ends, so that receivers can switch."""
-        endpoint = _endpoint_of(request)
+        endpoint = endpoint_of_url(request.endpoint) or OF_TENANT
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             name, value = f"secret-{uuid_utils.uuid7()}", _new_value(request.kind)
             secret = self._sealed(caller.tenant, name, endpoint, request.kind, value, now_ms)
             shown = value if request.kind is SecretKind.HMAC else public_key_of(value)
             made = MadeSecret(name, request.kind, instant_of(now_ms), shown, endpoint or None)
-            audit = self._audit(caller, "secret.make", name, {"endpoint": endpoint})
+            audit = audit_entry(caller, "secret.make", name, now_ms, {"endpoint": endpoint})
             receipt = self._receipts.of(caller, idem, now_ms, made) if idem else None
             await self._endpoints.add_secret(secret, now_ms + request.overlap_seconds * 1000, audit, receipt)
             return made
@@ -70,28 +69,13 @@ class SecretService:
                 raise NotFound(f"no valid secret {secret!r}")
             if [each.id for each in valid if each.endpoint == OF_TENANT] == [secret]:
                 raise Conflict("this is the last valid secret for all endpoints: create another with overlap_seconds 0")
-            await self._endpoints.end_secret(
-                caller.tenant, secret, now_ms, self._audit(caller, "secret.end", secret, {})
-            )
+            audit = audit_entry(caller, "secret.end", secret, now_ms)
+            await self._endpoints.end_secret(caller.tenant, secret, now_ms, audit)
             await self._receipts.keep(caller, idem, None)
 
     def _sealed(self, tenant: TenantId, name: str, endpoint: str, kind: SecretKind, value: str, now_ms: int) -> Secret:
         sealed = self._keyring.seal(value.encode(), context_of(tenant, SEALED_FOR))
         return Secret(tenant, name, endpoint, kind, sealed, now_ms)
-
-    def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
-        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
-
-
-def _endpoint_of(request: NewSecret) -> str:
-    if request.endpoint is None:
-        return OF_TENANT
-    try:
-        return str(read_url(request.endpoint))
-    except InvalidInput as error:
-        raise InvalidInput(
-            error.detail, [msgspec.structs.replace(flaw, pointer="/endpoint") for flaw in error.flaws]
-        ) from None
 
 
 def _new_value(kind: SecretKind) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import msgspec
 from msgspec import UNSET
@@ -228,10 +227,7 @@ def _is_task(job: Job) -> bool:
 
 def _storing_task(idem: Idempotency | None, view: Callable[[JobView], TaskView]) -> Idempotency | None:
     """Return the idempotency key so that the task, not its job, is stored as the response."""
-    if idem is None:
-        return None
-    encode = idem.encode
-    return replace(idem, encode=lambda job: encode(view(job)))
+    return None if idem is None else idem.storing(view)
 
 
 def _new_view(job: JobView) -> TaskView:
