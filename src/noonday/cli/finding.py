@@ -1,4 +1,4 @@
-"""Job lookup by id, id prefix or name."""
+"""Lookup of jobs and tasks by id, id prefix or name."""
 
 import re
 import uuid
@@ -24,6 +24,14 @@ def find_job(client: SyncClient, said: str) -> str:
     if len(found) > 1:
         raise _ambiguous(text, found)
     return found[0].job_id
+
+
+def find_task(client: SyncClient, text: str) -> str:
+    """Return the id of a task. A task is a job, so the lookup of jobs applies."""
+    try:
+        return find_job(client, text)
+    except NotFound as none:
+        raise NotFound(f"no task has the id or name {text!r}; `noonday task list` lists all tasks") from none
 
 
 def is_id(text: str) -> bool:

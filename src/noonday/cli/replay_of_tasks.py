@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from noonday.cli.asking import asks
-from noonday.cli.finding_tasks import find_task
+from noonday.cli.finding import find_task
 from noonday.cli.group import Command
 from noonday.cli.instants import brief, exact, instant, now
 from noonday.cli.progress import replaying

@@ -11,9 +11,9 @@ from rich.text import Text
 from noonday.cli.asking import asks
 from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
 from noonday.cli.choices import choice, names_of
-from noonday.cli.dead_tasks import dead
+from noonday.cli.dead import dead_of_tasks
 from noonday.cli.executions import checked
-from noonday.cli.finding_tasks import find_task
+from noonday.cli.finding import find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
 from noonday.cli.jobs import took
@@ -221,7 +221,7 @@ def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
     return done(f"deleted {known}")
 
 
-task.add_command(dead)
+task.add_command(dead_of_tasks)
 task.add_command(replay)
 
 
