@@ -1,27 +1,25 @@
 """`noonday replay`: run the past dispatches of a pool again."""
 
 from datetime import datetime
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from noonday.cli.asking import TENANT, asks
 from noonday.cli.group import Command
-from noonday.cli.instants import exact, instant, now
+from noonday.cli.instants import instant, now
 from noonday.cli.needs import needs
 from noonday.cli.progress import replaying
+from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
 from noonday.cli.screen import done, json_option, patience, show, show_json
 from noonday.cli.tables import facts
 from noonday.extras import Extra
-from noonday.model.errors import InvalidInput
 from noonday.model.job import ms_of
 from noonday.sdk.sync import SyncClient
 
 if TYPE_CHECKING:
-    from noonday.cli.server.replaying import Wanted
+    from noonday.cli.server.replaying_jobs import Wanted
 
-LONGEST_ID = 40
 EXAMPLES = """
 Examples:
   noonday replay --pool mail --from '2030-01-31 09:00' --to '2030-01-31 10:00' --dry-run
@@ -41,18 +39,11 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts payloads with the cluster's keys (
 @click.option("--into", metavar="POOL", help="Pool that runs the new jobs. [default: the same pool]")
 @click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is created twice under one name.")
 @click.option("--tenant", default=TENANT, show_default=True, help="Tenant to replay; the token must belong to it.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="Jobs per second.")
-@click.option(
-    "--stop-after-failures",
-    "most_failures",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Stop if more than N new jobs fail an attempt.",
+@limit_options(
+    rate="Jobs per second.",
+    failures="Stop if more than N new jobs fail an attempt.",
+    dry_run="Count the executions and create nothing.",
 )
-@click.option("--dry-run", is_flag=True, help="Count the executions and create nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @needs(Extra.CLUSTER)
 @asks("write")
@@ -73,7 +64,7 @@ def replay(
     Each dispatched execution becomes a new job that runs once, with the same handler and payload, in the same pool or in
     another pool.
     """
-    from noonday.cli.server.replaying import Replay, past_of
+    from noonday.cli.server.replaying_jobs import Replay, past_of
 
     wanted = _wanted(from_, to or now(), replay_id, **said)
     past = past_of(click.get_current_context().params["config"], wanted)
@@ -85,8 +76,7 @@ def replay(
         show(facts([("replay", wanted.replay_id), *found.lines(), ("into", f"pool {wanted.into}")]))
     if dry_run or not found.executions:
         return None
-    if not yes:
-        click.confirm(f"Create {found.executions} jobs at {rate:g} per second?", abort=True, err=True)
+    confirm_unless(yes, f"Create {found.executions} jobs at {rate:g} per second?")
     with replaying(found.executions) as progress:
         made = client.portal.run(Replay(client.client, past, rate, most_failures, progress).run())
     if as_json:
@@ -97,13 +87,10 @@ def replay(
 def _wanted(
     from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
 ) -> "Wanted":
-    from noonday.cli.server.replaying import Wanted
+    from noonday.cli.server.replaying_jobs import Wanted
 
-    if to <= from_:
-        raise InvalidInput.of("--to", f"{exact(to)} is not after --from {exact(from_)}", exact(to))
-    if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and replay_id.isprintable()):
-        raise InvalidInput.of("--id", f"the id must have 1 to {LONGEST_ID} printable characters", replay_id)
-    into = into or pool
-    text = f"{pool}|{into}|{ms_of(from_)}|{ms_of(to)}|{tenant}"
-    name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
-    return Wanted(name, pool, into, tenant, ms_of(from_), ms_of(to))
+    check_period("--from", from_, "--to", to)
+    check_id(replay_id, str.isprintable, "printable characters")
+    into, from_ms, to_ms = into or pool, ms_of(from_), ms_of(to)
+    name = replay_id or default_id(pool, into, from_ms, to_ms, tenant)
+    return Wanted(name, pool, into, tenant, from_ms, to_ms)

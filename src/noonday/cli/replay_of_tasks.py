@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any
 
 import click
@@ -11,17 +10,16 @@ import click
 from noonday.cli.asking import asks
 from noonday.cli.finding import find_task
 from noonday.cli.group import Command
-from noonday.cli.instants import brief, exact, instant, now
+from noonday.cli.instants import brief, instant, now
 from noonday.cli.progress import replaying
+from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
 from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
 from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
 from noonday.cli.tables import ListTable, facts
-from noonday.model.errors import InvalidInput
 from noonday.model.tasks.wire import TaskCallView
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
 
-LONGEST_ID = 40
 SHOWN = 10
 STATUSES = {"failed": "FAILED", "completed": "COMPLETED", "all": None}
 EXAMPLES = """
@@ -46,7 +44,6 @@ Examples:
 @click.option("--since", type=instant, metavar="TIME", help="Only calls scheduled at or after this time, such as -2h.")
 @click.option("--until", type=instant, metavar="TIME", help="Only calls scheduled before this time. [default: now]")
 @click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is sent twice under one name.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help="Calls per second.")
 @click.option(
     "--sample",
     type=click.IntRange(0, 500),
@@ -54,17 +51,11 @@ Examples:
     metavar="N",
     help="Send N calls first and show their results.",
 )
-@click.option(
-    "--stop-after-failures",
-    "most_failures",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Stop if more than N resent calls fail an attempt.",
+@limit_options(
+    rate="Calls per second.",
+    failures="Stop if more than N resent calls fail an attempt.",
+    dry_run="Count the calls and send nothing.",
 )
-@click.option("--dry-run", is_flag=True, help="Count the calls and send nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @asks("write")
 def replay(
@@ -89,13 +80,13 @@ def replay(
         show(*_preview(wanted, found))
     if dry_run or not found.ids:
         return show_json({"replay": wanted.replay_id, **found.members()}) if as_json else None
-    _ask_unless(yes, f"Resend {sample if 0 < sample < len(found.ids) else len(found.ids)} calls?")
+    confirm_unless(yes, f"Resend {sample if 0 < sample < len(found.ids) else len(found.ids)} calls?")
     doing = CallReplay(client.client, wanted.replay_id, rate, most_failures)
     rest = found.ids[sample:]
     if sample:
         _try_out(client, doing, found.ids[:sample], as_json=as_json)
         if rest:
-            _ask_unless(yes, f"Continue with the other {len(rest)} at {rate:g} per second?")
+            confirm_unless(yes, f"Continue with the other {len(rest)} at {rate:g} per second?")
     with replaying(len(found.ids)) as progress:
         made = client.portal.run(doing.run(rest, progress))
     if as_json:
@@ -116,23 +107,15 @@ def _wanted(
     replay_id: str | None,
 ) -> WantedCalls:
     until = until or now()
-    if since is not None and until <= since:
-        raise InvalidInput.of("--until", f"{exact(until)} is not after --since {exact(since)}", exact(until))
-    if replay_id is not None and not (1 <= len(replay_id) <= LONGEST_ID and _is_a_word(replay_id)):
-        raise InvalidInput.of("--id", f"the id must have 1 to {LONGEST_ID} ASCII characters without spaces", replay_id)
+    check_period("--since", since, "--until", until)
+    check_id(replay_id, _is_a_word, "ASCII characters without spaces")
     task_id = find_task(client, task) if task else None
-    text = f"{status}|{endpoint}|{task_id}|{since}|{until}"
-    name = replay_id or blake2b(text.encode(), digest_size=6).hexdigest()
+    name = replay_id or default_id(status, endpoint, task_id, since, until)
     return WantedCalls(name, STATUSES[status.lower()], endpoint, task_id, since, until)
 
 
 def _is_a_word(text: str) -> bool:
     return all("!" <= character <= "~" for character in text)
-
-
-def _ask_unless(yes: bool, question: str) -> None:
-    if not yes:
-        click.confirm(question, abort=True, err=True)
 
 
 def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: bool) -> None:
@@ -141,7 +124,7 @@ def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: 
         seen = client.portal.run(doing.try_out(ids))
     if not as_json:
         show("", _outcomes(seen))
-    doing.refuse_if_stopped()
+    doing.limits.refuse_if_stopped()
 
 
 def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from noonday.cli.braking import LOOKED_AT, Brake, Pace, has_failed
-from noonday.model.errors import Conflict, InvalidInput
+from noonday.cli.braking import LOOKED_AT, has_failed
+from noonday.cli.replaying import ReplayLimits, ReportProgress
+from noonday.model.errors import InvalidInput
 from noonday.model.tasks.wire import TaskCallView
 from noonday.model.url import read_url
 from noonday.model.view import ExecutionView
@@ -131,13 +132,19 @@ class CallReplay:
     def __init__(self, client: Client, replay_id: str, rate: float, most_failures: int) -> None:
         self._client = client
         self._replay_id = replay_id
-        self._rate = rate
-        self._brake = Brake(client.get_execution, most_failures)
-        self._clock = SystemClock()
         self.made = SentAgain()
+        self._clock = SystemClock()
+        self.limits = ReplayLimits(
+            self.made,
+            client.get_execution,
+            rate=rate,
+            most_failures=most_failures,
+            remaining="Resent calls",
+            clock=self._clock,
+        )
 
     async def try_out(self, ids: Sequence[str]) -> list[ExecutionView]:
-        """Send some again, and wait until it is known what became of them; of some it may not be after a minute."""
+        """Resend some calls, and wait up to a minute for their results. Returns the new executions."""
         new = await self._send(ids)
         until = self._clock.monotonic() + PATIENCE_SEC
         while True:
@@ -145,30 +152,16 @@ class CallReplay:
             if all(_is_known(one) for one in seen) or self._clock.monotonic() > until:
                 break
             await self._clock.sleep(LOOK_SEC)
-        for _ in range(0, len(new), LOOKED_AT):
-            await self._brake.look()
-        self.made.failed = self._brake.failed
+        await self.limits.look(-(-len(new) // LOOKED_AT))
         return seen
 
-    def refuse_if_stopped(self) -> None:
-        """Raise Conflict if too many calls failed."""
-        if self._brake.is_on:
-            detail = f"stopped: {self.made}. Resent calls remain; run the same replay again to continue"
-            raise Conflict(detail, **self.made.members())
-
-    async def run(self, ids: Sequence[str], progress: Callable[[int, int], object]) -> SentAgain:
+    async def run(self, ids: Sequence[str], progress: ReportProgress) -> SentAgain:
         """Resend the calls. Raises Conflict if too many fail."""
-        pace, before = Pace(self._rate, self._clock), self.made.asked_for
-        for first in range(0, len(ids), pace.batch_size):
-            await self._send(ids[first : first + pace.batch_size])
-            if self._brake.is_due(self._clock.monotonic()):
-                await self._brake.look()
-            self.made.failed = self._brake.failed
-            progress(self.made.asked_for, self.made.failed)
-            self.refuse_if_stopped()
-            await pace.keep(self.made.asked_for - before)
-        await self._brake.look()
-        self.made.failed = self._brake.failed
+        self.limits.begin()
+        for first in range(0, len(ids), self.limits.batch_size):
+            await self._send(ids[first : first + self.limits.batch_size])
+            await self.limits.after_batch(progress)
+        await self.limits.look()
         return self.made
 
     async def _send(self, ids: Sequence[str]) -> list[str]:
@@ -182,7 +175,7 @@ class CallReplay:
             else:
                 self.made.resent += 1
                 self.made.with_present_payload += result.with_present_payload
-                self._brake.watch(result.resent_as)
+                self.limits.watch(result.resent_as)
                 new.append(result.resent_as)
         return new
 

@@ -1,12 +1,12 @@
 """Replay of past dispatches from Kafka as new jobs, with a rate limit and a failure limit."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from noonday.cli.braking import Brake, Pace
+from noonday.cli.replaying import ReplayLimits, ReportProgress
 from noonday.cli.server.local import read_settings
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -57,12 +57,6 @@ class Found(msgspec.Struct, rename="camel"):
         return lines
 
 
-def past_of(config: Path | None, wanted: Wanted) -> "Past":
-    """Return the past executions of the cluster that the settings describe."""
-    settings = read_settings(config)
-    return Past(kafka_options(settings), keyring_of(settings), wanted)
-
-
 class Made(msgspec.Struct):
     """Progress of a replay."""
 
@@ -83,6 +77,12 @@ class Made(msgspec.Struct):
 
     def members(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def past_of(config: Path | None, wanted: Wanted) -> "Past":
+    """Return the past executions of the cluster that the settings describe."""
+    settings = read_settings(config)
+    return Past(kafka_options(settings), keyring_of(settings), wanted)
 
 
 class Past:
@@ -151,30 +151,34 @@ class Replay:
         past: Past,
         rate: float,
         most_failures: int,
-        progress: Callable[[int, int], object] = lambda created, failed: None,
+        progress: ReportProgress = lambda created, failed: None,
     ) -> None:
         self._client = client
         self._past = past
-        self._rate = rate
-        self._brake = Brake(self._latest, most_failures)
         self._progress = progress
-        self._clock = SystemClock()
         self._made = Made()
+        self._limits = ReplayLimits(
+            self._made,
+            self._latest,
+            rate=rate,
+            most_failures=most_failures,
+            remaining="Created jobs",
+            clock=SystemClock(),
+        )
 
     async def run(self) -> Made:
         """Create all jobs. Raises Conflict if too many fail, or if the token belongs to another tenant."""
-        pace = Pace(self._rate, self._clock)
+        self._limits.begin()
         async for dispatches in self._past.executions():
             specs = self._specs_of(dispatches)
             while specs:
                 # The first request creates one job, because its response shows the tenant of the token.
-                size = pace.batch_size if self._made.asked_for else 1
+                size = self._limits.batch_size if self._made.asked_for else 1
                 await self._create(specs[:size])
                 specs = specs[size:]
-                await self._look()
-                await pace.keep(self._made.asked_for)
-        await self._brake.look()
-        return self._finish()
+                await self._limits.after_batch(self._progress)
+        await self._limits.look()
+        return self._made
 
     def _specs_of(self, dispatches: Sequence[Dispatch]) -> list[JobSpec]:
         specs = []
@@ -199,24 +203,9 @@ class Replay:
         """Count a job. An active job is new; a finished one was created by an earlier replay."""
         if job.state == "ACTIVE":
             self._made.created += 1
-            self._brake.watch(job.job_id)
+            self._limits.watch(job.job_id)
         else:
             self._made.there_already += 1
-
-    async def _look(self) -> None:
-        if self._brake.is_due(self._clock.monotonic()):
-            await self._brake.look()
-        self._made.failed = self._brake.failed
-        self._progress(self._made.asked_for, self._made.failed)
-        if self._brake.is_on:
-            raise Conflict(
-                f"stopped: {self._finish()}. Created jobs remain; run the same replay again to continue",
-                **self._made.members(),
-            )
-
-    def _finish(self) -> Made:
-        self._made.failed = self._brake.failed
-        return self._made
 
     async def _latest(self, job_id: str) -> ExecutionView | None:
         job = await self._client.get_job(job_id, executions=1)
