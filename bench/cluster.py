@@ -27,7 +27,8 @@ from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER
 from noonday.wiring.cluster import Node, Role
-from noonday.wiring.settings import Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
 
 LOOK_EVERY_SEC = 0.1
 PAGE = 50_000

@@ -21,7 +21,8 @@ from noonday.model.view import TenantSettings
 from noonday.wiring.application import OWNER, new_event_loop
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.server import SWITCH_SEC
-from noonday.wiring.settings import Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
 from noonday.worker.host import HandlerThread
 
 EMBEDDED = "embedded"

@@ -21,7 +21,8 @@ from bench.machine import settings_used, with_children
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate
 from noonday.wiring.cluster import kafka_options, postgres_options, redis_connection
-from noonday.wiring.settings import Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
 
 PATIENCE_SEC = 600.0
 """For statements that look at everything."""

@@ -16,7 +16,8 @@ from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
 from tests.cli.conftest import Run
 
 Findings = Callable[..., dict[str, dict[str, Any]]]

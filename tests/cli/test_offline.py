@@ -11,7 +11,8 @@ from noonday.api.auth import TokenAuthenticator
 from noonday.cli import exits
 from noonday.crypto.keyring import load_or_create
 from noonday.crypto.tokens import load_or_create_secret
-from noonday.wiring.settings import AuthSettings, describe_settings
+from noonday.wiring.settings.access import AuthSettings
+from noonday.wiring.settings.reference import describe_settings
 from tests.cli.conftest import Run
 
 SECRET = "a secret of more than thirty-two bytes"

@@ -29,7 +29,7 @@ from noonday.model.firing import Start, decide_overlap, plan_fire
 from noonday.model.job import CatchUp, Dst, JobSpec, JobType, Overlap, check, ms_of
 from noonday.model.retry import RetryPolicy, bound_ms
 from noonday.model.schedule import CronRule, describe
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from tests.docs.conftest import Server
 from tests.docs.pages import DOCS, HOWTOS, PAGES, Block, blocks, name_of, spans, table
 from tests.support.factories import HOUR, NOW_MS, job, spec

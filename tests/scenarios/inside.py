@@ -15,7 +15,7 @@ from noonday.model.job import JobSpec, JobType
 from noonday.model.view import JobView
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from tests.scenarios.clock import SetClock
 from tests.scenarios.process import PATIENCE_SEC, until
 

@@ -22,7 +22,7 @@ from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import verify
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from tests.scenarios.clock import SetClock
 from tests.support.eventually import eventually
 from tests.support.mail import Mailbox

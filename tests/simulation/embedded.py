@@ -46,7 +46,8 @@ from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import JobView, TenantSettings
 from noonday.wiring.engine import Engine
 from noonday.wiring.parts import Drivers
-from noonday.wiring.settings import Settings, WorkerSettings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.engine import WorkerSettings
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_commit, check_end
 from tests.simulation.history import Answer, Effect, History, Logged, Span

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from noonday.wiring.settings import RetentionSettings
+from noonday.wiring.settings.engine import RetentionSettings
 from tests.simulation.retention import SHORT
 
 

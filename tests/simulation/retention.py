@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from noonday.model.execution import State
 from noonday.model.job import JobState
-from noonday.wiring.settings import RetentionSettings
+from noonday.wiring.settings.engine import RetentionSettings
 from tests.simulation.history import History
 
 DAY_MS = 86_400_000

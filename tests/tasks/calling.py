@@ -12,7 +12,7 @@ from noonday.tasks.endpoints import EndpointService
 from noonday.testing import ManualClock, Testing
 from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 
 TURNS = 200
 """So long, in turns of the loop, a call takes."""

@@ -24,7 +24,7 @@ from noonday.model.tasks.wire import TaskExecutionView, TaskPayload, TaskRetry, 
 from noonday.model.url import read_url
 from noonday.model.view import ExecutionView, PoolSettings
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from tests.support.eventually import eventually
 from tests.support.factories import job
 from tests.support.mail import Mailbox

@@ -14,7 +14,8 @@ from noonday.model.change import NewJob
 from noonday.model.recording import Settled
 from noonday.runtime.clock import ReferenceClock
 from noonday.wiring.cluster import Node, Role, _Servers
-from noonday.wiring.settings import ClusterSettings, Settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.cluster import ClusterSettings
 from tests.support.drivers import redis_connection
 from tests.support.factories import NOW_MS, job
 from tests.support.kafka import options_for_a_test

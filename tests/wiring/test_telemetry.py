@@ -18,7 +18,7 @@ from noonday.crypto.tokens import mint
 from noonday.model.caller import Caller
 from noonday.model.ids import TenantId
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from tests.cli.serving import Up
 from tests.support.eventually import eventually
 from tests.webhooks import receiver as webhooks

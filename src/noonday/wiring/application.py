@@ -23,7 +23,8 @@ from noonday.ports.settings import SettingsStore
 from noonday.sdk.registry import Registry
 from noonday.sdk.spec import Duration, JobFields, seconds_of
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.settings import Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
 
 if TYPE_CHECKING:
     from noonday.wiring.transactions import Transactions

@@ -7,7 +7,8 @@ import msgspec
 from noonday.model.ids import TenantId
 from noonday.model.retention import Retention
 from noonday.runtime.metrics import Metrics
-from noonday.wiring.settings import LimitSettings, RetentionSettings
+from noonday.wiring.settings.access import LimitSettings
+from noonday.wiring.settings.engine import RetentionSettings
 
 if TYPE_CHECKING:
     from noonday.wiring.parts import Drivers

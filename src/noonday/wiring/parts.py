@@ -65,7 +65,8 @@ from noonday.tasks.task_service import TaskService
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import CallBounds
 from noonday.webhooks.handler import NAME, WebhookHandler
-from noonday.wiring.settings import EmailSettings, Settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.outgoing import EmailSettings
 from noonday.worker.options import WorkerOptions
 from noonday.worker.worker import Worker
 

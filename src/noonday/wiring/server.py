@@ -44,7 +44,9 @@ from noonday.wiring.listening import (
     url_of,
 )
 from noonday.wiring.parts import stop_deadline, stop_within_sec
-from noonday.wiring.settings import AuthSettings, Settings, is_loopback
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.access import AuthSettings
+from noonday.wiring.settings.checks import is_loopback
 
 log = structlog.get_logger("noonday.server")
 

@@ -18,7 +18,7 @@ from noonday.crypto.tokens import mint
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, execution_id
 from noonday.runtime.tracing import Tracing
-from noonday.wiring.settings import load_settings
+from noonday.wiring.settings.loading import load_settings
 from noonday.wiring.telemetry import tracing_of
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
 from tests.scenarios.life import now_ms

@@ -10,7 +10,9 @@ from noonday.cli.instants import now
 from noonday.crypto.private_file import read_private
 from noonday.crypto.tokens import mint, secret_file
 from noonday.model.errors import BadSettings, NotFound
-from noonday.wiring.settings import AuthSettings, Settings, load_settings
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.access import AuthSettings
+from noonday.wiring.settings.loading import load_settings
 
 
 def read_settings(config: Path | None, **flags: Any) -> Settings:

@@ -9,14 +9,9 @@ from typing import Any
 from noonday.cli.screen import show, show_json
 from noonday.cli.server.local import read_settings
 from noonday.cli.tables import ListTable
-from noonday.wiring.settings import (
-    CONFIG_VARIABLE,
-    DEFAULT_FILE,
-    SHORT_VARIABLES,
-    SettingDoc,
-    Settings,
-    describe_settings,
-)
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import CONFIG_VARIABLE, DEFAULT_FILE
+from noonday.wiring.settings.reference import SHORT_VARIABLES, SettingDoc, describe_settings
 
 
 def list_settings(part: str | None, config: Path | None, *, as_json: bool) -> None:

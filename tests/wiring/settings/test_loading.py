@@ -2,34 +2,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from noonday.model.errors import BadSettings
-from noonday.wiring.settings import (
-    AuthSettings,
-    EncryptionSettings,
-    SettingDoc,
-    Settings,
-    describe_settings,
-    load_settings,
-)
+from noonday.wiring.settings import Settings
+from noonday.wiring.settings.loading import load_settings
+from noonday.wiring.settings.reference import SettingDoc, describe_settings
+from tests.wiring.settings.sources import complaint, load
 
-SECRET = "a secret of more than thirty-two bytes"
-NO_FILE = Path("/dev/null")
 DOCS = {doc.key: doc for doc in describe_settings()}
-
-
-def load(flags: dict[str, Any] | None = None, env: dict[str, str] | None = None, toml: Path = NO_FILE) -> Settings:
-    return load_settings(flags or {}, env or {}, toml)
-
-
-def complaint(flags: dict[str, Any] | None = None, env: dict[str, str] | None = None, toml: Path = NO_FILE) -> str:
-    with pytest.raises(BadSettings) as caught:
-        load(flags, env, toml)
-    return caught.value.detail
 
 
 def value_of(loaded: Settings, key: str) -> Any:
@@ -46,9 +29,6 @@ def file_with(directory: Path, text: str, name: str = "noonday.toml") -> Path:
 def toml_line(key: str, value: Any) -> str:
     *section, name = key.split(".")
     return f"{'[' + section[0] + ']' if section else ''}\n{name} = {json.dumps(value)}\n"
-
-
-# Where a value comes from
 
 
 def test_without_any_wish_the_defaults_hold() -> None:
@@ -79,7 +59,11 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
 
 TOGETHER = ("auth.", "email.")
 """Sections whose settings go together."""
+
+
 ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]
+
+
 documented_values = st.sampled_from(ALONE).flatmap(
     lambda doc: st.tuples(st.just(doc), values_for(doc), values_for(doc))
 )
@@ -140,9 +124,6 @@ def test_the_variable_names_another_file_and_the_flag_beats_it(tmp_path: Path) -
     env = {"NOONDAY_CONFIG": str(by_variable)}
     assert load_settings({}, env).port == 1111
     assert load_settings({}, env, by_flag).port == 2222
-
-
-# What is said when it is wrong
 
 
 def test_a_misspelt_key_in_the_file_gets_the_nearest_one(tmp_path: Path) -> None:
@@ -232,126 +213,10 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert detail == f"cannot read the settings file {tmp_path}/no.toml: No such file or directory"
 
 
-# What must go together
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "noonday.example.org"])
-def test_an_address_that_others_can_reach_needs_a_secret_or_a_key_set(host: str) -> None:
-    detail = complaint({"host": host})
-    assert detail.startswith(f"host is '{host}', which other machines can reach")
-    assert "NOONDAY_AUTH_SECRET" in detail
-    assert load({"host": host, "auth.secret": SECRET}).host == host
-    provider = {"auth.jwks_file": "keys.json", "auth.issuer": "https://id", "auth.audience": "noonday"}
-    assert load({"host": host, "auth.algorithm": "ES256", **provider}).host == host
-
-
-@pytest.mark.parametrize("missing", ["issuer", "audience"])
-@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_beyond_loopback_a_provider_needs_issuer_and_audience(algorithm: str, missing: str) -> None:
-    provider = {"auth.jwks_file": "keys.json", "auth.issuer": "https://id", "auth.audience": "noonday"}
-    del provider[f"auth.{missing}"]
-    assert f"auth.{missing} is not set" in complaint({"host": "0.0.0.0", "auth.algorithm": algorithm, **provider})
-    assert load({"auth.algorithm": algorithm, **provider}).auth.algorithm == algorithm
-
-
-@pytest.mark.parametrize("secret", ["replace-me: openssl rand -base64 32 makes one", "CHANGEME" * 5])
-def test_a_secret_from_a_manual_is_refused(secret: str) -> None:
-    assert "a published example" in complaint({"auth.secret": secret})
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_needs_no_secret(host: str) -> None:
-    assert load({"host": host}).host == host
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ({"auth.algorithm": "RS256"}, "set one of auth.jwks_url and auth.jwks_file, not both"),
-        (
-            {"auth.algorithm": "RS256", "auth.jwks_url": "https://id", "auth.jwks_file": "x"},
-            "set one of auth.jwks_url and auth.jwks_file, not both",
-        ),
-        ({"auth.jwks_url": "https://id"}, "auth.algorithm is HS256: set auth.algorithm to RS256 or ES256"),
-        (
-            {"auth.algorithm": "ES256", "auth.jwks_file": "x", "auth.secret": SECRET},
-            "ES256, which has no secret: remove one of them",
-        ),
-        ({"scheduler.hint_ahead_sec": 600}, "must be more than scheduler.hydrate_ahead_sec (600)"),
-        ({"ui.origins": "jobs.example.com"}, "'jobs.example.com' is not an origin such as"),
-        ({"ui.origins": "https://jobs.example.com/ui"}, "is not an origin such as"),
-        ({"logs_url_template": "https://logs/"}, "must contain {executionId}"),
-        ({"logs_url_template": "https://logs/{executionId}/{}"}, "no other {name}"),
-        ({"logs_url_template": "https://logs/{executionId"}, "must contain {executionId}"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(flags: dict[str, Any], expected: str) -> None:
-    assert expected in complaint(flags)
-
-
-def test_a_template_for_logs_is_kept() -> None:
-    assert load({"logs_url_template": "https://logs/{executionId}?x=1"}).logs_url_template
-
-
-def test_settings_made_by_hand_can_be_checked_too() -> None:
-    with pytest.raises(BadSettings, match="which other machines can reach"):
-        Settings(host="0.0.0.0").check()
-
-
-# How they are shown
-
-
-def test_every_setting_is_described() -> None:
-    assert all(doc.help.endswith(".") for doc in DOCS.values())
-    assert DOCS["auth.secret"].secret
-    assert DOCS["scheduler.lead_ms"] == SettingDoc(
-        "scheduler.lead_ms",
-        "NOONDAY_SCHEDULER_LEAD_MS",
-        "integer",
-        200,
-        "Milliseconds before its time that a job is dispatched; the worker waits for the exact time. 0 disables early dispatch.",
-    )
-
-
-def test_the_described_defaults_are_the_real_ones() -> None:
-    plain = msgspec.to_builtins(Settings())
-    flat = {
-        f"{name}.{inner}" if isinstance(value, dict) else name: value[inner] if isinstance(value, dict) else value
-        for name, value in plain.items()
-        for inner in (value if isinstance(value, dict) else [""])
-    }
-    assert {key: doc.default for key, doc in DOCS.items()} == flat
-
-
-def test_two_settings_never_share_a_variable() -> None:
-    assert len({doc.env for doc in DOCS.values()}) == len(DOCS)
-
-
-def test_printing_settings_shows_no_secret() -> None:
-    shown = Settings(auth=AuthSettings(secret=SECRET), encryption=EncryptionSettings(keys="k1:abc"))
-    assert "secret='(hidden)'" in repr(shown)
-    assert "keys='(hidden)'" in repr(shown)
-    assert SECRET not in repr(shown)
-    assert dict(shown.auth.__rich_repr__())["secret"] == "(hidden)"
-
-
-# Networks that may be called
-
-
 def test_networks_are_listed_with_commas() -> None:
     said = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
     assert said.networks == ("127.0.0.0/8", "fd00::/8")
     assert load().webhooks.networks == ()
-
-
-def test_what_is_no_network_is_refused() -> None:
-    with pytest.raises(BadSettings, match=r"webhooks\.allow_networks: .*'localhost'"):
-        load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "localhost"})
-
-
-# Email
-
-MAIL = {"email.host": "mail.example.com", "email.sender": "Noonday <noonday@example.com>"}
 
 
 def test_email_comes_from_each_source() -> None:
@@ -366,46 +231,3 @@ def test_email_comes_from_each_source() -> None:
 
 def test_without_a_mail_server_there_is_no_email() -> None:
     assert load().email.host is None
-
-
-@pytest.mark.parametrize("password", [{"email.password": "sesame"}, {"email.password_file": "/run/secrets/mail"}])
-def test_a_name_goes_with_a_password(password: dict[str, str]) -> None:
-    assert load({**MAIL, "email.username": "noonday", **password}).email.username == "noonday"
-    assert "set both email.username and email.password" in complaint({**MAIL, **password})
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"email.host": "mail.example.com"}, "email.sender is not: set email.sender"),
-        ({**MAIL, "email.sender": "Noonday"}, "email.sender is 'Noonday': must be an address"),
-        ({**MAIL, "email.username": "noonday"}, "set both email.username and"),
-        (
-            {**MAIL, "email.username": "n", "email.password": "p", "email.password_file": "f"},
-            "email.password and email.password_file are both set",
-        ),
-        ({**MAIL, "email.tls": "true", "email.starttls": "always"}, "email.starttls cannot be always"),
-        ({**MAIL, "email.starttls": "maybe"}, "must be always or auto or never"),
-    ],
-)
-def test_email_that_cannot_work_is_refused(flags: dict[str, Any], said: str) -> None:
-    assert said in complaint(flags)
-
-
-def test_the_password_of_the_mail_server_is_never_shown() -> None:
-    shown = load({**MAIL, "email.username": "noonday", "email.password": "sesame"})
-    assert "sesame" not in repr(shown)
-    assert DOCS["email.password"].secret
-
-
-# Sizes
-
-
-def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_what_would_be_needed() -> None:
-    said = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
-    assert "kafka.message_bytes is 1048576, but a dispatch within the configured limits may need 2131" in said
-    assert "lower limits.payload_bytes or limits.progress_bytes" in said
-
-
-def test_without_kafka_nothing_has_to_fit_into_a_message() -> None:
-    assert load({"limits.payload_bytes": 2_000_000}).limits.payload_bytes == 2_000_000
