@@ -50,4 +50,5 @@ def test_a_batch_in_two_parts_uses_as_much_as_in_one(runs: list[tuple[str, int, 
 
 def test_rows_come_in_the_order_of_their_keys() -> None:
     reports = [ended(tenant="b"), ended(tenant="a", ended_ms=NOW_MS + DAY), ended(tenant="a")]
-    assert [row[:2] for row in usage_rows(usage_of(reports))] == [("a", TODAY), ("a", TODAY + 1), ("b", TODAY)]
+    rows = [(row["tenant"], row["day"]) for row in usage_rows(usage_of(reports))]
+    assert rows == [("a", TODAY), ("a", TODAY + 1), ("b", TODAY)]

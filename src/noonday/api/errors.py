@@ -125,6 +125,7 @@ INTERNAL_ERRORS = frozenset(
         model.BadSettings,
         model.DoNotRetry,
         model.ExecutionFailed,
+        model.MissingExtra,
     }
 )
 """Errors that no request can cause. The response to one of them is `internal-error`."""

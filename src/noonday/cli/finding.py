@@ -9,6 +9,7 @@ from noonday.model.view import JobView
 from noonday.sdk.sync import SyncClient
 
 _PREFIX = re.compile(r"[0-9a-f]{4,8}|[0-9a-f]{8}-[0-9a-f-]{0,27}")
+_LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _SOME = 500
 
 
@@ -56,8 +57,9 @@ def _named(client: SyncClient, name: str) -> list[JobView]:
 def _beginning_with(client: SyncClient, prefix: str) -> list[JobView]:
     if not _PREFIX.fullmatch(prefix):
         return []
-    # A list runs backwards from its cursor, and "~" sorts after every id with the prefix: one page is enough.
-    page = next(iter(client.list_jobs(cursor=f"{prefix}~", limit=5, summary=True)))
+    # A list runs backwards from its cursor, the last id that has the prefix: one page is enough.
+    cursor = prefix + _LAST_ID[len(prefix) :]
+    page = next(iter(client.list_jobs(cursor=cursor, limit=5, summary=True)))
     return [job for job in page.jobs if job.job_id.startswith(prefix)]
 
 
