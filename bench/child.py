@@ -23,7 +23,7 @@ from bench.measure import Tell, measure
 from bench.rig import Rig
 from bench.works import AtRest, Burst, Crons, Stream, Tenants, Waiting, Webhooks, Work
 from noonday.model.errors import NoondayError
-from noonday.wiring.application import new_event_loop
+from noonday.wiring.engine_thread import new_event_loop
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 

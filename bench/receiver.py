@@ -14,7 +14,7 @@ import msgspec
 
 from bench import ROOT, BenchFailed
 from bench.notes import Seen
-from noonday.wiring.application import new_event_loop
+from noonday.wiring.engine_thread import new_event_loop
 
 HOST = "127.0.0.1"
 NOTES = "/notes"

@@ -20,7 +20,7 @@ from bench.fleet import CALLER, WORKER, Member, by_role, check_members
 from bench.machine import settings_used, with_children
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate
-from noonday.wiring.cluster import kafka_options, postgres_options, redis_connection
+from noonday.wiring.cluster.servers import kafka_options, postgres_options, redis_connection
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import load_settings
 

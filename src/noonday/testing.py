@@ -26,8 +26,10 @@ from noonday.model.ids import PARTITIONS
 from noonday.model.job import ms_of
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
-from noonday.wiring.application import OWNER, EngineLoop, Noonday, Running
+from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.engine_thread import EngineLoop
+from noonday.wiring.running import OWNER, Running
 from noonday.wiring.settings import Settings
 
 T = TypeVar("T")

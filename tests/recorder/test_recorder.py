@@ -69,6 +69,7 @@ class Bench:
         self.bus = MemoryBus(self.clock)
         self.signals = ClaimingSignals()
         self.metrics = Metrics()
+        self.error_after_commit: StoreFailed | None = None
         self.recorder = self.new_recorder()
 
     def new_recorder(self) -> Recorder:
@@ -84,7 +85,12 @@ class Bench:
             metrics=self.metrics,
             tracing=Tracing(None),
             hint_ahead_ms=0,
+            on_settled=self._on_settled,
         )
+
+    def _on_settled(self, settled: Settled) -> None:
+        if self.error_after_commit is not None:
+            raise self.error_after_commit
 
     async def log(self, *entries: LogEntry) -> None:
         await self.bus.report(0, entries)
@@ -334,11 +340,7 @@ async def test_worker_whose_words_are_refused_is_alive(bench: Bench, refusing: R
 
 async def test_error_after_the_commit_does_not_settle_twice(bench: Bench) -> None:
     dispatch = await bench.started()
-
-    def fail(settled: Settled) -> None:
-        raise StoreFailed("not of the batch")
-
-    bench.recorder.on_settled = fail
+    bench.error_after_commit = StoreFailed("not of the batch")
     await bench.log(report(dispatch), Beat(WORKER, NOW_MS))
     with pytest.raises(StoreFailed, match="not of the batch"):
         await bench.round()

@@ -20,8 +20,8 @@ from noonday.model.retry import Backoff
 from noonday.model.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import verify
-from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.running import OWNER
 from noonday.wiring.settings.loading import load_settings
 from tests.scenarios.clock import SetClock
 from tests.support.eventually import eventually

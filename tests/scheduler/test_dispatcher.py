@@ -22,7 +22,8 @@ from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.dispatcher import STUCK_SEC
 from noonday.wiring.embedded import drivers_on
-from noonday.wiring.parts import ProcessContext, SchedulerPart
+from noonday.wiring.roles.role import ProcessContext
+from noonday.wiring.roles.scheduler import SchedulerRole
 from noonday.wiring.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
@@ -69,15 +70,15 @@ class Scheduler:
         self.drivers = replace(drivers, firing=self.firing)  # type: ignore[arg-type]
         self.metrics = Metrics()
         around = ProcessContext(InstanceId("i-1"), settings, self.metrics, Tracing(None))
-        self.part = SchedulerPart(self.drivers, around)
-        self.dispatcher = self.part.dispatcher
+        self.role = SchedulerRole(self.drivers, around, shares_partitions=False)
+        self.dispatcher = self.role.dispatcher
 
     async def start(self) -> None:
-        await self.part.ownership.join()
+        await self.role.ownership.join()
         await self.drivers.bus.join(WORKER, {POOL: 1_000, "elsewhere": 1_000})
 
     async def turn(self, name: str) -> int:
-        return await self.part.loops[name].service.run_once(self.clock.now_ms())
+        return await self.role.loops[name].service.run_once(self.clock.now_ms())
 
     async def claim(self) -> int:
         """Claim a batch, and let it come as far as the store."""
@@ -160,7 +161,7 @@ async def test_hydrator_places_nothing_that_is_in_flight(scheduler: Scheduler) -
     await scheduler.add_jobs(3)
     await scheduler.turn("hydrator")
     assert await scheduler.claim() == 3
-    scheduler.part.ownership.on_gained(range(PARTITIONS))
+    scheduler.role.walk_again(range(PARTITIONS))
     await scheduler.turn("hydrator")
     assert await scheduler.claim() == 0
 
@@ -204,7 +205,7 @@ async def test_overlapping_batches_leak_nothing_whatever_happens(scheduler: Sche
         elif step == 1:
             await scheduler.place_again()
         elif step == 2:
-            scheduler.part.ownership.on_gained(range(PARTITIONS))
+            scheduler.role.walk_again(range(PARTITIONS))
             await scheduler.turn("hydrator")
         elif step in (3, 4) and flights < 2 and (claiming is None or claiming.done()):
             # After a failure the dispatcher waits for each batch.

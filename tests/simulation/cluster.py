@@ -11,18 +11,22 @@ from typing import Any, cast
 from noonday.drivers.sqlite.store import SqliteStore, store_on
 from noonday.model.errors import SignalsUnavailable, StoreUnavailable, Unavailable
 from noonday.model.ids import InstanceId, WorkerId
-from noonday.recorder.recorder import Recorder
-from noonday.recorder.recorder_group import RecorderGroup
-from noonday.recorder.revocation_keeper import RevocationKeeper
 from noonday.runtime.clock import ClockKeeper
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, Tasks, every
 from noonday.runtime.tracing import Tracing
 from noonday.scheduler.ownership import Ownership
-from noonday.wiring.cluster import CLOCK_SEC
+from noonday.wiring.cluster.clock import CLOCK_SEC
+from noonday.wiring.cluster.worker_node import FROZEN_SEC
+from noonday.wiring.drivers import Drivers
 from noonday.wiring.engine import Engine
-from noonday.wiring.housekeeping import Housekeeper
-from noonday.wiring.parts import Drivers, IntakePart, ProcessContext, SchedulerPart, recorder_of, worker_of
+from noonday.wiring.intake import IntakePart
+from noonday.wiring.roles.composition import compose
+from noonday.wiring.roles.recorder import RecorderGroupRole, ignore
+from noonday.wiring.roles.role import ProcessContext
+from noonday.wiring.roles.role_group import RoleGroup
+from noonday.wiring.roles.scheduler import SchedulerRole
+from noonday.wiring.roles.worker import WorkerRole
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_cluster
 from tests.simulation.embedded import CLOCK_ERROR_MS, Simulation
@@ -138,7 +142,7 @@ class ClusterSimulation(Simulation):
         clock = self._clock_of(process)
         self._serial += 1
         around = ProcessContext(InstanceId(f"i-{self._serial:03}"), self.settings, Metrics(), Tracing(None))
-        drivers = self._drivers(process, clock)
+        drivers = self._drivers(process, clock, around.dispatcher_wake.set)
         start: Callable[[Process, SimClock, Drivers, ProcessContext], Awaitable[None]] = getattr(self, f"_be_{role}")
         while True:
             try:
@@ -181,7 +185,7 @@ class ClusterSimulation(Simulation):
             clock.step(self._step_from(clock.ahead_ms))
             self._note_clock(process, clock)
 
-    def _drivers(self, process: Process, clock: SimClock) -> Drivers:
+    def _drivers(self, process: Process, clock: SimClock, on_placed: Callable[[], None]) -> Drivers:
         lead_ms = self.settings.scheduler.lead_ms
         store: SqliteStore = store_on(ServerDatabase(self.disk, self.network, process, clock), lead_ms)
         return Drivers(
@@ -195,7 +199,7 @@ class ClusterSimulation(Simulation):
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,
-            index=SimIndex(self.redis, self.network, process, clock, lead_ms),
+            index=SimIndex(self.redis, self.network, process, clock, lead_ms, on_placed),
             bus=SimBus(self.broker, self.network, process, clock, self.history),
             signals=SimSignals(self.redis, self.network, process, clock, self.history),
             breakers=SimBreakers(self.redis, self.network, process, clock),
@@ -210,22 +214,12 @@ class ClusterSimulation(Simulation):
         self.faces[process.name] = (process, self.engine)
 
     async def _be_scheduler(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
-        part, tasks = SchedulerPart(drivers, around), Tasks()
-        cast(SimIndex, drivers.index).on_placed = part.wake
-        self._note_refusals(part.ownership)
-        for loop in part.loops.values():
-            tasks.spawn(loop.run(), loop.name)
-        if self.load.retention is not None:
-            housekeeper = Housekeeper(drivers, self.load.retention, self.settings.limits, around.metrics)
-            tasks.spawn(Loop("housekeeper", housekeeper, drivers.clock, every(5.0)).run(), "housekeeper")
-
-        async def hand_over() -> None:
-            await tasks.end("dispatcher", "hydrator", "sweeper")
-            await part.dispatcher.drain()
-            await tasks.end("ownership")
-            await part.ownership.leave()
-
-        self._stops[process.name] = hand_over
+        scheduler = SchedulerRole(drivers, around, shares_partitions=True)
+        self._note_refusals(scheduler.ownership)
+        intake = IntakePart(drivers, around, new_id=self._new_id)
+        roles = RoleGroup(around, compose(drivers, around, intake, scheduler=scheduler))
+        roles.run()
+        self._stops[process.name] = roles.hand_over
 
     def _note_refusals(self, ownership: Ownership) -> None:
         """An owner may learn only from its first fire that another instance had its partition meanwhile. Then it drops what it
@@ -240,39 +234,25 @@ class ClusterSimulation(Simulation):
         ownership.lose = noted  # type: ignore[method-assign]
 
     async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
-        def recorder(partition: int) -> Recorder:
-            return recorder_of(partition, drivers, around)
-
         leases = SimLeases(self.registrar, "recorder", self.network, process, clock)
-        recorders = RecorderGroup(around.instance, leases, drivers.bus, drivers.clock, recorder)
-        revocations = RevocationKeeper(
-            drivers.executions, drivers.signals, drivers.settings_store.pool_names, drivers.clock
-        )
-        tasks = Tasks()
-        tasks.spawn(Loop("recorders", recorders, drivers.clock, recorders.next_wait).run(), "recorders")
-        tasks.spawn(Loop("revocations", revocations, drivers.clock, every(0.5)).run(), "revocations")
+        intake = IntakePart(drivers, around, new_id=self._new_id)
+        recorder = RecorderGroupRole(drivers, around, leases, ignore)
+        RoleGroup(around, compose(drivers, around, intake, recorder=recorder)).run()
 
     async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
-        worker = worker_of(
+        role = WorkerRole(
             self._handlers(process),
+            {"p": self.concurrency},
+            drivers.of_worker,
             around,
-            bus=drivers.bus,
-            signals=drivers.signals,
-            breakers=drivers.breakers,
-            throttles=drivers.throttles,
-            clock=drivers.clock,
-            keyring=drivers.keyring,
-            concurrency={"p": self.concurrency},
             handlers_loop=asyncio.get_running_loop(),
-            frozen_after_sec=20.0,
+            frozen_after_sec=FROZEN_SEC,
             new_id=self._new_worker_id,
         )
-        use_simulated_threads(worker)
-        await worker.open()
-        tasks = Tasks()
-        for name, coroutine in worker.loops().items():
-            tasks.spawn(coroutine, name)
-        self._stops[process.name] = worker.close
+        use_simulated_threads(role.worker)
+        await role.worker.open()
+        RoleGroup(around, [role]).run()
+        self._stops[process.name] = role.worker.close
 
     def _new_worker_id(self) -> WorkerId:
         self._serial += 1

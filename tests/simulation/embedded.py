@@ -44,8 +44,8 @@ from noonday.model.message import Dispatch, LogEntry, Oversized
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import JobView, TenantSettings
+from noonday.wiring.drivers import Drivers
 from noonday.wiring.engine import Engine
-from noonday.wiring.parts import Drivers
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.engine import WorkerSettings
 from noonday.worker.context import Context, Snooze

@@ -28,7 +28,7 @@ from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOption
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.store import store_of
 from noonday.model.errors import StoreUnavailable
-from noonday.wiring.parts import Drivers
+from noonday.wiring.drivers import Drivers
 from tests.scenarios.cluster.store import COPIED, UNFINISHED, new_copy, plain
 from tests.simulation.checker import check_cluster, check_commit
 from tests.simulation.cluster import ClusterSimulation
@@ -378,8 +378,8 @@ class PostgresSimulation(ClusterSimulation):
     def _copy(self) -> sqlite3.Connection:
         return self._copied(dict.fromkeys(COPIED, "true"))
 
-    def _drivers(self, process: Process, clock: SimClock) -> Drivers:
-        drivers = super()._drivers(process, clock)
+    def _drivers(self, process: Process, clock: SimClock, on_placed: Callable[[], None]) -> Drivers:
+        drivers = super()._drivers(process, clock, on_placed)
         database = self._databases[str(process)] = SimPostgres(self, process, clock)
         store = store_of(database, self.settings.scheduler.lead_ms)
         return replace(

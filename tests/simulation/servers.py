@@ -538,13 +538,21 @@ class SimBreakers(Breakers):
 class SimIndex(MemoryHotIndex):
     """In the owner's process; hints to other owners go through Redis, and some are lost."""
 
-    def __init__(self, redis: Redis, network: Network, process: Process, clock: SimClock, lead_ms: int) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        network: Network,
+        process: Process,
+        clock: SimClock,
+        lead_ms: int,
+        on_placed: Callable[[], None],
+    ) -> None:
         super().__init__(lead_ms)
         self._redis = redis
         self._network = network
         self._process = process
         self._clock = clock
-        self.on_placed: Callable[[], None] = lambda: None
+        self._on_placed = on_placed
 
     async def place(self, entries: Sequence[Entry]) -> None:
         await super().place([entry for entry in entries if entry.partition in self._generations])
@@ -561,7 +569,7 @@ class SimIndex(MemoryHotIndex):
                 self._redis.lost_hints.append(Span("hint", now_ms, max(now_ms, *(hint.due_ms for hint in hints))))
             if heard and self._network.reaches(listener._process, REDIS):
                 listener._queue.place([entry for entry in hints if entry.partition in listener._generations])
-                listener.on_placed()
+                listener._on_placed()
 
     async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
         if self not in self._redis.listeners:

@@ -10,8 +10,8 @@ from noonday.model.endpoint_view import EndpointView
 from noonday.model.tasks.wire import Method, TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
 from noonday.tasks.endpoints import EndpointService
 from noonday.testing import ManualClock, Testing
-from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.running import OWNER
 from noonday.wiring.settings.loading import load_settings
 
 TURNS = 200

@@ -7,8 +7,8 @@ from noonday import Context, Noonday
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
 from noonday.testing import ManualClock, Testing
-from noonday.wiring.application import OWNER
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.running import OWNER
 from noonday.wiring.settings import Settings
 
 

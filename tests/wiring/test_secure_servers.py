@@ -24,7 +24,7 @@ from noonday.model.errors import LeasesUnavailable, SignalsUnavailable, StoreUna
 from noonday.model.ids import ExecutionId, InstanceId
 from noonday.model.message import Tick
 from noonday.runtime.clock import SystemClock
-from noonday.wiring.cluster import kafka_options, leases_of, postgres_options, redis_connection
+from noonday.wiring.cluster.servers import kafka_options, leases_of, postgres_options, redis_connection
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import load_settings
 from servers import Authority, Certificate, Etcd, Kafka, Postgres, Redis, free_port, free_ports

@@ -58,7 +58,9 @@ class Recorder:
         metrics: Metrics,
         tracing: Tracing,
         hint_ahead_ms: int,
+        on_settled: Callable[[Settled], None] = lambda settled: None,
     ) -> None:
+        """`on_settled` is called after each commit of a batch."""
         self._partition = partition
         self._executions = executions
         self._health = HealthKeeper(endpoints, clock)
@@ -69,6 +71,7 @@ class Recorder:
         self._metrics = metrics
         self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
+        self._on_settled = on_settled
         self._checkpoint: Checkpoint | None = None
         self._taken_over: Checkpoint | None = None
         """Checkpoint of the partition's former recorder, until the log before it is read back."""
@@ -83,7 +86,6 @@ class Recorder:
         self._in_progress: asyncio.Future[None] | None = None
         self.answered_at = clock.monotonic()
         """When the store last answered, even if with an error about one entry, by the monotonic clock."""
-        self.on_settled: Callable[[Settled], None] = lambda settled: None
 
     @property
     def partition(self) -> int:
@@ -295,7 +297,7 @@ class Recorder:
             # Also if the index is unavailable: this batch is not read again, and the slots it freed are free.
             if settled.refused:
                 await self._revoke_refused(settled.refused)
-            self.on_settled(settled)
+            self._on_settled(settled)
 
     async def _revoke_refused(self, refused: Sequence[Report]) -> None:
         """Count refused reports, and revoke runs that have just started: nothing that they report will be accepted."""

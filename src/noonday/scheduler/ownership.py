@@ -38,8 +38,10 @@ class Ownership:
         clock: Clock,
         *,
         load: Callable[[], float] = lambda: 0.0,
+        on_gained: Callable[[Collection[int]], None] = lambda partitions: None,
     ) -> None:
-        """`load` returns how busy this process is, from 0 to 1."""
+        """`load` returns how busy this process is, from 0 to 1. `on_gained` is called with partitions that another instance may
+        have owned in between."""
         self._instance = instance
         self._leases = leases
         self._firing = firing
@@ -48,6 +50,7 @@ class Ownership:
         self._clock = clock
         self._ttl_sec = leases.ttl_sec
         self._load = load
+        self._on_gained = on_gained
         self._weight = 1.0
         self._weighed_at = clock.monotonic()
         self._renewed_at = clock.monotonic()
@@ -59,8 +62,6 @@ class Ownership:
         self._store_seen_at = clock.monotonic()
         self._bus_seen_at = clock.monotonic()
         self.owner = Owner(instance, {})
-        self.on_gained: Callable[[Collection[int]], None] = lambda partitions: None
-        """Called with partitions that another instance may have owned in between."""
 
     @property
     def partitions(self) -> Collection[int]:
@@ -194,7 +195,7 @@ class Ownership:
         self.owner = Owner(self._instance, {**self.owner.epochs, **{p: each.epoch for p, each in taken.items()}})
         gained = [partition for partition, each in taken.items() if each.former != self._instance]
         if gained:
-            self.on_gained(gained)
+            self._on_gained(gained)
 
     def _drop(self, partitions: Collection[int]) -> None:
         dropped = set(partitions)

@@ -18,7 +18,8 @@ from noonday.model.errors import BadSettings
 from noonday.model.handler import Handler
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
-from noonday.wiring.cluster import Node, Role, WorkerNode
+from noonday.wiring.cluster.node import Node, Role
+from noonday.wiring.cluster.worker_node import WorkerNode
 from noonday.wiring.connections import Connections
 from noonday.wiring.listening import (
     answering,
@@ -30,9 +31,9 @@ from noonday.wiring.listening import (
     tune_garbage_collection,
     url_of,
 )
-from noonday.wiring.parts import stop_deadline, stop_within_sec
 from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
 from noonday.wiring.settings import Settings
+from noonday.wiring.stopping import stop_deadline, stop_within_sec
 from noonday.worker.parent_link import ParentLink
 
 log = structlog.get_logger("noonday.cluster")
@@ -48,7 +49,7 @@ class _Process(Protocol):
     def live(self) -> bool: ...
     def ready(self) -> list[str]: ...
     def metrics_text(self) -> bytes: ...
-    async def hand_over(self) -> None: ...
+    async def hand_over(self, deadline: StopDeadline | None = None) -> None: ...
     async def stop(self, deadline: StopDeadline | None = None) -> None: ...
 
 
@@ -152,7 +153,7 @@ async def _run(
             if not retire_requested.done():
                 deadline = _begin_to_stop(node.settings)
             # Hand over before current requests have ended, because other processes wait for our partitions.
-            await (deadline.step("hand over", node.hand_over()) if deadline else node.hand_over())
+            await node.hand_over(deadline)
         if retirement and deadline is None:
             await retirement.finish()
             deadline = _begin_to_stop(node.settings)

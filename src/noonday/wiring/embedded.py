@@ -21,20 +21,22 @@ from noonday.ports.leases import Leases
 from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
-from noonday.webhooks.handler import NAME, POOL, WebhookHandler
+from noonday.webhooks.handler import POOL
+from noonday.wiring.built_in_handlers import BuiltInHandlers
+from noonday.wiring.drivers import Drivers
 from noonday.wiring.engine import Engine
-from noonday.wiring.parts import Drivers, notice_handlers, stop_deadline, webhooks_of
 from noonday.wiring.settings import Settings
+from noonday.wiring.stopping import stop_deadline
 from noonday.wiring.telemetry import tracing_of
 
 
 class Embedded:
     """An engine on one SQLite file, from `open` to `close`."""
 
-    def __init__(self, store: SqliteStore, engine: Engine, webhooks: WebhookHandler) -> None:
+    def __init__(self, store: SqliteStore, engine: Engine, built_in: BuiltInHandlers) -> None:
         self.store = store
         self.engine = engine
-        self._webhooks = webhooks
+        self._built_in = built_in
 
     @classmethod
     async def open(
@@ -59,18 +61,14 @@ class Embedded:
             await leases.join(InstanceId(""), 1.0)
             store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
             drivers = drivers_on(store, leases, keyring_of(settings), clock, settings)
-            webhooks = webhooks_of(settings, drivers.keyring, clock)
-            if settings.webhooks.concurrency:
-                handlers = {(POOL, NAME): webhooks.handler(), **handlers}
-                concurrency = {POOL: settings.webhooks.concurrency, **(concurrency or {})}
-            handlers = {**notice_handlers(settings, webhooks, drivers.keyring), **handlers}
-            concurrency = {NOTICES_POOL: CONCURRENCY, **(concurrency or {})}
+            built_in = BuiltInHandlers(settings, drivers.keyring, clock)
+            pools = built_in_pools(settings)
             engine = Engine(
                 drivers,
                 settings,
-                handlers,
+                {**built_in.of_pools(pools), **handlers},
                 handlers_loop=handlers_loop,
-                concurrency=concurrency,
+                concurrency={**pools, **(concurrency or {})},
                 tracing=tracing_of(settings),
             )
             await engine.open()
@@ -81,7 +79,7 @@ class Embedded:
                 await store.close()
             await leases.leave()
             raise
-        return cls(store, engine, webhooks)
+        return cls(store, engine, built_in)
 
     async def close(self, deadline: StopDeadline | None = None) -> None:
         """Stop the engine and release the file, by the deadline if one is given."""
@@ -89,14 +87,14 @@ class Embedded:
         deadline = deadline or stop_deadline(engine.settings, engine.drivers.clock)
         try:
             await engine.stop(deadline)
-            await deadline.step("webhooks", self._webhooks.close())
+            await deadline.step("webhooks", self._built_in.close())
         finally:
             await deadline.step("store", self.store.close())
 
     async def abandon(self) -> None:
         """Release everything without waiting for runs to finish."""
         self.engine.worker.abandon()
-        await self._webhooks.close()
+        await self._built_in.close()
         await self.engine.ownership.leave()
         await self.store.close()
 
@@ -122,6 +120,12 @@ def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Cloc
         keyring=keyring,
         aside=ThreadAside(),
     )
+
+
+def built_in_pools(settings: Settings) -> dict[str, int]:
+    """Return the built-in pools that an embedded engine works for, with their concurrency."""
+    webhooks = {POOL: settings.webhooks.concurrency} if settings.webhooks.concurrency else {}
+    return {NOTICES_POOL: CONCURRENCY, **webhooks}
 
 
 def keyring_of(settings: Settings) -> Keyring:

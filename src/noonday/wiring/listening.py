@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from noonday.model.errors import NoondayError
-from noonday.wiring.application import new_event_loop
 from noonday.wiring.connections import KEEP_ALIVE_SEC, BoundedProtocol, Connections
+from noonday.wiring.engine_thread import new_event_loop
 from noonday.worker.host import HandlerThread
 
 REQUESTS_END_SEC = 5

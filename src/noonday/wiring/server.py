@@ -26,11 +26,12 @@ from noonday.model.limits import Sizes
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
 from noonday.sdk.registry import Registry
-from noonday.wiring.application import EngineLoop, Noonday, Running, declare
+from noonday.wiring.application import Noonday
 from noonday.wiring.connections import Connections
 from noonday.wiring.demo import demo
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine import Engine
+from noonday.wiring.engine_thread import EngineLoop
 from noonday.wiring.listening import (
     PortTaken,
     answering,
@@ -43,10 +44,11 @@ from noonday.wiring.listening import (
     tune_garbage_collection,
     url_of,
 )
-from noonday.wiring.parts import stop_deadline, stop_within_sec
+from noonday.wiring.running import Running, declare
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.access import AuthSettings
 from noonday.wiring.settings.checks import is_loopback
+from noonday.wiring.stopping import stop_deadline, stop_within_sec
 
 log = structlog.get_logger("noonday.server")
 

@@ -18,7 +18,7 @@ from noonday.model.ids import JobId, new_job_id
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 from noonday.runtime.clock import SystemClock
-from noonday.wiring.cluster import keyring_of
+from noonday.wiring.cluster.servers import keyring_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
 

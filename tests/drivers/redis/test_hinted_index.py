@@ -25,8 +25,8 @@ async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> 
     """Each is what one process has."""
     async with AsyncExitStack() as opened:
 
-        def one_more(way: Connection = connection) -> HintedHotIndex:
-            index = HintedHotIndex(way, clock, 300, prefix)
+        def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> HintedHotIndex:
+            index = HintedHotIndex(way, clock, 300, prefix, on_placed=on_placed)
             opened.push_async_callback(index.close)
             return index
 
@@ -38,9 +38,8 @@ async def take(index: HintedHotIndex, partitions: range) -> list[Entry]:
 
 
 async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index: NewIndex) -> None:
-    api, left, right = new_index(), new_index(), new_index()
     woken = asyncio.Event()
-    right.on_placed = woken.set
+    api, left, right = new_index(), new_index(), new_index(on_placed=woken.set)
     await left.generations(LEFT)
     await right.generations(RIGHT)
     entries = [entry() for _ in range(3_500)]
@@ -59,10 +58,9 @@ async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index
 async def test_what_is_placed_for_oneself_needs_no_hint(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
-    owner = new_index()
-    await owner.generations(LEFT)
     woken = asyncio.Event()
-    owner.on_placed = woken.set
+    owner = new_index(on_placed=woken.set)
+    await owner.generations(LEFT)
     one = entry(partition=1)
     await owner.place([one])
     assert await take(owner, LEFT) == [one]
@@ -82,11 +80,10 @@ async def test_whoever_only_places_hears_nothing(new_index: NewIndex, connection
 
 
 async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_index: NewIndex) -> None:
-    api, owner = new_index(), new_index()
+    woken = asyncio.Event()
+    api, owner = new_index(), new_index(on_placed=woken.set)
     await owner.generations(LEFT)
     await owner.forget([1])
-    woken = asyncio.Event()
-    owner.on_placed = woken.set
     foreign, ours = entry(partition=1), entry(partition=2)
     await api.place([foreign])
     await api.place([ours])
@@ -97,10 +94,9 @@ async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_i
 async def test_a_hint_that_nobody_can_read_harms_nobody(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
-    api, owner = new_index(), new_index()
-    await owner.generations(LEFT)
     woken = asyncio.Event()
-    owner.on_placed = woken.set
+    api, owner = new_index(), new_index(on_placed=woken.set)
+    await owner.generations(LEFT)
     await connection.ask("PUBLISH", f"{prefix}:hints", "nonsense", failing=Unavailable)
     await api.place([entry(partition=1)])
     await asyncio.wait_for(woken.wait(), 60)

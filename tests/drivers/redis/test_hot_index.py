@@ -28,8 +28,8 @@ async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> 
     """Each is what one process has."""
     async with AsyncExitStack() as opened:
 
-        def one_more(way: Connection = connection) -> RedisHotIndex:
-            index = RedisHotIndex(way, clock, LEAD_MS, prefix)
+        def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> RedisHotIndex:
+            index = RedisHotIndex(way, clock, LEAD_MS, prefix, on_placed=on_placed)
             opened.push_async_callback(index.close)
             return index
 
@@ -56,9 +56,8 @@ async def hears(index: RedisHotIndex, connection: Connection, prefix: str, of: i
 async def test_the_owner_is_told_what_another_process_placed(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
-    owner, other = new_index(), new_index()
     woken = asyncio.Event()
-    owner.on_placed = woken.set
+    owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     one = entry()
     await other.place([one])
@@ -70,9 +69,8 @@ async def test_the_owner_is_told_what_another_process_placed(
 async def test_nobody_is_told_of_what_has_time(
     new_index: NewIndex, connection: Connection, prefix: str, clock: ManualClock
 ) -> None:
-    owner, other = new_index(), new_index()
     woken = asyncio.Event()
-    owner.on_placed = woken.set
+    owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     later, now = entry(due_ms=NOW_MS + HOUR), entry()
     await other.place([later])
@@ -142,9 +140,8 @@ async def test_two_who_both_believe_to_be_the_owner_never_get_the_same(new_index
 async def test_what_goes_back_to_redis_is_heard_of_by_the_next_owner(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
-    former, heir = new_index(), new_index()
     woken = asyncio.Event()
-    heir.on_placed = woken.set
+    former, heir = new_index(), new_index(on_placed=woken.set)
     entries = [entry(partition=3) for _ in range(5)]
     await former.place(entries)
     claimed = await take(former, limit=1)
@@ -199,9 +196,8 @@ async def test_what_nobody_can_read_does_not_hold_up_the_rest(
 
 
 async def test_news_that_nobody_can_read_harm_nobody(new_index: NewIndex, connection: Connection, prefix: str) -> None:
-    owner, other = new_index(), new_index()
     woken = asyncio.Event()
-    owner.on_placed = woken.set
+    owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     await connection.ask("PUBLISH", f"{prefix}:placed", "nonsense", failing=Unavailable)
     await other.place([entry()])

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from noonday.model.view import ExecutionView, JobView
-from noonday.wiring.application import Running
+from noonday.wiring.running import Running
 from tests.scenarios.cluster.cluster import Cluster, Servers, cluster_on
 from tests.scenarios.cluster.shop import app, ship
 from tests.scenarios.process import until

@@ -13,7 +13,7 @@ from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.model.errors import BadSettings, LeasesUnavailable
 from noonday.model.ids import InstanceId
-from noonday.wiring.cluster import leases_of, redis_connection
+from noonday.wiring.cluster.servers import leases_of, redis_connection
 from noonday.wiring.settings import Settings
 
 OLDEST = (3, 4)

@@ -14,7 +14,7 @@ from noonday.cli.server.checks import CheckContext, Finding, Level
 from noonday.drivers.kafka.names import Names
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.model.errors import BusUnavailable
-from noonday.wiring.cluster import kafka_options
+from noonday.wiring.cluster.servers import kafka_options
 
 SHORT_SEC = 86_400
 TOO_SHORT_SEC = 3_600

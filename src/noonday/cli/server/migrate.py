@@ -3,7 +3,7 @@
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import migrate as apply
 from noonday.drivers.postgres.migrations import missing_indexes, pending
-from noonday.wiring.cluster import postgres_options
+from noonday.wiring.cluster.servers import postgres_options
 from noonday.wiring.settings import Settings
 
 

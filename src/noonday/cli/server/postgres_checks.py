@@ -12,7 +12,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.drivers.postgres.connection import PostgresDatabase
 from noonday.drivers.postgres.migrations import missing_indexes, pending
 from noonday.model.errors import BadKey, BadSettings, StoreUnavailable
-from noonday.wiring.cluster import keyring_of, postgres_options
+from noonday.wiring.cluster.servers import keyring_of, postgres_options
 from noonday.wiring.settings import Settings
 
 OLDEST = 150_000

@@ -6,7 +6,7 @@ from noonday.cli.server.checks import CheckContext, Finding, Level
 from noonday.cli.server.server_clock import check_server_clock
 from noonday.drivers.redis.connection import Connection
 from noonday.model.errors import BadSettings, SignalsUnavailable
-from noonday.wiring.cluster import redis_connection
+from noonday.wiring.cluster.servers import redis_connection
 
 OLDEST = 7
 _PROBE = (

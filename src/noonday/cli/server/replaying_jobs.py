@@ -19,7 +19,7 @@ from noonday.model.message import Dispatch
 from noonday.model.view import ExecutionView, JobView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.client import Client
-from noonday.wiring.cluster import kafka_options, keyring_of
+from noonday.wiring.cluster.servers import kafka_options, keyring_of
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -16,10 +16,10 @@ from noonday.model.pool import NOTICES_POOL
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.webhooks import handler as webhooks
-from noonday.wiring.application import new_event_loop
-from noonday.wiring.cluster import Role
+from noonday.wiring.cluster.node import Role
 from noonday.wiring.cluster_server import serve_roles, serve_worker
 from noonday.wiring.demo import demo
+from noonday.wiring.engine_thread import new_event_loop
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 from noonday.worker.parent_link import ParentLink

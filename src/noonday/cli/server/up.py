@@ -16,7 +16,7 @@ from noonday.cli.tables import facts
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
-from noonday.wiring.application import new_event_loop
+from noonday.wiring.engine_thread import new_event_loop
 from noonday.wiring.server import Serving, serve, with_demo
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs

@@ -26,13 +26,20 @@ class TimelineListener:
     The sweeper finds entries that are committed while no session listens.
     """
 
-    def __init__(self, options: PostgresOptions, index: HotIndex, partitions: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        options: PostgresOptions,
+        index: HotIndex,
+        partitions: Callable[[], Collection[int]],
+        on_placed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_placed` is called when entries were added."""
         self._options = options
         self._index = index
         self._partitions = partitions
         self._session: Any = None
         self._received: asyncio.Queue[str] = asyncio.Queue()
-        self.on_placed: Callable[[], None] = lambda: None
+        self._on_placed = on_placed
 
     async def run_once(self, now_ms: int) -> int:
         """Wait up to CHECK_SEC for notifications. Returns how many entries were added to the index. Raises StoreUnavailable."""
@@ -49,7 +56,7 @@ class TimelineListener:
         entries = [entry for entry in map(_entry_of, payloads) if entry is not None and entry.partition in owned]
         if entries:
             await self._index.hint(entries)
-            self.on_placed()
+            self._on_placed()
         return len(entries)
 
     async def close(self) -> None:

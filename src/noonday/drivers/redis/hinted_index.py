@@ -37,15 +37,16 @@ class HintedHotIndex(HotIndex):
         lead_ms: int,
         prefix: str = "noonday",
         budget: EntryBudget | None = None,
+        on_placed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_placed` is called when another process placed entries for this one."""
         self._connection = connection
         self._channel = f"{prefix}:hints"
         self._queue = Turns(lead_ms, MOST_OF_A_TENANT, budget or EntryBudget())
         self._generations: dict[int, str] = {}
         """Generations of the partitions that this process owns."""
         self._listener = Listener(connection, self._channel, clock, on_message=self._on_hint)
-        self.on_placed: Callable[[], None] = lambda: None
-        """Called when another process placed entries for this one."""
+        self._on_placed = on_placed
 
     async def place(self, entries: Sequence[Entry]) -> None:
         ours = self._generations
@@ -127,4 +128,4 @@ class HintedHotIndex(HotIndex):
         ours = [entry for entry in entries if entry.partition in self._generations]
         if ours:
             self._queue.place(ours)
-            self.on_placed()
+            self._on_placed()

@@ -46,7 +46,15 @@ class RedisHotIndex(HotIndex):
     from there: fairness across partitions is decided here. If the process dies, the sweeper finds the entries it had pulled.
     """
 
-    def __init__(self, connection: Connection, clock: Clock, lead_ms: int, prefix: str = "noonday") -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        clock: Clock,
+        lead_ms: int,
+        prefix: str = "noonday",
+        on_placed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_placed` is called when another process placed an entry that is ready before all known ones."""
         self._connection = connection
         self._clock = clock
         self._lead_ms = lead_ms
@@ -61,8 +69,7 @@ class RedisHotIndex(HotIndex):
         self._listener = Listener(
             connection, self._channel, clock, on_message=self._on_heads, on_subscribed=self._on_subscribed
         )
-        self.on_placed: Callable[[], None] = lambda: None
-        """Called when another process placed an entry that is ready before all known ones."""
+        self._on_placed = on_placed
 
     async def place(self, entries: Sequence[Entry]) -> None:
         partitions = _by_partition(entries)
@@ -171,7 +178,7 @@ class RedisHotIndex(HotIndex):
             log.warning("unreadable heads", channel=self._channel)
             return
         if self._heads.note(heads):
-            self.on_placed()
+            self._on_placed()
 
     def _on_subscribed(self) -> None:
         self._read_at = -math.inf

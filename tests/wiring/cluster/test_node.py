@@ -13,7 +13,8 @@ from noonday.intake.edits import first_fire
 from noonday.model.change import NewJob
 from noonday.model.recording import Settled
 from noonday.runtime.clock import ReferenceClock
-from noonday.wiring.cluster import Node, Role, _Servers
+from noonday.wiring.cluster.node import Node, Role
+from noonday.wiring.cluster.servers import Servers
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.cluster import ClusterSettings
 from tests.support.drivers import redis_connection
@@ -30,7 +31,7 @@ async def node() -> AsyncIterator[Node]:
         store = await opened.enter_async_context(postgres_store(0))
         options = await opened.enter_async_context(options_for_a_test())
         clock, keyring = ReferenceClock(), Keyring.generate()
-        servers = _Servers(clock, keyring, redis, KafkaBus(options, keyring, clock), RedisReference(redis, prefix))
+        servers = Servers(clock, keyring, redis, KafkaBus(options, keyring, clock), RedisReference(redis, prefix))
         cluster = ClusterSettings(name=prefix, leases="redis")
         yield Node(msgspec.structs.replace(Settings(), cluster=cluster), list(Role), servers, store, AsyncExitStack())
 
@@ -46,8 +47,8 @@ async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> Non
 
 async def test_settlement_wakes_the_dispatcher_of_its_process(node: Node) -> None:
     assert node.scheduler is not None
-    assert node.recorders is not None
+    assert node.recorder is not None
     wake = node.scheduler.loops["dispatcher"].wake
-    recorder = node.recorders._recorder_of(0)
-    recorder.on_settled(Settled((), (), {}, freed=("tenant",)))
+    recorder = node.recorder.group._recorder_of(0)
+    recorder._on_settled(Settled((), (), {}, freed=("tenant",)))
     assert wake.is_set()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.view import TenantSettings
-from noonday.wiring.application import OWNER
+from noonday.wiring.running import OWNER
 from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 

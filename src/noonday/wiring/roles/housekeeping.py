@@ -1,20 +1,25 @@
-"""Housekeeping: prunes old records and sets gauges."""
-
-from typing import TYPE_CHECKING
+"""The role of housekeeping: prune old records, and set gauges."""
 
 import msgspec
 
 from noonday.model.ids import TenantId
 from noonday.model.retention import Retention
 from noonday.runtime.metrics import Metrics
+from noonday.runtime.supervise import Loop, every
+from noonday.wiring.drivers import Drivers
+from noonday.wiring.roles.role import ProcessContext, ProcessRole
 from noonday.wiring.settings.access import LimitSettings
 from noonday.wiring.settings.engine import RetentionSettings
 
-if TYPE_CHECKING:
-    from noonday.wiring.parts import Drivers
-
 _DAY_MS = 86_400_000
 _STEP = 500
+
+
+def housekeeping(drivers: Drivers, context: ProcessContext, *, shows_clock: bool) -> ProcessRole:
+    """Prune and set gauges every few seconds. `shows_clock`: whether to set the clock offset gauge."""
+    settings = context.settings
+    housekeeper = Housekeeper(drivers, settings.retention, settings.limits, context.metrics, shows_clock=shows_clock)
+    return ProcessRole("housekeeping", Loop("housekeeper", housekeeper, drivers.clock, every(5.0), stuck_after_sec=120))
 
 
 class Housekeeper:
@@ -22,7 +27,7 @@ class Housekeeper:
 
     def __init__(
         self,
-        drivers: "Drivers",
+        drivers: Drivers,
         retention: RetentionSettings,
         limits: LimitSettings,
         metrics: Metrics,

@@ -1,0 +1,85 @@
+"""The services and queries behind the API, which every process with access to the store has."""
+
+from collections.abc import Callable
+from typing import Any
+
+from noonday.alerts.alert_service import AlertService
+from noonday.alerts.notice_jobs import NoticeJobs
+from noonday.alerts.notices import Notifier
+from noonday.alerts.preferences import PreferenceService, Seal
+from noonday.intake.services import intake_services
+from noonday.intake.waiting import Waiting
+from noonday.model.ids import JobId, new_job_id
+from noonday.tasks.endpoint_disabler import EndpointDisabler
+from noonday.tasks.endpoints import EndpointService
+from noonday.tasks.secrets import SecretService
+from noonday.tasks.task_service import TaskService
+from noonday.webhooks.addresses import Networks
+from noonday.webhooks.bounds import CallBounds
+from noonday.wiring.built_in_handlers import channels_of
+from noonday.wiring.drivers import Drivers
+from noonday.wiring.roles.role import ProcessContext
+
+
+class IntakePart:
+    """Services and queries behind the API. They never wait for a scheduler."""
+
+    def __init__(
+        self,
+        drivers: Drivers,
+        context: ProcessContext,
+        *,
+        live: Callable[[], dict[str, Any]] = dict,
+        new_id: Callable[[], JobId] = new_job_id,
+    ) -> None:
+        clock = drivers.clock
+        self.services = intake_services(
+            jobs=drivers.jobs,
+            query_store=drivers.query_store,
+            settings_store=drivers.settings_store,
+            workload=drivers.workload,
+            index=drivers.index,
+            signals=drivers.signals,
+            tokens=drivers.tokens,
+            aside=drivers.aside,
+            clock=clock,
+            keyring=drivers.keyring,
+            limits=context.settings.sizes,
+            hint_ahead_ms=context.hint_ahead_ms,
+            tracing=context.tracing,
+            logs_url=context.settings.logs_url_template,
+            live=live,
+            new_id=new_id,
+            on_placed=context.dispatcher_wake.set,
+            on_created=context.metrics.count_created,
+        )
+        receipts = self.services.receipts
+        self.secrets = SecretService(drivers.endpoints, receipts, drivers.keyring, clock)
+        self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.services.jobs)
+        endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, receipts, clock)
+        webhooks = context.settings.webhooks
+        bounds = CallBounds(Networks(webhooks.networks), webhooks.max_timeout_sec)
+        self.tasks = TaskService(
+            self.services, self.secrets, drivers.query_store, drivers.executions, clock, endpoints, bounds
+        )
+        seal, notice_jobs = Seal(drivers.keyring), self._make_notice_jobs(drivers, new_id)
+        channels = channels_of(context.settings)
+        self.alerts = AlertService(drivers.alerts, receipts, clock)
+        self.preferences = PreferenceService(drivers.notices, channels, seal, notice_jobs, receipts, clock, bounds)
+        self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.query_store, seal, notice_jobs, clock)
+
+    def _make_notice_jobs(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:
+        return NoticeJobs(
+            jobs=drivers.jobs,
+            settings_store=drivers.settings_store,
+            sender=self.services.sender,
+            pools=self.services.pools,
+            keyring=drivers.keyring,
+            clock=drivers.clock,
+            make_first_secret=self.secrets.make_first,
+            new_id=new_id,
+        )
+
+
+def waiting_of(drivers: Drivers) -> Waiting:
+    return Waiting(drivers.query_store, drivers.settings_store, drivers.workload, drivers.tokens, drivers.clock)

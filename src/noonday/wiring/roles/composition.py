@@ -1,0 +1,37 @@
+"""Which roles go together in a process, and in which order they start."""
+
+from noonday.wiring.drivers import Drivers
+from noonday.wiring.intake import IntakePart
+from noonday.wiring.roles.alerts import dead_mans_switch, endpoint_disabling, incidents, notices
+from noonday.wiring.roles.housekeeping import housekeeping
+from noonday.wiring.roles.recorder import RecorderGroupRole, RecorderRole
+from noonday.wiring.roles.role import ProcessContext, ProcessRole
+from noonday.wiring.roles.scheduler import SchedulerRole
+from noonday.wiring.roles.worker import WorkerRole
+
+
+def compose(
+    drivers: Drivers,
+    context: ProcessContext,
+    intake: IntakePart,
+    *,
+    scheduler: SchedulerRole | None = None,
+    recorder: RecorderRole | RecorderGroupRole | None = None,
+    worker: WorkerRole | None = None,
+    shows_clock: bool = False,
+) -> list[ProcessRole]:
+    """Return the given roles and those that go with them, in the order of their start.
+
+    A scheduler comes with housekeeping and the dead man's switch, a recorder with the consumers of the incidents that it
+    records. `shows_clock`: whether housekeeping sets the clock offset gauge. False if a clock role does.
+    """
+    roles: list[ProcessRole] = [role for role in (scheduler, recorder) if role is not None]
+    if scheduler is not None:
+        roles.append(housekeeping(drivers, context, shows_clock=shows_clock))
+    if recorder is not None:
+        roles += [incidents(drivers, intake), endpoint_disabling(drivers, intake)]
+    if scheduler is not None:
+        roles.append(dead_mans_switch(drivers, context.settings))
+    if recorder is not None:
+        roles.append(notices(drivers, intake))
+    return roles if worker is None else [*roles, worker]

@@ -1,0 +1,173 @@
+"""A running engine, embedded or in a cluster, as an application uses it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from noonday.intake.services import IntakeServices
+from noonday.model.caller import Caller
+from noonday.model.errors import EngineStopped, ExecutionFailed, NoondayError
+from noonday.model.ids import JobId, TenantId
+from noonday.model.job import JobSpec
+from noonday.model.view import ExecutionView, JobView, PoolSettings
+from noonday.ports.queries import QueryStore
+from noonday.ports.settings import SettingsStore
+from noonday.wiring.engine_thread import EngineLoop
+
+log = structlog.get_logger("noonday.application")
+OWNER = Caller(TenantId("default"), "application", frozenset({"operator"}))
+CODE = "code:"
+"""Prefix of the unique keys of jobs that are declared in code."""
+EXECUTION_VERSION = "8"
+"""UUID version of execution ids. Job ids have version 7."""
+PAGE = 5_000
+"""Maximum number of jobs that one transaction creates."""
+_FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
+
+
+class _Intake(Protocol):
+    """The services of an engine."""
+
+    @property
+    def services(self) -> IntakeServices: ...
+
+
+class _Store(Protocol):
+    @property
+    def query_store(self) -> QueryStore: ...
+    @property
+    def settings_store(self) -> SettingsStore: ...
+
+
+class EngineAccess(Protocol):
+    """Access to an embedded engine or to a cluster."""
+
+    @property
+    def engine(self) -> _Intake: ...
+    @property
+    def store(self) -> _Store: ...
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """Access to a cluster through a process of its own."""
+
+    engine: _Intake
+    store: _Store
+
+
+class Watched(Protocol):
+    """An engine that reports its health."""
+
+    @property
+    def failed(self) -> "asyncio.Future[None]": ...
+    def ready(self) -> list[str]: ...
+
+
+class Running:
+    """The engine of an application, embedded or in a cluster."""
+
+    def __init__(self, access: EngineAccess, thread: EngineLoop, watched: Watched) -> None:
+        self._access = access
+        self._thread = thread
+        self._watched = watched
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the engine works. For a readiness probe; `problems` returns the reasons why it does not."""
+        return not self.problems()
+
+    def problems(self) -> list[str]:
+        """Return the reasons why the engine does not work at present; an empty list if it works."""
+        return self._watched.ready()
+
+    def _refuse_if_stopped(self) -> None:
+        """Raise EngineStopped if the engine has failed: a job accepted now would not fire before the next start."""
+        if self._watched.failed.done():
+            raise EngineStopped(f"the engine of this application has stopped: {self._watched.failed.exception()!r}")
+
+    async def create(self, spec: JobSpec) -> JobView:
+        self._refuse_if_stopped()
+        return await self._thread.call(lambda: self._access.engine.services.jobs.create(OWNER, spec))
+
+    async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        self._refuse_if_stopped()
+        return await self._thread.call(lambda: self._create_pages(specs))
+
+    async def _create_pages(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        """Create jobs page by page. While the store writes one page, the next one is prepared."""
+        jobs = self._access.engine.services.jobs
+        created: list[JobId] = []
+        writing: asyncio.Task[list[JobId]] | None = None
+        for start in range(0, len(specs), PAGE):
+            following = asyncio.create_task(jobs.create_ids(OWNER, specs[start : start + PAGE]))
+            if writing:
+                created += await writing
+            writing = following
+        return created + (await writing if writing else [])
+
+    async def get_job(self, job_id: str) -> JobView:
+        return await self._thread.call(lambda: self._access.engine.services.job_queries.get_job(OWNER, job_id))
+
+    async def get_execution(self, execution: str) -> ExecutionView:
+        return await self._thread.call(lambda: self._access.engine.services.executions.get(OWNER, execution))
+
+    async def cancel(self, execution: str) -> ExecutionView:
+        return await self._thread.call(lambda: self._access.engine.services.executions.cancel(OWNER, execution))
+
+    async def delete(self, job_id: str) -> JobView:
+        return await self._thread.call(lambda: self._access.engine.services.jobs.delete(OWNER, job_id))
+
+    async def result(self, of: JobView | ExecutionView | str) -> Any:
+        wait = 0.005
+        while True:
+            view = await self._thread.call(lambda: latest_execution(self._access, of))
+            if view is not None and view.state in _FINAL:
+                return result_of(view)
+            self._refuse_if_stopped()
+            await asyncio.sleep(wait)
+            wait = min(0.5, wait * 1.5)
+
+    async def make_pools(self, specs: Sequence[JobSpec]) -> None:
+        await self._thread.call(lambda: make_pools(self._access, specs))
+
+    async def declare(self, specs: Sequence[JobSpec]) -> None:
+        await self._thread.call(lambda: declare(self._access, specs))
+
+
+async def make_pools(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+    """Create the pools of declared jobs, which may not have a worker yet."""
+    pools = {spec.target.pool for spec in specs}
+    for pool in sorted(pools.difference(await access.store.settings_store.pool_names())):
+        await access.engine.services.pools.put(caller, pool, PoolSettings())
+
+
+async def declare(access: EngineAccess, specs: Sequence[JobSpec], caller: Caller = OWNER) -> None:
+    """Create or update the jobs that are declared in code. A job that is no longer declared is logged, not deleted."""
+    for created in await access.engine.services.jobs.create_many(caller, list(specs)):
+        if isinstance(created, NoondayError):
+            raise created
+    declared = {spec.unique_key for spec in specs}
+    for key, job_id in await access.store.query_store.declared_keys(caller.tenant, CODE):
+        if key not in declared:
+            log.warning("job no longer declared in code; delete it to stop it", key=key, job=job_id)
+
+
+async def latest_execution(access: EngineAccess, of: JobView | ExecutionView | str) -> ExecutionView | None:
+    """Find the execution of a view or an id. For a job, this is its latest execution, or None if it has none yet."""
+    executions = access.engine.services.executions
+    name = of if isinstance(of, str) else getattr(of, "execution_id", None) or of.job_id
+    if name[14:15] == EXECUTION_VERSION:
+        return await executions.get(OWNER, name)
+    page = await executions.list_executions(OWNER, name, limit=1)
+    return page.executions[0] if page.executions else None
+
+
+def result_of(view: ExecutionView) -> Any:
+    if view.state == "SUCCEEDED":
+        return view.result
+    why = f": {view.error.type}: {view.error.message}" if view.error else ""
+    raise ExecutionFailed(f"execution {view.execution_id} is {view.state}{why}", state=view.state)
