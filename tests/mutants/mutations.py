@@ -391,4 +391,23 @@ MUTANTS = (
         ),
     ),
     _mutant("hydrator-off", "lateness", returning("scheduler/hydrator.py", "Hydrator.run_once", "0")),
+    _mutant(
+        "tokens-of-skipped-entries-lost",
+        "lateness",
+        returning("scheduler/allowances.py", "Allowances.give_back_unused", "None"),
+        first=205,
+        most=5,
+        quick=True,
+    ),
+    _mutant(
+        "rate-at-half-speed",
+        "lateness",
+        wrapped(
+            "model/rate.py",
+            "take",
+            before="from noonday.model.rate import Rate; given['rate'] = Rate(given['rate'].per_sec / 2, given['rate'].burst)",
+        ),
+        first=16,
+        most=210,
+    ),
 )

@@ -41,6 +41,7 @@ from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, LogEntry, Oversized
+from noonday.model.rate import Rate
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
 from noonday.model.view import JobView, TenantSettings
@@ -547,9 +548,8 @@ class Simulation:
     async def rate(self, per_sec: float) -> None:
         """The other tenant's executions are handed out no faster than this."""
         settings = TenantSettings(rate_per_sec=per_sec, burst=2, retention_days=self.load.other_keeps_days)
-        await self.ask(
-            "rate", "", lambda engine: engine.services.tenants.put(USER, OTHER.tenant, settings), OTHER.tenant
-        )
+        value = (OTHER.tenant, Rate(per_sec, 2))
+        await self.ask("rate", "", lambda engine: engine.services.tenants.put(USER, OTHER.tenant, settings), value)
 
     async def keep(self) -> None:
         """The other tenant keeps what is over for a time of its own, in runs that say so."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from noonday.model.execution import Cause, State, hand_back_wait_ms
 from noonday.model.ids import stable_fraction
 from noonday.model.job import JobSpec, Overlap
+from noonday.model.rate import Rate
 from noonday.model.retry import Backoff, RetryPolicy
 from tests.simulation.history import CANCEL_GRACE_MS, Effect, History, Span
 from tests.simulation.kernel import FaultKind, World
@@ -255,8 +256,7 @@ class Scene:
             if spec.overlap is not Overlap.ALLOW:
                 yield from self._others(execution)
         yield from self._caps.get(execution.tenant, ())
-        if any(answer.value == execution.tenant for answer in self.history.asked("rate")):
-            yield Span("rate", 0, self.now_ms)
+        yield from self._rates.get(execution.tenant, ())
 
     @cached_property
     def _pauses(self) -> Mapping[str, list[Span]]:
@@ -297,6 +297,35 @@ class Scene:
             spans = [self._open_span(e, from_due=False) for e in self.rows.executions.values() if e.tenant == tenant]
             found.setdefault(tenant, []).extend(_full("cap", spans, most))
         return found
+
+    @cached_property
+    def _rates(self) -> Mapping[str, list[Span]]:
+        """When a tenant with a rate had no token: after each of its dispatches, and after a fault that lost a burst of them."""
+        found: dict[str, list[Span]] = defaultdict(list)
+        for answer in self.history.asked("rate"):
+            tenant, rate = answer.value
+            found[tenant] += self._spent(tenant, rate, answer.asked_ms)
+            lost_ms = round(rate.burst * rate.interval_ms)
+            found[tenant] += [Span("rate", span.from_ms, span.until_ms + lost_ms) for span in self.faults]
+        return found
+
+    def _spent(self, tenant: str, rate: Rate, since_ms: int) -> Iterator[Span]:
+        spent_until = float(since_ms)
+        for at_ms in sorted(at_ms for at_ms in self._dispatch_times(tenant) if at_ms >= since_ms):
+            spent_until = max(spent_until, at_ms) + rate.interval_ms
+            one_token_ms = round(spent_until - (rate.burst - 1) * rate.interval_ms)
+            if one_token_ms > at_ms:
+                yield Span("rate", at_ms, one_token_ms + self.freed_ms)
+
+    def _dispatch_times(self, tenant: str) -> Iterator[int]:
+        """When dispatches of a tenant were fired."""
+        for execution in self.rows.executions.values():
+            if execution.tenant == tenant:
+                fired: dict[int, int] = {}
+                for note in self.seen.get(execution.id, ()):
+                    if note.fired:
+                        fired.setdefault(note.dispatch, note.at_ms)
+                yield from fired.values()
 
     def _busy(self, process: str) -> list[Span]:
         return self._busy_spans.get(process, [])

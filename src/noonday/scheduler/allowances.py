@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from noonday.model.batch import Blocked
 from noonday.model.errors import TokensUnavailable
+from noonday.model.firing import Entry
 from noonday.model.ids import TenantId
 from noonday.model.message import Dispatch
 from noonday.model.rate import Rate, TokenRequest
@@ -212,10 +212,12 @@ class Allowances:
         started."""
         await self._return_tokens({tenant: count for tenant, count in shares.rooms.items() if isinstance(tenant, str)})
 
-    async def give_back_blocked(self, blocked: Iterable[Blocked]) -> None:
-        """Give back the tokens of claimed entries that are blocked: they did not start, and will be claimed again."""
+    async def give_back_unused(self, claimed: Iterable[Entry], dispatches: Iterable[Dispatch]) -> None:
+        """Give back the tokens of claimed entries that became no dispatch: blocked, skipped, buffered, stale or not fired."""
         if self._rates:
-            await self._return_tokens(Counter(each.entry.tenant for each in blocked))
+            unused = Counter(entry.tenant for entry in claimed)
+            unused.subtract(Counter(dispatch.tenant for dispatch in dispatches))
+            await self._return_tokens(unused)
 
     async def _return_tokens(self, counts: Mapping[str, int]) -> None:
         unused = [

@@ -175,6 +175,8 @@ class Dispatcher:
             outcome = await self._firer.fire(self._ownership.owner, entries)
             self._batch_size.note(len(entries), self._clock.monotonic() - batch.claimed_at)
             self._in_flight.remove(batch)
+            dispatches = [dispatch for fired in outcome.fired for dispatch in fired.dispatches]
+            await self._allowances.give_back_unused(entries, dispatches)
             for fired in outcome.fired:
                 await self._follow_up(fired)
             self._store_fails = bool(outcome.unfired)
@@ -188,7 +190,6 @@ class Dispatcher:
     async def _follow_up(self, fired: FireResult) -> None:
         # Before publishing: when a dispatch ends, the entries that wait for its slot must be known as blocked.
         self._blocked.add(fired.blocked, self._clock.monotonic())
-        await self._allowances.give_back_blocked(fired.blocked)
         try:
             if fired.dispatches:
                 await self._publisher.publish(self._allowances.with_weights(fired.dispatches))
