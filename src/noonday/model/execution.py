@@ -223,8 +223,6 @@ class Execution(msgspec.Struct, frozen=True):
     retry_of: ExecutionId | None = None
     transitions: str = ""
     """Comma-separated JSON arrays [state, at_ms, worker or null, reason or null], one for each transition. Append-only."""
-    note: str | None = None
-    """The outcome of the last report."""
     suspended_until_ms: int | None = None
     """The former due time of a dispatch row that is suspended, and so has none."""
 

@@ -199,7 +199,6 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
         failure=_failure_text(was, report, outcome),
         progress=report.progress if report else None,
         result=report.result if report else None,
-        note=outcome.name,
     )
     writes.settle(was, now, _transitions_text(verdict, report, outcome, at_ms, was))
     if returns:

@@ -21,7 +21,7 @@ SET state = e.value ->> 'state', attempt = e.value ->> 'attempt', dispatch = e.v
     started_ms = e.value ->> 'started_ms', finished_ms = e.value ->> 'finished_ms', revocation = e.value ->> 'revocation',
     failure = e.value ->> 'failure', progress = coalesce(e.value ->> 'progress', progress), result = e.value ->> 'result',
     slots = nullif(e.value ->> 'slots', '[]'), pool = e.value ->> 'pool', handler = e.value ->> 'handler', lane = e.value ->> 'lane',
-    watch = e.value ->> 'watch', transitions = transitions || (e.value ->> 'transitions'), note = e.value ->> 'note'
+    watch = e.value ->> 'watch', transitions = transitions || (e.value ->> 'transitions')
 FROM json_each(?1) e
 WHERE executions.id = e.value ->> 'id';
 
