@@ -1,21 +1,39 @@
 """Rounds of the control loop."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from noonday.drivers.memory.signals import MemorySignals
+from noonday.model.claim import DispatchRef
 from noonday.model.execution import Outcome
+from noonday.model.ids import ExecutionId
 from noonday.model.message import Beat, Bye, Report
 from noonday.worker.control import REPORT_START_AFTER_SEC, ControlLoop
 from noonday.worker.deadlines import Deadlines
 from noonday.worker.revocations import Revocations
 from noonday.worker.run import INTERRUPTED, TIMED_OUT
+from tests.support.clock import ManualClock
 from tests.worker.parts import POOL, Parts
 
 FROZEN_SEC = 20.0
 
 
-async def composed(**options: Any) -> tuple[Parts, ControlLoop]:
+class StallingSignals(MemorySignals):
+    """Signals whose answer takes so long that the worker may be judged lost meanwhile."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._worker_clock = clock
+
+    async def revoked(self, pool: str, dispatches: Sequence[DispatchRef]) -> Mapping[ExecutionId, str]:
+        self._worker_clock.advance(FROZEN_SEC + 0.1)
+        return await super().revoked(pool, dispatches)
+
+
+async def composed(*, stalls_in_a_round: bool = False, **options: Any) -> tuple[Parts, ControlLoop]:
     it = Parts(frozen_after_sec=FROZEN_SEC, **options)
     await it.open()
+    signals = StallingSignals(it.clock) if stalls_in_a_round else it.signals
     return it, ControlLoop(
         active=it.active,
         ended=it.ended,
@@ -25,7 +43,7 @@ async def composed(**options: Any) -> tuple[Parts, ControlLoop]:
         membership=it.membership,
         connectivity=it.connectivity,
         deadlines=Deadlines(it.active, it.options.cancel_grace_sec),
-        revocations=Revocations(it.signals, it.connectivity, it.active),
+        revocations=Revocations(signals, it.connectivity, it.active),
         heartbeats=it.heartbeats,
         reporter=it.reporter,
         acks=it.acks,
@@ -91,6 +109,15 @@ async def test_a_former_identity_says_goodbye_after_its_last_report() -> None:
     await it.outbox.send()
     assert run.outcome is Outcome.INTERRUPTED
     assert [each.worker_id for each in await it.bus.entries() if isinstance(each, Bye)] == [former.id]
+
+
+async def test_a_worker_that_stalls_within_a_round_changes_its_identity() -> None:
+    it, control = await composed(stalls_in_a_round=True)
+    former = it.membership.identity
+    run = await it.started()
+    await control.watch_once()
+    assert it.membership.identity is not former
+    assert run.stop_requested == INTERRUPTED
 
 
 async def test_a_round_shows_that_the_loop_does_not_stall() -> None:

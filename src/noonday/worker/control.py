@@ -78,9 +78,7 @@ class ControlLoop:
     async def watch_once(self) -> None:
         """Run one round: deadlines, revocations, shared breakers, start reports, heartbeats and acks."""
         now = self._clock.monotonic()
-        if self._connectivity.may_be_judged_lost(now):
-            self._change_identity()
-        self._connectivity.note_round()
+        self._change_identity_if_stalled()
         runs = self._active.begun()
         self._deadlines.enforce(runs, now)
         warn_of_blocking(self._hosts.stepping, now)
@@ -93,6 +91,12 @@ class ControlLoop:
         self._heartbeats.beat(runs, now)
         self._end_former_identities()
         await self._acks.send_again()
+        self._change_identity_if_stalled()
+
+    def _change_identity_if_stalled(self) -> None:
+        """Change the identity if the loop stalled since it was last at work: between two rounds, or within one."""
+        if self._connectivity.may_be_judged_lost(self._clock.monotonic()):
+            self._change_identity()
         self._connectivity.note_round()
 
     def _change_identity(self) -> None:
