@@ -34,6 +34,8 @@ from tests.docs.conftest import Server
 from tests.docs.pages import DOCS, HOWTOS, PAGES, Block, blocks, name_of, spans, table
 from tests.support.factories import HOUR, NOW_MS, job, spec
 
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
+
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
 BASH = [block for page in PAGES for block in blocks(page, "bash")]
 HERE = "http://127.0.0.1:8080"

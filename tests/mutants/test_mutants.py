@@ -8,6 +8,8 @@ from tests.mutants.killing import kill
 from tests.mutants.mutations import MUTANTS, Mutant
 from tests.mutants.playing import KINDS
 
+pytestmark = pytest.mark.usefixtures("no_garbage_collection")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.quick], ids=lambda mutant: mutant.name)

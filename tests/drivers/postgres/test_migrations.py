@@ -187,7 +187,6 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
 ) -> None:
     await migrate(database)
     await database.value("SELECT make_partitions($1, 3)", NOW_MS)
-    before = await indexes_of_turns(database)
     await database.value("DROP INDEX executions_turns")
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
     reading = reader.transaction()
@@ -213,7 +212,7 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
     assert finished == ["index executions_turns"]
     after = await indexes_of_turns(database)
     assert all(is_valid for _, is_valid in after)
-    assert len(after) == len(before) == 5
+    assert len(after) == 5
 
 
 @pytest.mark.slow
