@@ -105,7 +105,7 @@ def test_each_kind_of_error_has_its_exit_code(error: NoondayError, code: int) ->
 def test_flaws_are_told_with_place_value_what_is_allowed_and_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     one = Flaw("/overlap", "no such overlap", "SKIPP", ["ALLOW", "SKIP"], "SKIP")
     other = Flaw("/maxRuns", "must be from 1", 0)
-    exits.tell(InvalidInput("2 values are not valid", [one, other]))
+    exits.print_error(InvalidInput("2 values are not valid", [one, other]))
     assert capsys.readouterr().err.splitlines() == [
         "error: 2 values are not valid",
         "  /overlap: no such overlap",
@@ -118,12 +118,12 @@ def test_flaws_are_told_with_place_value_what_is_allowed_and_what_was_meant(caps
 
 
 def test_a_single_flaw_is_not_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    exits.tell(InvalidInput.of("/at", "too late", 5))
+    exits.print_error(InvalidInput.of("/at", "too late", 5))
     assert capsys.readouterr().err.splitlines() == ["error: too late", "  at: /at", "  given: 5"]
 
 
 def test_what_others_wrote_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    exits.tell(NoondayError("a\x1b[2Jb"))
+    exits.print_error(NoondayError("a\x1b[2Jb"))
     assert "\x1b" not in capsys.readouterr().err
 
 

@@ -28,7 +28,7 @@ async def breakers(request: pytest.FixtureRequest, tmp_path: Path, clock: Manual
 
 async def test_whom_nothing_is_known_of_may_be_called(breakers: Breakers) -> None:
     assert await breakers.ask(X, NOW_MS) == CLOSED
-    assert await breakers.tell({}, NOW_MS) == {}
+    assert await breakers.add_counts({}, NOW_MS) == {}
 
 
 async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> None:
@@ -37,26 +37,26 @@ async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> Non
         "half": CallCounts(MIN_CALLS, MIN_CALLS // 2),
         "more": CallCounts(MIN_CALLS, MIN_CALLS // 2 + 1),
     }
-    assert await breakers.tell(told, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
+    assert await breakers.add_counts(told, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
     assert await breakers.ask("more", NOW_MS + 10) == OPEN_MS - 10
     assert await breakers.ask("half", NOW_MS) == await breakers.ask("few", NOW_MS) == CLOSED
 
 
 async def test_what_several_tell_adds_up(breakers: Breakers) -> None:
     for n in range(MIN_CALLS - 1):
-        assert await breakers.tell({X: CallCounts(1, 1)}, NOW_MS + n) == {X: CLOSED}
-    assert await breakers.tell({X: CallCounts(1, 0)}, NOW_MS + 99) == {X: OPEN_MS}
+        assert await breakers.add_counts({X: CallCounts(1, 1)}, NOW_MS + n) == {X: CLOSED}
+    assert await breakers.add_counts({X: CallCounts(1, 0)}, NOW_MS + 99) == {X: OPEN_MS}
 
 
 async def test_what_was_more_than_a_minute_ago_does_not_count(breakers: Breakers) -> None:
-    await breakers.tell({X: CallCounts(MIN_CALLS - 1, MIN_CALLS - 1)}, NOW_MS)
-    assert await breakers.tell({X: CallCounts(1, 1)}, NOW_MS + WINDOW_MS + BUCKET_MS) == {X: CLOSED}
+    await breakers.add_counts({X: CallCounts(MIN_CALLS - 1, MIN_CALLS - 1)}, NOW_MS)
+    assert await breakers.add_counts({X: CallCounts(1, 1)}, NOW_MS + WINDOW_MS + BUCKET_MS) == {X: CLOSED}
 
 
 async def test_when_its_time_is_over_one_goes_and_the_others_wait(breakers: Breakers) -> None:
-    await breakers.tell({X: BAD}, NOW_MS)
+    await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
-    assert await breakers.tell({X: CallCounts(5, 5)}, over) == {X: PROBE}, (
+    assert await breakers.add_counts({X: CallCounts(5, 5)}, over) == {X: PROBE}, (
         "late news of calls made before change nothing"
     )
     assert await breakers.ask(X, over) == PROBE
@@ -64,32 +64,32 @@ async def test_when_its_time_is_over_one_goes_and_the_others_wait(breakers: Brea
 
 
 async def test_a_probe_that_succeeds_closes_it_and_the_past_is_forgotten(breakers: Breakers) -> None:
-    await breakers.tell({X: BAD}, NOW_MS)
+    await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     await breakers.ask(X, over)
-    assert await breakers.tell({X: PROBED}, over + 5) == {X: CLOSED}
+    assert await breakers.add_counts({X: PROBED}, over + 5) == {X: CLOSED}
     assert await breakers.ask(X, over + 5) == CLOSED
-    assert await breakers.tell({X: CallCounts(1, 1)}, over + 6) == {X: CLOSED}
+    assert await breakers.add_counts({X: CallCounts(1, 1)}, over + 6) == {X: CLOSED}
 
 
 async def test_a_probe_that_fails_opens_it_for_as_long_again(breakers: Breakers) -> None:
-    await breakers.tell({X: BAD}, NOW_MS)
+    await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     await breakers.ask(X, over)
-    assert await breakers.tell({X: PROBED_IN_VAIN}, over + 5) == {X: OPEN_MS}
+    assert await breakers.add_counts({X: PROBED_IN_VAIN}, over + 5) == {X: OPEN_MS}
     assert await breakers.ask(X, over + 6) == OPEN_MS - 1
     assert await breakers.ask(X, over + 5 + OPEN_MS) == PROBE
 
 
 async def test_a_probe_that_was_never_heard_of_again_is_replaced(breakers: Breakers) -> None:
-    await breakers.tell({X: BAD}, NOW_MS)
+    await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     assert await breakers.ask(X, over) == PROBE
     assert await breakers.ask(X, over + PROBE_MS) == PROBE
 
 
 async def test_each_name_has_its_own(breakers: Breakers) -> None:
-    await breakers.tell({X: BAD, "y": FINE}, NOW_MS)
+    await breakers.add_counts({X: BAD, "y": FINE}, NOW_MS)
     assert await breakers.ask("y", NOW_MS) == CLOSED
 
 
@@ -102,13 +102,13 @@ async def test_every_driver_decides_as_the_model_does(breakers: Breakers, seed: 
             case "tell":
                 calls = random.randint(0, 6)
                 failures = random.randint(0, calls)
-                assert await breakers.tell({X: CallCounts(calls, failures)}, now_ms) == {
-                    X: model.tell(calls, failures, now_ms)
+                assert await breakers.add_counts({X: CallCounts(calls, failures)}, now_ms) == {
+                    X: model.add_counts(calls, failures, now_ms)
                 }
             case "ask":
                 assert await breakers.ask(X, now_ms) == model.ask(now_ms)
             case "probe":
                 failed = random.random() < 0.5
                 found = model.tell_probe(failed, now_ms)
-                expected = found if failed else model.tell(0, 0, now_ms)
-                assert await breakers.tell({X: CallCounts(probe_failed=failed)}, now_ms) == {X: expected}
+                expected = found if failed else model.add_counts(0, 0, now_ms)
+                assert await breakers.add_counts({X: CallCounts(probe_failed=failed)}, now_ms) == {X: expected}

@@ -42,7 +42,7 @@ async def both_at_work(bus: Bus) -> None:
 
     async def take_some(worker: WorkerId, room: int) -> bool:
         taken = await bus.take(worker, {POOL: room}, 0)
-        await bus.done_with(worker, taken)
+        await bus.mark_processed(worker, taken)
         left.difference_update(each.execution_id for each in taken)
         return bool(taken)
 
@@ -193,7 +193,7 @@ async def test_a_taker_that_gave_up_takes_nothing_with_it(bus: Bus, clock: Manua
 async def test_what_is_done_with_is_not_delivered_again(bus: Bus) -> None:
     await joined(bus)
     await bus.publish([dispatch(), dispatch()])
-    await bus.done_with(WORKER, await take(bus, 2))
+    await bus.mark_processed(WORKER, await take(bus, 2))
     assert await bus.take(WORKER, {POOL: 5}, 0) == []
     await bus.leave(WORKER)
     await joined(bus, OTHER)
@@ -208,9 +208,9 @@ async def test_saying_twice_that_something_is_done_with_is_saying_it_once(bus: B
     sent = dispatch()
     await bus.publish([sent])
     await take(bus, 1)
-    await bus.done_with(WORKER, [sent, sent])
-    await bus.done_with(WORKER, [sent, dispatch()])
-    await bus.done_with(OTHER, [sent])
+    await bus.mark_processed(WORKER, [sent, sent])
+    await bus.mark_processed(WORKER, [sent, dispatch()])
+    await bus.mark_processed(OTHER, [sent])
     await bus.publish([sent])
     assert await take(bus, 1) == [sent]
 
@@ -228,7 +228,7 @@ async def test_a_worker_that_is_not_here_gets_nothing(bus: Bus) -> None:
     await bus.leave(WORKER)
     await bus.publish([dispatch(pool="another")])
     assert await bus.take(WORKER, {POOL: 5}, 0) == []
-    await bus.done_with(WORKER, [dispatch()])
+    await bus.mark_processed(WORKER, [dispatch()])
 
 
 # Credit
@@ -282,7 +282,7 @@ async def test_a_pool_that_is_quick_has_credit_for_about_a_second(bus: Bus, cloc
     await credit_of(bus)
     for _ in range(20):
         await bus.publish([dispatch() for _ in range(50)])
-        await bus.done_with(WORKER, await take(bus, 50))
+        await bus.mark_processed(WORKER, await take(bus, 50))
         clock.advance(0.05)
     await eventually(lambda: is_credit(bus, 500, 1500), PATIENCE_SEC)
     clock.advance(60)
@@ -454,7 +454,7 @@ async def test_a_log_keeps_its_era_while_it_keeps_its_memory(bus: Bus) -> None:
 async def test_what_nobody_can_settle_is_buried_and_the_log_goes_on(bus: Bus) -> None:
     partition = await joined(bus)
     for entry in ENTRIES:
-        await bus.bury(entry, "no such column \x00")
+        await bus.keep_dead_letter(entry, "no such column \x00")
     await bus.report(partition, ENTRIES)
     assert await read(bus, partition, 0, 5) == ENTRIES
 

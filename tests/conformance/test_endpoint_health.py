@@ -130,8 +130,8 @@ async def test_what_has_failed_for_longer_than_it_may_is_hopeless(
         await endpoints.put(THERE, settings, NOW_MS, audit())
     await fail(endpoints, NOW_MS, failures)
     now_ms = NOW_MS + round(days * DAY_MS)
-    assert bool(await endpoints.hopeless(now_ms, 9)) is expected
-    assert (await health(endpoints)).is_hopeless(settings or EndpointSettings(), now_ms) is expected
+    assert bool(await endpoints.failing_too_long(now_ms, 9)) is expected
+    assert (await health(endpoints)).has_failed_too_long(settings or EndpointSettings(), now_ms) is expected
 
 
 async def test_somebody_has_to_hear_of_an_endpoint_that_was_disabled(
@@ -163,7 +163,7 @@ async def test_what_has_recovered_in_the_meantime_is_not_disabled(endpoints: End
 async def test_whoever_is_enabled_begins_anew(endpoints: Endpoints) -> None:
     await fail(endpoints, NOW_MS, 9)
     await endpoints.disable(THERE, "has failed", NOW_MS + 1, audit())
-    assert await endpoints.hopeless(NOW_MS + 90 * DAY_MS, 9) == []
+    assert await endpoints.failing_too_long(NOW_MS + 90 * DAY_MS, 9) == []
     assert await endpoints.enable(THERE, NOW_MS + 2, audit())
     assert not await endpoints.enable(THERE, NOW_MS + 3, audit())
     found = await health(endpoints)

@@ -29,15 +29,15 @@ async def take(index: HotIndex, now_ms: int = NOW_MS, credit: int = 10_000, limi
 
 async def test_what_is_placed_is_claimed_once(index: HotIndex) -> None:
     one = entry()
-    await index.place([one])
+    await index.add([one])
     assert await take(index) == [one]
     assert await take(index) == []
 
 
 async def test_placing_an_entry_again_changes_nothing(index: HotIndex) -> None:
     one = entry()
-    await index.place([one, one])
-    await index.place([one])
+    await index.add([one, one])
+    await index.add([one])
     assert await take(index) == [one]
     assert await take(index) == []
 
@@ -48,15 +48,15 @@ async def test_another_revision_or_time_of_the_same_key_is_another_entry(
 ) -> None:
     one = entry("a-job")
     other = entry("a-job", **change)
-    await index.place([one])
+    await index.add([one])
     assert await index.missing([one, other]) == [other]
-    await index.place([other])
+    await index.add([other])
     assert set(await take(index)) == {one, other}
 
 
 async def test_it_says_which_entries_it_does_not_have(index: HotIndex) -> None:
     here, later, gone, never = [entry(due_ms=NOW_MS + at) for at in (0, HOUR, -1, 5)]
-    await index.place([here, later, gone])
+    await index.add([here, later, gone])
     assert await take(index, NOW_MS - 1) == [gone]
     assert await index.missing([here, later, gone, never]) == [gone, never]
     assert await index.missing([]) == []
@@ -64,15 +64,15 @@ async def test_it_says_which_entries_it_does_not_have(index: HotIndex) -> None:
 
 async def test_an_entry_that_was_claimed_can_be_placed_again(index: HotIndex) -> None:
     one = entry()
-    await index.place([one])
+    await index.add([one])
     await take(index)
-    await index.place([one])
+    await index.add([one])
     assert await take(index) == [one]
 
 
 async def test_it_keeps_its_eras_while_it_keeps_its_memory(index: HotIndex) -> None:
     generations = await index.generations(ALL)
-    await index.place([entry()])
+    await index.add([entry()])
     await take(index)
     assert generations.keys() == set(ALL)
     assert all(generations.values())
@@ -83,7 +83,7 @@ async def test_it_keeps_its_eras_while_it_keeps_its_memory(index: HotIndex) -> N
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
 async def test_partitions_that_are_not_owned_any_more_are_forgotten(index: HotIndex) -> None:
     entries = in_four_partitions()
-    await index.place(entries)
+    await index.add(entries)
     await index.forget([1, 3])
     kept = [each for each in entries if each.partition in (0, 2)]
     assert await index.missing(entries) == [each for each in entries if each not in kept]
@@ -93,7 +93,7 @@ async def test_partitions_that_are_not_owned_any_more_are_forgotten(index: HotIn
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
 async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_there(index: HotIndex) -> None:
     entries = [entry(partition=at % 2, tenant=f"t-{at % 3}", lane=at % 3) for at in range(12)]
-    await index.place(entries)
+    await index.add(entries)
     claimed = await take(index, credit=5)
     await index.forget([1])
     rest = await take(index)
@@ -113,7 +113,7 @@ async def test_what_was_forgotten_has_another_era(index: HotIndex) -> None:
 @pytest.mark.needs(Capability.OUTLIVES_ITS_OWNER)
 async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotIndex) -> None:
     entries = in_four_partitions()
-    await index.place(entries)
+    await index.add(entries)
     claimed = await take(index, credit=1)
     generations = await index.generations(ALL)
     await index.forget(ALL)
@@ -124,7 +124,7 @@ async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotInde
 
 async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) -> None:
     entries = in_four_partitions()
-    await index.place(entries)
+    await index.add(entries)
     assert await index.claim(NOW_MS + HOUR, [], PLENTY, 100) == []
     assert await index.next_ready_ms([], PLENTY) is None
     for partitions in ([1, 2], [2, 3], [0]):
@@ -136,7 +136,7 @@ async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) 
 
 async def test_partitions_that_were_ours_and_are_again_have_what_they_had(index: HotIndex) -> None:
     entries = in_four_partitions()
-    await index.place(entries)
+    await index.add(entries)
     claimed = await take(index, credit=2)
     assert await index.claim(NOW_MS, [], PLENTY, 100) == []
     assert set(await take(index, NOW_MS + HOUR)) == set(entries) - set(claimed)
@@ -151,36 +151,36 @@ def in_four_partitions() -> list[Entry]:
 
 async def test_an_entry_is_ready_at_its_due_time_and_not_before(index: HotIndex) -> None:
     one = entry(due_ms=NOW_MS)
-    await index.place([one])
+    await index.add([one])
     assert await take(index, NOW_MS - 1) == []
     assert await take(index, NOW_MS) == [one]
 
 
 async def test_a_staged_entry_is_ready_a_lead_ahead(index: HotIndex) -> None:
     one = entry(due_ms=NOW_MS, early=1)
-    await index.place([one])
+    await index.add([one])
     assert await take(index, NOW_MS - LEAD_MS - 1) == []
     assert await take(index, NOW_MS - LEAD_MS) == [one]
 
 
 async def test_entries_of_one_lane_come_in_order_of_time(index: HotIndex) -> None:
     entries = [entry(due_ms=NOW_MS - at) for at in (5, 1, 9, 3, 7)]
-    await index.place(entries)
+    await index.add(entries)
     assert await take(index) == sorted(entries, key=lambda each: each.due_ms)
 
 
 async def test_an_entry_placed_late_overtakes_those_due_after_it(index: HotIndex) -> None:
     late, early = entry(due_ms=NOW_MS), entry(due_ms=NOW_MS - 10)
-    await index.place([late])
+    await index.add([late])
     assert await take(index, NOW_MS - 20) == []
-    await index.place([early])
+    await index.add([early])
     assert await take(index, NOW_MS - 10) == [early]
     assert await take(index) == [late]
 
 
 async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
     assert await index.next_ready_ms(ALL, PLENTY) is None
-    await index.place([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, early=1), entry(due_ms=NOW_MS + HOUR)])
+    await index.add([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, early=1), entry(due_ms=NOW_MS + HOUR)])
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 100 - LEAD_MS
     await take(index, NOW_MS)
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 50
@@ -189,7 +189,7 @@ async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
 
 
 async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> None:
-    await index.place([entry(due_ms=NOW_MS - at) for at in range(3)])
+    await index.add([entry(due_ms=NOW_MS - at) for at in range(3)])
     await take(index, credit=1)
     ready_ms = await index.next_ready_ms(ALL, PLENTY)
     assert ready_ms is not None
@@ -197,7 +197,7 @@ async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> Non
 
 
 async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None:
-    await index.place([entry(pool="full"), entry(due_ms=NOW_MS + HOUR)])
+    await index.add([entry(pool="full"), entry(due_ms=NOW_MS + HOUR)])
     credit = {POOL: 10, "full": 0}
     assert await index.claim(NOW_MS, ALL, credit, 10) == []
     assert await index.next_ready_ms(ALL, credit) == NOW_MS + HOUR
@@ -205,9 +205,9 @@ async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None
 
 
 async def test_whoever_has_patience_comes_later_for_staged_entries(index: HotIndex) -> None:
-    await index.place([entry(due_ms=NOW_MS + LEAD_MS, early=1)])
+    await index.add([entry(due_ms=NOW_MS + LEAD_MS, early=1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS + 25
-    await index.place([entry(due_ms=NOW_MS - 1)])
+    await index.add([entry(due_ms=NOW_MS - 1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS - 1
 
 
@@ -215,19 +215,19 @@ async def test_whoever_has_patience_comes_later_for_staged_entries(index: HotInd
 
 
 async def test_no_more_is_claimed_than_the_limit(index: HotIndex) -> None:
-    await index.place([entry() for _ in range(5)])
+    await index.add([entry() for _ in range(5)])
     assert [len(await take(index, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_a_pool_gets_no_more_than_its_credit(index: HotIndex) -> None:
-    await index.place([entry(pool=pool) for pool in ("a", "b", "c") for _ in range(5)])
+    await index.add([entry(pool=pool) for pool in ("a", "b", "c") for _ in range(5)])
     claimed = await index.claim(NOW_MS, ALL, {"a": 2, "b": 4, "c": 0}, 100)
     assert Counter(each.pool for each in claimed) == {"a": 2, "b": 4}
 
 
 async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
     one = entry(pool="unknown")
-    await index.place([one])
+    await index.add([one])
     assert await index.claim(NOW_MS, ALL, {}, 100) == []
     assert await index.claim(NOW_MS, ALL, {"unknown": 1}, 100) == [one]
 
@@ -237,7 +237,7 @@ async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
 
 async def test_tenants_take_turns_however_much_each_has(index: HotIndex) -> None:
     crowd = [entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(100)]
-    await index.place([*crowd, *[entry(tenant=f"small-{n}") for n in range(9)]])
+    await index.add([*crowd, *[entry(tenant=f"small-{n}") for n in range(9)]])
     claimed = await take(index, credit=20)
     shares = Counter(each.tenant for each in claimed)
     assert len(shares) == 10
@@ -245,16 +245,16 @@ async def test_tenants_take_turns_however_much_each_has(index: HotIndex) -> None
 
 
 async def test_tenants_take_turns_from_claim_to_claim(index: HotIndex) -> None:
-    await index.place([entry(tenant=tenant) for tenant in "abc" for _ in range(10)])
+    await index.add([entry(tenant=tenant) for tenant in "abc" for _ in range(10)])
     claimed = [tenant for _ in range(9) for tenant in [(await take(index, credit=1))[0].tenant]]
     assert Counter(claimed) == {"a": 3, "b": 3, "c": 3}
     assert len(set(claimed[:3])) == 3
 
 
 async def test_a_backlog_does_not_hold_up_whoever_comes_after_it(index: HotIndex, clock: ManualClock) -> None:
-    await index.place([entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(20_000)])
+    await index.add([entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(20_000)])
     await take(index, credit=100)
-    await index.place([entry(tenant="small") for _ in range(200)])
+    await index.add([entry(tenant="small") for _ in range(200)])
     shares: Counter[str] = Counter()
     for _ in range(5):
         clock.advance(0.02)
@@ -263,25 +263,25 @@ async def test_a_backlog_does_not_hold_up_whoever_comes_after_it(index: HotIndex
 
 
 async def test_many_tenants_with_a_backlog_all_have_their_turn(index: HotIndex) -> None:
-    await index.place([entry(tenant=f"t-{n}", partition=n % 2) for n in range(300) for _ in range(3)])
+    await index.add([entry(tenant=f"t-{n}", partition=n % 2) for n in range(300) for _ in range(3)])
     claimed = [each for _ in range(90) for each in await take(index, credit=10)]
     assert Counter(each.tenant for each in claimed) == {f"t-{n}": 3 for n in range(300)}
 
 
 async def test_what_a_tenant_leaves_others_may_have(index: HotIndex) -> None:
-    await index.place([entry(tenant="a"), *[entry(tenant="b") for _ in range(20)]])
+    await index.add([entry(tenant="a"), *[entry(tenant="b") for _ in range(20)]])
     assert Counter(each.tenant for each in await take(index, credit=10)) == {"a": 1, "b": 9}
 
 
 async def test_lanes_share_sixteen_to_four_to_one(index: HotIndex) -> None:
-    await index.place([entry(lane=lane) for lane in (HIGH, NORMAL, LOW) for _ in range(100)])
+    await index.add([entry(lane=lane) for lane in (HIGH, NORMAL, LOW) for _ in range(100)])
     claimed = await take(index, credit=63)
     assert Counter(each.lane for each in claimed) == {HIGH: 48, NORMAL: 12, LOW: 3}
 
 
 @pytest.mark.parametrize("step", [1, 2, 4, 5, 7, 16])
 async def test_lanes_share_also_when_little_is_claimed_at_a_time(index: HotIndex, step: int) -> None:
-    await index.place([entry(lane=lane) for lane in (HIGH, NORMAL, LOW) for _ in range(2000)])
+    await index.add([entry(lane=lane) for lane in (HIGH, NORMAL, LOW) for _ in range(2000)])
     claimed = [each for _ in range(21 * 16 // step) for each in await take(index, credit=step)]
     shares = Counter(each.lane for each in claimed)
     assert abs(shares[HIGH] - 16 * 16) <= 16
@@ -290,14 +290,14 @@ async def test_lanes_share_also_when_little_is_claimed_at_a_time(index: HotIndex
 
 
 async def test_each_tenant_shares_among_its_own_lanes(index: HotIndex) -> None:
-    await index.place([entry(tenant="a", lane=HIGH) for _ in range(50)])
-    await index.place([entry(tenant="b", lane=LOW) for _ in range(50)])
+    await index.add([entry(tenant="a", lane=HIGH) for _ in range(50)])
+    await index.add([entry(tenant="b", lane=LOW) for _ in range(50)])
     claimed = await take(index, credit=20)
     assert Counter(each.tenant for each in claimed) == {"a": 10, "b": 10}
 
 
 async def test_a_lane_alone_has_everything(index: HotIndex) -> None:
-    await index.place([entry(lane=LOW) for _ in range(50)])
+    await index.add([entry(lane=LOW) for _ in range(50)])
     assert len(await take(index, credit=30)) == 30
 
 
@@ -316,7 +316,7 @@ async def test_everything_placed_is_claimed_once_never_early_and_in_the_end_all_
         if random.random() < 0.5:
             new = [_any_entry(random, now_ms) for _ in range(random.randrange(6))]
             placed.update(new)
-            await index.place(new)
+            await index.add(new)
         credit = {pool: random.randrange(4) for pool in "ab" if random.random() < 0.8}
         got = await index.claim(now_ms, ALL, credit, random.randrange(1, 6))
         assert all(each.due_ms - LEAD_MS * each.early <= now_ms for each in got)

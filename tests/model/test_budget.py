@@ -36,25 +36,25 @@ def test_many_tenants_together_keep_to_the_budget() -> None:
     budget = EntryBudget(100)
     queue = Turns(0, 1_000, budget)
     for at in range(50):
-        queue.place(rows(20, f"t-{at}"))
+        queue.add(rows(20, f"t-{at}"))
         assert len(queue) <= budget.limit
 
 
 def test_blocked_entries_count_against_the_budget_of_the_index() -> None:
     budget = EntryBudget(100)
     queue = Turns(0, 1_000, budget)
-    queue.place(rows(90, "a"))
+    queue.add(rows(90, "a"))
     budget.blocked = 50
-    queue.place(rows(1, "a"))
+    queue.add(rows(1, "a"))
     assert len(queue) + budget.blocked <= budget.limit
 
 
 def test_earliest_entries_of_each_tenant_stay() -> None:
     queue = Turns(0, 1_000, EntryBudget(100))
     big = [entry(tenant="big", due_ms=NOW_MS + at) for at in range(98)]
-    queue.place(reversed(big))
+    queue.add(reversed(big))
     small = rows(5, "small", NOW_MS + 500)
-    queue.place(small)
+    queue.add(small)
     assert queue.missing(small) == []
     assert queue.missing(big[:50]) == []
     assert queue.missing(big[-1:]) == big[-1:]
@@ -72,7 +72,7 @@ def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) 
                 entry(tenant=tenant, due_ms=NOW_MS - random.randrange(9), lane=random.randrange(3)) for _ in range(6)
             ]
             timeline |= {place_of(each): each for each in new}
-            queue.place(new)
+            queue.add(new)
         for each in queue.claim(NOW_MS, PLENTY, random.randrange(6)):
             del timeline[place_of(each)]
         assert len(queue) <= 50 + 6
@@ -80,15 +80,15 @@ def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) 
     for _ in range(2_000):
         for each in queue.claim(NOW_MS, PLENTY, 5):
             del timeline[place_of(each)]
-        assert queue.next_ready_ms(PLENTY) is not None or not timeline or queue.left_out()
+        assert queue.next_ready_ms(PLENTY) is not None or not timeline or queue.omitted()
         fetch(queue, timeline)
     assert timeline == {}
 
 
 def fetch(queue: Turns, timeline: dict[tuple[int, str], Entry]) -> None:
     """As the hydrator does."""
-    for tenant, first in queue.left_out().items():
+    for tenant, first in queue.omitted().items():
         page = max(1, min(5, queue.room()))
         waiting = sorted(each for each in timeline if each >= first and timeline[each].tenant == tenant)[:page]
-        queue.take_in(tenant, waiting[-1] if len(waiting) == page else None)
-        queue.place([timeline[each] for each in waiting])
+        queue.readmit(tenant, waiting[-1] if len(waiting) == page else None)
+        queue.add([timeline[each] for each in waiting])

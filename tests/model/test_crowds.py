@@ -24,42 +24,42 @@ def claimed(queue: Turns, count: int) -> list[Entry]:
 
 def test_no_more_of_a_tenant_is_taken_in_than_the_most() -> None:
     queue, big, small = Turns(0, MOST), rows(50), rows(5, "small")
-    queue.place(big)
-    queue.place(small)
+    queue.add(big)
+    queue.add(small)
     assert len(queue) == MOST + 5
     assert {each.tenant for each in claimed(queue, 100)} == {"big", "small"}
 
 
 def test_what_was_left_out_is_fetched_when_half_is_gone() -> None:
     queue, big = Turns(0, MOST), rows(50)
-    queue.place(big)
-    assert queue.left_out() == {}
+    queue.add(big)
+    assert queue.omitted() == {}
     claimed(queue, 5)
-    assert queue.left_out() == {"big": place_of(big[MOST])}
+    assert queue.omitted() == {"big": place_of(big[MOST])}
 
 
 def test_what_is_fetched_goes_on_where_it_was_left() -> None:
     queue, big = Turns(0, MOST), rows(35)
-    queue.place(big)
+    queue.add(big)
     got = []
     while some := claimed(queue, 3):
         got += some
-        for tenant, first in queue.left_out().items():
+        for tenant, first in queue.omitted().items():
             page = [each for each in big if place_of(each) >= first][:4]
-            queue.take_in(tenant, place_of(page[-1]) if len(page) == 4 else None)
-            queue.place(page)
+            queue.readmit(tenant, place_of(page[-1]) if len(page) == 4 else None)
+            queue.add(page)
     assert got == big
-    assert queue.left_out() == {}
+    assert queue.omitted() == {}
 
 
 def test_what_is_due_earlier_is_taken_in_whatever_there_is() -> None:
     queue = Turns(0, MOST)
-    queue.place(rows(MOST, due_ms=NOW_MS + 1_000))
+    queue.add(rows(MOST, due_ms=NOW_MS + 1_000))
     (urgent,) = rows(1)
-    queue.place([urgent])
-    queue.place(rows(3, due_ms=NOW_MS + 2_000))
+    queue.add([urgent])
+    queue.add(rows(3, due_ms=NOW_MS + 2_000))
     assert claimed(queue, 100) == [urgent]
-    queue.place(rows(1))
+    queue.add(rows(1))
     assert len(claimed(queue, 100)) == 1
 
 
@@ -70,11 +70,11 @@ def test_whatever_is_placed_claimed_and_dropped_nothing_is_forgotten() -> None:
         for _ in range(400):
             chance = random.random()
             if chance < 0.3:
-                queue.place(random.sample(sorted(timeline.values(), key=place_of), min(len(timeline), 8)))
+                queue.add(random.sample(sorted(timeline.values(), key=place_of), min(len(timeline), 8)))
             elif chance < 0.4:
                 late = rows(2, random.choice(["big", "small"]), NOW_MS - random.randrange(9))
                 timeline |= {place_of(each): each for each in late}
-                queue.place(late)
+                queue.add(late)
             elif chance < 0.8:
                 for each in claimed(queue, random.randrange(6)):
                     del timeline[place_of(each)]
@@ -84,7 +84,7 @@ def test_whatever_is_placed_claimed_and_dropped_nothing_is_forgotten() -> None:
                 del timeline[place_of(each)]
             fetch(queue, timeline)
         assert {place for place in timeline if place_is_known(queue, timeline[place])} == set()
-        queue.place(list(timeline.values()))
+        queue.add(list(timeline.values()))
         for _ in range(300):
             for each in claimed(queue, 4):
                 del timeline[place_of(each)]
@@ -93,11 +93,11 @@ def test_whatever_is_placed_claimed_and_dropped_nothing_is_forgotten() -> None:
 
 
 def fetch(queue: Turns, timeline: dict[tuple[int, str], Entry]) -> None:
-    for tenant, first in queue.left_out().items():
+    for tenant, first in queue.omitted().items():
         waiting = sorted(each for each in timeline if each >= first and timeline[each].tenant == tenant)
         page = waiting[:5]
-        queue.take_in(tenant, page[-1] if len(page) == 5 else None)
-        queue.place([timeline[each] for each in page])
+        queue.readmit(tenant, page[-1] if len(page) == 5 else None)
+        queue.add([timeline[each] for each in page])
 
 
 def place_is_known(queue: Turns, one: Entry) -> bool:

@@ -13,7 +13,7 @@ ABC = {"a": 1, "b": 2, "c": 4}
 
 def queue_of(counts: dict[str, int]) -> Turns:
     queue = Turns(0)
-    queue.place(entry(tenant=tenant, due_ms=NOW_MS) for tenant, count in counts.items() for _ in range(count))
+    queue.add(entry(tenant=tenant, due_ms=NOW_MS) for tenant, count in counts.items() for _ in range(count))
     return queue
 
 
@@ -36,7 +36,7 @@ def test_what_one_does_not_need_the_others_get() -> None:
 
 def test_a_few_jobs_do_not_wait_behind_a_multitude() -> None:
     queue = queue_of({"many": 20_000})
-    queue.place(entry(tenant="few", due_ms=NOW_MS) for _ in range(20))
+    queue.add(entry(tenant="few", due_ms=NOW_MS) for _ in range(20))
     assert claimed(queue, 50, Shares())["few"] == 20
 
 
@@ -71,5 +71,5 @@ def test_one_at_a_time_is_fair_as_well() -> None:
 def test_whoever_comes_back_has_no_claim_on_what_others_took() -> None:
     queue = queue_of({"a": 1_000, "b": 10})
     claimed(queue, 500, Shares())
-    queue.place(entry(tenant="b", due_ms=NOW_MS) for _ in range(200))
+    queue.add(entry(tenant="b", due_ms=NOW_MS) for _ in range(200))
     assert claimed(queue, 100, Shares())["b"] <= 51

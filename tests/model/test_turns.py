@@ -20,10 +20,10 @@ def test_what_was_dropped_and_placed_again_is_claimed_once() -> None:
     queue = Turns(0)
     entries = in_partitions(40)
     for _ in range(3):
-        queue.place(entries)
+        queue.add(entries)
         queue.drop([1, 2])
     assert len(queue) == 20
-    queue.place(entries)
+    queue.add(entries)
     claimed = queue.claim(NOW_MS, PLENTY, 100)
     assert len(claimed) == 40
     assert set(claimed) == set(entries)
@@ -34,7 +34,7 @@ def test_what_was_dropped_and_placed_again_is_claimed_once() -> None:
 def test_what_is_taken_out_is_what_was_there() -> None:
     queue = Turns(0)
     entries = in_partitions(40)
-    queue.place(entries)
+    queue.add(entries)
     claimed = queue.claim(NOW_MS, PLENTY, 10)
     queue.own([0])
     queue.claim(NOW_MS, PLENTY, 3)
@@ -49,7 +49,7 @@ def test_partitions_that_come_and_go_do_not_fill_the_memory() -> None:
     queue = Turns(0)
     entries = [entry(partition=at % 8, due_ms=NOW_MS + HOUR) for at in range(2_000)]
     for _ in range(50):
-        queue.place(entries)
+        queue.add(entries)
         queue.drop(range(4))
     assert len(queue) == 1_000
     assert sum(size for _, size in queue.sizes()) <= 2 * len(queue) + 10_000
@@ -57,7 +57,7 @@ def test_partitions_that_come_and_go_do_not_fill_the_memory() -> None:
 
 def test_with_nothing_of_ours_nothing_is_ready() -> None:
     queue = Turns(0)
-    queue.place(in_partitions(4))
+    queue.add(in_partitions(4))
     queue.own([])
     assert queue.next_ready_ms(PLENTY) is None
     assert queue.claim(NOW_MS, PLENTY, 10) == []
@@ -75,7 +75,7 @@ def test_whatever_is_owned_and_dropped_each_entry_that_is_there_is_claimed_once(
         step = random.random()
         if step < 0.4:
             new = random.sample(known, 5)
-            queue.place(new)
+            queue.add(new)
             here.update(new)
         elif step < 0.5:
             gone = set(random.sample(range(8), 3))

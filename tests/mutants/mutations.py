@@ -284,7 +284,7 @@ MUTANTS = (
                 ended = [run.dispatch for run in self._ended]
                 if ended:
                     await self._acks._signals.ack([(dispatch.execution_id, dispatch.number) for dispatch in ended])
-                    await self._bus.done_with(self._acks._membership.id, ended)
+                    await self._bus.mark_processed(self._acks._membership.id, ended)
             """,
         ),
         kind="workers come and go",

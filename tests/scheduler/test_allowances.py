@@ -53,7 +53,7 @@ async def claims(store: SqliteStore) -> Claims:
 
 async def due(claims: Claims, count: int) -> Sequence[Entry]:
     entries = [entry(due_ms=claims.clock.now_ms()) for _ in range(count)]
-    await claims.index.place(entries)
+    await claims.index.add(entries)
     return entries
 
 

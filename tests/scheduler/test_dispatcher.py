@@ -99,7 +99,7 @@ class Scheduler:
 
     async def place_again(self) -> None:
         """Place whatever is on the timeline, as a hint that comes late does."""
-        await self.drivers.index.place(await self.crank.timeline())
+        await self.drivers.index.add(await self.crank.timeline())
 
     async def in_hand(self) -> list[str]:
         return [entry.key for entry in await self.crank.timeline() if self.dispatcher.tracks(entry)]

@@ -277,7 +277,7 @@ class SimBus(Bus):
             del self._position[place]
             self._open.pop(place, None)
 
-    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+    async def mark_processed(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         if self._rebalances != self._broker.rebalances:
             return
         names = {(dispatch.execution_id, dispatch.number) for dispatch in dispatches}
@@ -351,7 +351,7 @@ class SimBus(Bus):
 
         return await self._call(work)
 
-    async def bury(self, entry: LogEntry, why: str) -> None:
+    async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
         await self._call(lambda: self._broker.buried.append((entry, why)))
 
     async def partitions(self) -> int:
@@ -525,8 +525,8 @@ class SimBreakers(Breakers):
         self._process = process
         self._clock = clock
 
-    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
-        return await (await self._call(lambda: self._redis.breakers.tell(told, now_ms)))
+    async def add_counts(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+        return await (await self._call(lambda: self._redis.breakers.add_counts(told, now_ms)))
 
     async def ask(self, name: str, now_ms: int) -> int:
         return await (await self._call(lambda: self._redis.breakers.ask(name, now_ms)))
@@ -554,8 +554,8 @@ class SimIndex(MemoryHotIndex):
         self._clock = clock
         self._on_placed = on_placed
 
-    async def place(self, entries: Sequence[Entry]) -> None:
-        await super().place([entry for entry in entries if entry.partition in self._generations])
+    async def add(self, entries: Sequence[Entry]) -> None:
+        await super().add([entry for entry in entries if entry.partition in self._generations])
         hints = [entry for entry in entries if entry.partition not in self._generations]
         if hints:
             await self._network.call(self._process, self._clock, REDIS, lambda: self._tell(hints), IndexUnavailable)
@@ -568,7 +568,7 @@ class SimIndex(MemoryHotIndex):
                 now_ms = self._redis.world.now_ms()
                 self._redis.lost_hints.append(Span("hint", now_ms, max(now_ms, *(hint.due_ms for hint in hints))))
             if heard and self._network.reaches(listener._process, REDIS):
-                listener._queue.place([entry for entry in hints if entry.partition in listener._generations])
+                listener._queue.add([entry for entry in hints if entry.partition in listener._generations])
                 listener._on_placed()
 
     async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:

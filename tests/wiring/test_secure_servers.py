@@ -154,7 +154,7 @@ async def use_all_of_it(settings: Settings) -> None:
         await signals.revoke("demo", [(ExecutionId(str(uuid4())), 1, "cancelled")])
         due = entry(due_ms=clock.now_ms())
         await index.generations([due.partition])
-        await index.place([due])
+        await index.add([due])
         assert await index.missing([due]) == []
     finally:
         await index.close()

@@ -67,7 +67,7 @@ class PartBus(MemoryBus):
         """Count as applied at once."""
         return await self.report(partition, entries)
 
-    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+    async def mark_processed(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         self.done += dispatches
 
     async def entries(self) -> list[LogEntry]:

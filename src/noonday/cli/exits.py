@@ -52,7 +52,7 @@ class ExitCodes(Group):
         try:
             return super().invoke(ctx)
         except NoondayError as error:
-            tell(error)
+            print_error(error)
             ctx.exit(code_of(error))
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
@@ -62,7 +62,7 @@ def code_of(error: NoondayError) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
 
 
-def tell(error: NoondayError) -> None:
+def print_error(error: NoondayError) -> None:
     """Print an error with every flaw: its location, the given value, the allowed values and the nearest match."""
     echo(f"{style('error:', fg='red', bold=True)} {printable(error.detail or error.code)}", err=True)
     flaws = error.flaws if isinstance(error, InvalidInput) else ()

@@ -32,7 +32,7 @@ class Breaker:
     open_until_ms: int = 0
     probe_until_ms: int = 0
 
-    def tell(self, calls: int, failures: int, now_ms: int, least: int = MIN_CALLS) -> int:
+    def add_counts(self, calls: int, failures: int, now_ms: int, least: int = MIN_CALLS) -> int:
         """Count calls that were made while the breaker was closed.
 
         Returns CLOSED, how long it stays open in ms, or PROBE if its time is over. It may open from `least` calls in the

@@ -91,7 +91,7 @@ class EndpointHealth(msgspec.Struct, frozen=True):
             return Condition.DISABLED
         return Condition.HEALTHY if self.failing_since_ms is None else Condition.FAILING
 
-    def is_hopeless(self, settings: EndpointSettings, now_ms: int) -> bool:
+    def has_failed_too_long(self, settings: EndpointSettings, now_ms: int) -> bool:
         """Return whether the endpoint has failed for long enough to be disabled. The stores have the same rule in SQL."""
         if self.failing_since_ms is None or self.disabled_ms is not None or not settings.disable_after_days:
             return False

@@ -108,7 +108,7 @@ class Turns:
         """Ready entries of foreign partitions."""
         self._serial = 0
 
-    def place(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[Entry]) -> None:
         """Add entries. Adding an entry twice changes nothing. Later entries of a tenant that has too many are left out."""
         self._add(entries)
         if self._budget is not None and self._total > self._budget.for_index:
@@ -125,7 +125,7 @@ class Turns:
                 here.add(member)
                 self._push(entry)
 
-    def left_out(self) -> dict[str, TimelinePosition]:
+    def omitted(self) -> dict[str, TimelinePosition]:
         """Return tenants that have room again, and the position from which on their entries may be missing."""
         if self._budget is not None and self._total <= self._budget.for_index // 2:
             self._level = None
@@ -137,7 +137,7 @@ class Turns:
         most = self._most or 0
         return most if self._level is None else min(most, self._level)
 
-    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
+    def readmit(self, tenant: str, until: TimelinePosition | None) -> None:
         """Announce that a tenant's entries before a position, or all of them if None, are about to be added."""
         if until is None:
             del self._left_out[tenant]

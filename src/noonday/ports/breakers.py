@@ -10,7 +10,7 @@ class Breakers(ABC):
     """One `noonday.model.breaker.Breaker` for each name. If the shared memory is lost, all breakers are closed."""
 
     @abstractmethod
-    async def tell(self, counts: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+    async def add_counts(self, counts: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         """Count calls and failures. Returns for each breaker CLOSED or how long it stays open, in ms.
 
         A negative value means that its time is over and a probe has not succeeded yet. Raises SignalsUnavailable: the calls

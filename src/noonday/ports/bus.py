@@ -28,7 +28,7 @@ class Bus(ABC):
         """Return up to `room` dispatches of each pool. Waits up to `wait_sec` for the first."""
 
     @abstractmethod
-    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+    async def mark_processed(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         """Mark dispatches as processed: the log has acknowledged their start or end, so they need not be delivered again."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Bus(ABC):
         """
 
     @abstractmethod
-    async def bury(self, entry: LogEntry, why: str) -> None:
+    async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
         """Keep a log entry that cannot be settled as a dead letter of the log, with the reason, for people to inspect."""
 
     @abstractmethod

@@ -63,8 +63,8 @@ class Endpoints(ABC):
         """
 
     @abstractmethod
-    async def hopeless(self, now_ms: int, limit: int) -> list[EndpointRow]:
-        """Return the endpoints that have failed for longer than their settings allow (`EndpointHealth.is_hopeless`)."""
+    async def failing_too_long(self, now_ms: int, limit: int) -> list[EndpointRow]:
+        """Return the endpoints that have failed for longer than their settings allow (`EndpointHealth.has_failed_too_long`)."""
 
     @abstractmethod
     async def disable(

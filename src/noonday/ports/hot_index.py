@@ -18,14 +18,14 @@ class HotIndex(ABC):
     """
 
     @abstractmethod
-    async def place(self, entries: Sequence[Entry]) -> None:
+    async def add(self, entries: Sequence[Entry]) -> None:
         """Add entries. Adding an entry twice changes nothing."""
 
     async def hint(self, entries: Sequence[Entry]) -> None:
         """Add entries if the index can be reached. If not, the hydrator or the sweeper finds them in the store."""
         if entries:
             with contextlib.suppress(IndexUnavailable):
-                await self.place(entries)
+                await self.add(entries)
 
     @abstractmethod
     async def claim(
@@ -47,7 +47,7 @@ class HotIndex(ABC):
     def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
         """Return an upper bound of the ready entries of some tenants in pools with credit, by (pool, tenant)."""
 
-    def left_out(self) -> Mapping[str, TimelinePosition]:
+    def omitted(self) -> Mapping[str, TimelinePosition]:
         """Return tenants whose later entries were left out because memory is limited, and that have room again.
 
         Each has the position on the timeline from which on its entries may be missing here.
@@ -58,7 +58,7 @@ class HotIndex(ABC):
         """Return how many entries a tenant that has none here may add before some are left out."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 
-    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
+    def readmit(self, tenant: str, until: TimelinePosition | None) -> None:
         """Announce that entries which were left out are about to be added: those before a position, or all if None."""
         raise NotImplementedError(f"{type(self).__name__} leaves nothing out")
 

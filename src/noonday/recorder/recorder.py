@@ -258,7 +258,7 @@ class Recorder:
         """
         culprit = batch.entries[0]
         log.error("unreadable report", entry=repr(culprit)[:500], error=repr(error)[:500])
-        await self._bus.bury(culprit, repr(error)[:500])
+        await self._bus.keep_dead_letter(culprit, repr(error)[:500])
         try:
             committed = await self._commit(batch, [_failed(culprit, error)] if isinstance(culprit, Report) else [])
         except Exception as second_error:

@@ -228,7 +228,7 @@ class Dispatcher:
             self._firer.take_deferred(partitions),
         )
         if blocked or deferred:
-            await self._index.place([*blocked, *deferred])
+            await self._index.add([*blocked, *deferred])
 
     def _raise_failures(self) -> None:
         """Raise the error of a finished batch. Unavailable is ignored: the entries are in the index again, or the batch is

@@ -57,7 +57,7 @@ class Hydrator:
         for walk in self._walks:
             placed += await self._step(walk, now_ms + self._ahead_ms)
         self._merge_caught_up()
-        for tenant, first in self._index.left_out().items():
+        for tenant, first in self._index.omitted().items():
             placed += await self._place_left_out(TenantId(tenant), first, now_ms + self._ahead_ms)
         return placed
 
@@ -66,7 +66,7 @@ class Hydrator:
         page = max(1, min(PAGE, self._index.room()))
         entries = await self._firing.walk_tenant(tenant, self._owned(), first, until_ms, page)
         last = (entries[-1].due_ms, entries[-1].key) if len(entries) == page else None
-        self._index.take_in(tenant, last)
+        self._index.readmit(tenant, last)
         await self._place(entries)
         return len(entries)
 
@@ -97,7 +97,7 @@ class Hydrator:
         return len(entries)
 
     async def _place(self, entries: Sequence[Entry]) -> None:
-        await self._index.place([entry for entry in entries if not self._is_tracked(entry)])
+        await self._index.add([entry for entry in entries if not self._is_tracked(entry)])
 
     def _merge_caught_up(self) -> None:
         """Merge the walks that have caught up, at the earliest of their marks: placing an entry twice is harmless."""

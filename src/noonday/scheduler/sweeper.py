@@ -75,7 +75,7 @@ class Sweeper:
     async def _sweep_overdue(self, now_ms: int) -> int:
         overdue = await self._firing.walk(self._ownership.partitions, self._mark, now_ms - self._grace_ms, PAGE)
         missing = [entry for entry in await self._index.missing(overdue) if not self._is_tracked(entry)]
-        await self._index.place(missing)
+        await self._index.add(missing)
         self._mark = (overdue[-1].due_ms, overdue[-1].key) if len(overdue) == PAGE else None
         return len(missing)
 
@@ -114,7 +114,7 @@ class Sweeper:
         entries = await self._firing.requeue_orphans(tick_ms - ORPHANED_AFTER_MS, PAGE, now_ms, ahead=ahead)
         if len(entries) < PAGE:
             self._recovered_ms = tick_ms
-        await self._index.place(entries)
+        await self._index.add(entries)
         return len(entries)
 
     def _is_steady(self, tick_ms: int) -> bool:

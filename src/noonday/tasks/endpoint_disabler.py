@@ -46,7 +46,7 @@ class EndpointDisabler:
     async def run_once(self, now_ms: int) -> int:
         """Return the number of endpoints disabled and tasks halted or resumed. If it is positive, there may be more."""
         count = 0
-        for row in await self._endpoints.hopeless(now_ms, PAGE):
+        for row in await self._endpoints.failing_too_long(now_ms, PAGE):
             count += await self._disable(row, now_ms)
         for row, since_ms in await self._endpoints.unsettled(PAGE):
             count += await self._settle(row, since_ms, now_ms)

@@ -57,7 +57,7 @@ class Acks:
                 self._connectivity.note_signals_unavailable()
             else:
                 self._parked.drop_duplicates(dispatches)
-                await self._bus.done_with(self._membership.id, dispatches)
+                await self._bus.mark_processed(self._membership.id, dispatches)
 
     async def send_after_release(self) -> None:
         """Free the slots of ended calls at endpoints, and ack the dispatches that the log has."""

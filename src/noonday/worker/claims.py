@@ -65,7 +65,7 @@ class Claims:
                 run.token, run.claimed_at = answer, asked_at
                 claimed.append(run)
         if acked:
-            await self._bus.done_with(self._membership.id, acked)
+            await self._bus.mark_processed(self._membership.id, acked)
         return claimed
 
     def stale(self, runs: Sequence[Run]) -> list[Run]:

@@ -121,7 +121,7 @@ class RetryBreaker:
             for name in {*counts, *probe_failures}
         }
         try:
-            states = await self._breakers.tell(tallies, self._clock.now_ms())
+            states = await self._breakers.add_counts(tallies, self._clock.now_ms())
         except SignalsUnavailable:
             # The counts may have arrived. Counting them twice within a minute does no harm.
             self._counts, self._probe_failures = {**counts, **self._counts}, {**probe_failures, **self._probe_failures}

@@ -59,7 +59,7 @@ async def at_work(new_bus: NewBus, options: KafkaOptions) -> AsyncIterator[tuple
     partition = await bus.join(ANN, {POOL: 10})
     first = some(4)
     await bus.publish(first)
-    await bus.done_with(ANN, await take_all(bus, first))
+    await bus.mark_processed(ANN, await take_all(bus, first))
     await bus.report(partition, [report(each) for each in first])
     assert await has_credit(bus)
     await read_all(bus, partition, 4)
@@ -196,7 +196,7 @@ async def works(process: asyncio.subprocess.Process, bus: KafkaBus) -> None:
     async with asyncio.timeout(WITHIN_SEC):
         while not hearing.done():
             await bus.publish(some(4))
-            await bus.done_with(ANN, await bus.take(ANN, {POOL: 100}, 0.05))
+            await bus.mark_processed(ANN, await bus.take(ANN, {POOL: 100}, 0.05))
 
 
 async def test_the_work_of_a_killed_worker_goes_to_others(new_bus: NewBus, hasty_options: KafkaOptions) -> None:
@@ -221,6 +221,6 @@ async def test_a_frozen_worker_loses_its_partitions_and_comes_back_when_it_wakes
         process.send_signal(signal.SIGSTOP)
         sent = some(20)
         await bus.publish(sent)
-        await bus.done_with(ANN, await take_all(bus, sent))
+        await bus.mark_processed(ANN, await take_all(bus, sent))
         process.send_signal(signal.SIGCONT)
         await works(process, bus)

@@ -46,7 +46,7 @@ async def test_a_worker_never_sees_what_none_of_our_keys_signed(
     assert {each.execution_id for each in taken} == {each.execution_id for each in honest}
     await eventually(lambda: bus.refused == 4, WITHIN_SEC)
     assert heard == [topic] * 4
-    await bus.done_with(ANN, taken)
+    await bus.mark_processed(ANN, taken)
     await eventually(lambda: ends(options, topic).items() <= committed(options, POOL).items(), WITHIN_SEC)
 
 

@@ -151,6 +151,6 @@ async def test_workers_report_where_least_is_going_on(bus: KafkaBus) -> None:
 
 
 async def test_what_is_buried_can_be_looked_at(bus: KafkaBus, options: KafkaOptions) -> None:
-    await bus.bury(report(dispatch()), "no such column")
+    await bus.keep_dead_letter(report(dispatch()), "no such column")
     (message,) = messages(options, Names(options.prefix).dead_letters)
     assert b'"why":"no such column"' in (message.value() or b"")

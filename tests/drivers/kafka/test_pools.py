@@ -93,7 +93,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
     }
     partition, offset = where[taken[40].execution_id]
     kept = taken[40]
-    await bus.done_with(ANN, [each for each in taken if each is not kept])
+    await bus.mark_processed(ANN, [each for each in taken if each is not kept])
     end = ends(options, normal(options))
 
     def others_are_committed() -> bool:
@@ -115,7 +115,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
 async def test_what_is_done_with_is_committed_when_a_worker_leaves(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.join(ANN, {POOL: 10})
     await bus.publish(some(50))
-    await bus.done_with(ANN, await take(bus, ANN, 50))
+    await bus.mark_processed(ANN, await take(bus, ANN, 50))
     await bus.leave(ANN)
     now = committed(options, POOL)
     assert {place: now[place] for place in ends(options, normal(options))} == ends(options, normal(options))
@@ -134,7 +134,7 @@ async def test_nothing_is_lost_while_workers_come_and_go(new_bus: NewBus, option
             await asyncio.sleep(0.002)
             done.update(ids(taken))
             got[worker] += len(taken)
-            await bus.done_with(worker, taken)
+            await bus.mark_processed(worker, taken)
 
     async def publish_some(count: int) -> None:
         for _ in range(count):
@@ -177,7 +177,7 @@ async def test_a_worker_keeps_what_it_holds_of_the_partitions_it_keeps(new_bus: 
             others += await bob.take(BOB, {POOL: 100}, 0.05)
     assert not ids(mine) & ids(held)
     # What moved is somebody else's: saying that it is done with changes nothing there.
-    await ann.done_with(ANN, held)
+    await ann.mark_processed(ANN, held)
     assert ids(mine) <= ids(fresh)
 
 
@@ -192,7 +192,7 @@ async def test_workers_share_every_lane(new_bus: NewBus) -> None:
         for bus, worker in ((ann, ANN), (bob, BOB)):
             taken = await bus.take(worker, {POOL: 100}, 0.05)
             seen.update((worker, each.lane) for each in taken)
-            await bus.done_with(worker, taken)
+            await bus.mark_processed(worker, taken)
         return len(seen) == 6
 
     await eventually(each_has_had_each_lane, WITHIN_SEC)
@@ -215,7 +215,7 @@ async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: 
         while not ids(sent) <= ids(got):
             got += await bob.take(BOB, {POOL: 100}, 0.05)
     # And what it was doing it may finish: nobody minds that it is done with.
-    await ann.done_with(ANN, held)
+    await ann.mark_processed(ANN, held)
 
 
 async def test_a_worker_that_has_room_again_gets_its_share_again(new_bus: NewBus, options: KafkaOptions) -> None:

@@ -21,7 +21,7 @@ async def work(options: KafkaOptions, keyring: Keyring, worker: WorkerId) -> Non
         taken = await bus.take(worker, {POOL: 100}, 0.5)
         for each in taken:
             print(each.execution_id, flush=True)
-        await bus.done_with(worker, taken)
+        await bus.mark_processed(worker, taken)
 
 
 if __name__ == "__main__":

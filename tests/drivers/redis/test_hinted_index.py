@@ -43,7 +43,7 @@ async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index
     await left.generations(LEFT)
     await right.generations(RIGHT)
     entries = [entry() for _ in range(3_500)]
-    await api.place(entries)
+    await api.add(entries)
     await asyncio.wait_for(woken.wait(), 60)
     claimed: list[Entry] = []
 
@@ -62,7 +62,7 @@ async def test_what_is_placed_for_oneself_needs_no_hint(
     owner = new_index(on_placed=woken.set)
     await owner.generations(LEFT)
     one = entry(partition=1)
-    await owner.place([one])
+    await owner.add([one])
     assert await take(owner, LEFT) == [one]
     assert not woken.is_set()
 
@@ -73,7 +73,7 @@ async def test_whoever_only_places_hears_nothing(new_index: NewIndex, connection
         return int(answer[1])
 
     api, owner = new_index(), new_index()
-    await api.place([entry()])
+    await api.add([entry()])
     assert await listeners() == 0
     await owner.generations(LEFT)
     assert await listeners() == 1
@@ -85,8 +85,8 @@ async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_i
     await owner.generations(LEFT)
     await owner.forget([1])
     foreign, ours = entry(partition=1), entry(partition=2)
-    await api.place([foreign])
-    await api.place([ours])
+    await api.add([foreign])
+    await api.add([ours])
     await asyncio.wait_for(woken.wait(), 60)
     assert await owner.missing([foreign, ours]) == [foreign]
 
@@ -98,7 +98,7 @@ async def test_a_hint_that_nobody_can_read_harms_nobody(
     api, owner = new_index(), new_index(on_placed=woken.set)
     await owner.generations(LEFT)
     await connection.ask("PUBLISH", f"{prefix}:hints", "nonsense", failing=Unavailable)
-    await api.place([entry(partition=1)])
+    await api.add([entry(partition=1)])
     await asyncio.wait_for(woken.wait(), 60)
 
 
@@ -109,13 +109,13 @@ async def test_hints_are_heard_again_after_a_break(
     await owner.generations(LEFT)
     await cutter.refuse()
     await eventually(lambda: clock.sleepers)
-    await api.place([entry(partition=1)])
+    await api.add([entry(partition=1)])
     await cutter.heal()
     clock.advance(0.5)
     one = entry(partition=1)
 
     async def placed() -> bool:
-        await api.place([one])
+        await api.add([one])
         return not await owner.missing([one])
 
     await eventually(placed)
@@ -138,7 +138,7 @@ async def test_without_redis_an_owner_has_what_it_places_itself(
     owner = new_index(behind_cutter)
     await owner.generations(LEFT)
     ours, foreign = entry(partition=1), entry(partition=200)
-    await owner.place([ours])
+    await owner.add([ours])
     with pytest.raises(IndexUnavailable):
-        await owner.place([foreign])
+        await owner.add([foreign])
     assert await take(owner, LEFT) == [ours]

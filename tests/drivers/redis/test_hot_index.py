@@ -60,7 +60,7 @@ async def test_the_owner_is_told_what_another_process_placed(
     owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     one = entry()
-    await other.place([one])
+    await other.add([one])
     await asyncio.wait_for(woken.wait(), 60)
     assert await owner.next_ready_ms(ALL, PLENTY) == NOW_MS
     assert await take(owner) == [one]
@@ -73,8 +73,8 @@ async def test_nobody_is_told_of_what_has_time(
     owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     later, now = entry(due_ms=NOW_MS + HOUR), entry()
-    await other.place([later])
-    await other.place([now])
+    await other.add([later])
+    await other.add([now])
     await asyncio.wait_for(woken.wait(), 60)
     assert await owner.next_ready_ms(ALL, PLENTY) == NOW_MS
     assert await take(owner, NOW_MS + HOUR) == [now]
@@ -90,7 +90,7 @@ async def test_what_was_not_heard_is_found_within_a_second(
     await hears(owner, connection, prefix)
     await owner.close()
     one = entry()
-    await other.place([one])
+    await other.add([one])
     clock.advance(READ_SEC)
     assert await take(owner) == [one]
 
@@ -108,7 +108,7 @@ async def test_whoever_hears_again_after_a_break_looks_for_what_was_said(
     await cutter.refuse()
     await eventually(lambda: clock.sleepers)
     one = entry()
-    await other.place([one])
+    await other.add([one])
     await cutter.heal()
     clock.advance(0.5)
     assert await eventually(lambda: take(owner)) == [one]
@@ -117,20 +117,20 @@ async def test_whoever_hears_again_after_a_break_looks_for_what_was_said(
 async def test_what_an_owner_had_in_hand_when_it_died_is_missing(new_index: NewIndex) -> None:
     entries = [entry(partition=n % 4) for n in range(100)]
     dead, heir = new_index(), new_index()
-    await dead.place(entries)
+    await dead.add(entries)
     claimed = await take(dead, limit=1)
     assert len(claimed) == 1
     assert await dead.missing(entries) == claimed
     missing = await heir.missing(entries)
     assert 1 < len(missing) < 100
-    await heir.place(missing)
+    await heir.add(missing)
     assert set(await take(heir)) == set(entries)
 
 
 async def test_two_who_both_believe_to_be_the_owner_never_get_the_same(new_index: NewIndex) -> None:
     first, second = new_index(), new_index()
     entries = [entry() for _ in range(2_000)]
-    await first.place(entries)
+    await first.add(entries)
     claims = await asyncio.gather(*[take(index, limit=100) for _ in range(20) for index in (first, second)])
     claimed = [each for some in claims for each in some]
     assert len(claimed) == len(set(claimed)) > 1_000
@@ -143,7 +143,7 @@ async def test_what_goes_back_to_redis_is_heard_of_by_the_next_owner(
     woken = asyncio.Event()
     former, heir = new_index(), new_index(on_placed=woken.set)
     entries = [entry(partition=3) for _ in range(5)]
-    await former.place(entries)
+    await former.add(entries)
     claimed = await take(former, limit=1)
     await hears(heir, connection, prefix, of=2)
     await former.forget(ALL)
@@ -160,13 +160,13 @@ async def test_an_index_that_was_flushed_has_other_eras_and_misses_everything(
     index = new_index()
     entries = [entry(), entry(due_ms=NOW_MS + HOUR)]
     generations = await index.generations(ALL)
-    await index.place(entries)
+    await index.add(entries)
     await connection.ask("FLUSHALL", failing=Unavailable)
     assert await take(index) == []
     new = await index.generations(ALL)
     assert all(new[each] != generations[each] for each in ALL)
     assert await index.missing(entries) == entries
-    await index.place(entries)
+    await index.add(entries)
     assert set(await take(index, NOW_MS + HOUR)) == set(entries)
 
 
@@ -177,10 +177,10 @@ async def test_entries_that_no_head_leads_to_any_more_are_missing(
     """A server may drop single keys to save memory."""
     index = new_index()
     entries = [entry(partition=5, due_ms=NOW_MS - at) for at in range(3)]
-    await index.place(entries)
+    await index.add(entries)
     assert await connection.ask("DEL", f"{prefix}:{{p:5}}{part}", failing=Unavailable) == 1
     assert await index.missing(entries) == entries
-    await index.place(entries[:1])
+    await index.add(entries[:1])
     assert set(await take(index)) == set(entries)
 
 
@@ -189,7 +189,7 @@ async def test_what_nobody_can_read_does_not_hold_up_the_rest(
 ) -> None:
     index = new_index()
     one, other = entry(partition=5), entry(partition=5)
-    await index.place([one, other])
+    await index.add([one, other])
     queue = f"{prefix}:{{p:5}}:q:{len(POOL)}:{POOL}:1:{one.tenant}"
     assert await connection.ask("ZADD", queue, 0, "\x00nonsense", failing=Unavailable) == 1
     assert set(await take(index)) == {one, other}
@@ -200,7 +200,7 @@ async def test_news_that_nobody_can_read_harm_nobody(new_index: NewIndex, connec
     owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
     await connection.ask("PUBLISH", f"{prefix}:placed", "nonsense", failing=Unavailable)
-    await other.place([entry()])
+    await other.add([entry()])
     await asyncio.wait_for(woken.wait(), 60)
 
 
@@ -209,10 +209,10 @@ async def test_a_server_that_is_away_is_said_to_be_away(
 ) -> None:
     index = new_index(behind_cutter)
     one = entry()
-    await index.place([one, entry()])
+    await index.add([one, entry()])
     assert len(await take(index, limit=1)) == 1
     await cutter.cut()
-    for call in (index.place([entry()]), index.missing([entry()]), index.generations(ALL)):
+    for call in (index.add([entry()]), index.missing([entry()]), index.generations(ALL)):
         with pytest.raises(IndexUnavailable):
             await call
     await index.forget(ALL)
@@ -226,7 +226,7 @@ async def test_a_server_that_is_away_is_said_to_be_away(
 async def test_a_queue_of_thousands_in_one_partition(new_index: NewIndex) -> None:
     index = new_index()
     entries = [entry(partition=7, due_ms=NOW_MS - SECOND + at // 10) for at in range(9_500)]
-    await index.place(entries)
+    await index.add(entries)
     assert await index.missing(entries) == []
     claimed = [each for _ in range(10) for each in await take(index, limit=1_000)]
     assert [each.due_ms for each in claimed] == sorted(each.due_ms for each in entries)
@@ -237,7 +237,7 @@ async def test_names_that_look_like_parts_of_others_are_kept_apart(new_index: Ne
     index = new_index()
     names = [("a", "1:b"), ("a:1", "b"), ("a:1:b", ""), ("b", "}{:1:é"), ("1:b", "a")]
     entries = [entry(pool=pool, tenant=tenant, partition=0) for pool, tenant in names for _ in range(3)]
-    await index.place(entries)
+    await index.add(entries)
     for pool in {pool for pool, _ in names}:
         claimed = await index.claim(NOW_MS, ALL, {pool: 100}, 100)
         assert set(claimed) == {each for each in entries if each.pool == pool}
@@ -246,7 +246,7 @@ async def test_names_that_look_like_parts_of_others_are_kept_apart(new_index: Ne
 async def test_little_is_taken_out_of_redis_for_a_pool_with_little_credit(new_index: NewIndex) -> None:
     owner, other = new_index(), new_index()
     entries = [entry(partition=n % 8) for n in range(5_000)]
-    await owner.place(entries)
+    await owner.add(entries)
     for _ in range(5):
         assert len(await owner.claim(NOW_MS, range(8), {POOL: 10}, 1_000)) == 10
     assert len(await other.missing(entries)) < 200
@@ -255,7 +255,7 @@ async def test_little_is_taken_out_of_redis_for_a_pool_with_little_credit(new_in
 async def test_what_is_here_is_bounded_however_long_a_backlog_waits(new_index: NewIndex, clock: ManualClock) -> None:
     owner, other = new_index(), new_index()
     entries = [entry(partition=n % 8, tenant=f"t-{n % 5}") for n in range(20_000)]
-    await owner.place(entries)
+    await owner.add(entries)
     claimed: Counter[str] = Counter()
     for _ in range(30):
         clock.advance(0.02)

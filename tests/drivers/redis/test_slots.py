@@ -56,7 +56,7 @@ async def test_the_index_stays_within_slots(node: Connection, clock: ManualClock
         for n in range(500)
     ]
     await index.generations(ALL)
-    await index.place(entries)
+    await index.add(entries)
     assert await index.missing(entries) == []
     claimed = await index.claim(NOW_MS, ALL, {POOL: 10_000, "mail": 10_000}, 100)
     await index.forget(ALL)
@@ -68,7 +68,7 @@ async def test_the_index_stays_within_slots(node: Connection, clock: ManualClock
 async def test_hints_can_be_published(node: Connection, clock: ManualClock, prefix: str) -> None:
     index = HintedHotIndex(node, clock, 300, prefix)
     try:
-        await index.place([entry()])
+        await index.add([entry()])
     except IndexUnavailable as error:
         pytest.fail(error.detail)
 

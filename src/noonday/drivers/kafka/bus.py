@@ -99,7 +99,7 @@ class KafkaBus(Bus):
         finally:
             joined.add_takers(room, -1)
 
-    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+    async def mark_processed(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         joined = self._workers.get(worker)
         if joined is not None:
             joined.ack(dispatches)
@@ -149,7 +149,7 @@ class KafkaBus(Bus):
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
         return await self._log.offset_since(partition, since_ms)
 
-    async def bury(self, entry: LogEntry, why: str) -> None:
+    async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
         await self._topics.ensure_dead_letters()
         letter = {"why": why, "atMs": self._clock.now_ms(), "entry": entry}
         await self._send([self._codec.sign_value(self._names.dead_letters, msgspec.json.encode(letter))])

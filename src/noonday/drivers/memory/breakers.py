@@ -13,7 +13,7 @@ class MemoryBreakers(Breakers):
     def __init__(self) -> None:
         self._breakers: dict[str, Breaker] = {}
 
-    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+    async def add_counts(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         return {name: self._count(name, each, now_ms) for name, each in told.items()}
 
     async def ask(self, name: str, now_ms: int) -> int:
@@ -25,7 +25,7 @@ class MemoryBreakers(Breakers):
             state = breaker.tell_probe(told.probe_failed, now_ms)
             if told.probe_failed:
                 return state
-        return breaker.tell(told.calls, told.failures, now_ms, told.least)
+        return breaker.add_counts(told.calls, told.failures, now_ms, told.least)
 
     def _of(self, name: str) -> Breaker:
         breaker = self._breakers.pop(name, None) or Breaker()

@@ -102,7 +102,7 @@ class MemoryBus(Bus):
         with self._lock:
             return self._take(room)
 
-    async def done_with(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
+    async def mark_processed(self, worker: WorkerId, dispatches: Sequence[Dispatch]) -> None:
         """Do nothing: this bus delivers each dispatch once."""
 
     async def credit(self) -> Mapping[str, int]:
@@ -163,7 +163,7 @@ class MemoryBus(Bus):
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
         return None  # Entries that were read are not kept.
 
-    async def bury(self, entry: LogEntry, why: str) -> None:
+    async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
         with self._lock:
             self.buried.append((entry, why))
 

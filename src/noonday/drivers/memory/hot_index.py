@@ -18,8 +18,8 @@ class MemoryHotIndex(HotIndex):
         self._queue = Turns(lead_ms, most_of_a_tenant, budget or EntryBudget())
         self._generations: dict[int, str] = {}
 
-    async def place(self, entries: Sequence[Entry]) -> None:
-        self._queue.place(entries)
+    async def add(self, entries: Sequence[Entry]) -> None:
+        self._queue.add(entries)
 
     async def claim(
         self,
@@ -32,14 +32,14 @@ class MemoryHotIndex(HotIndex):
         self._queue.own(partitions)
         return self._queue.claim(now_ms, credit, limit, shares)
 
-    def left_out(self) -> Mapping[str, TimelinePosition]:
-        return self._queue.left_out()
+    def omitted(self) -> Mapping[str, TimelinePosition]:
+        return self._queue.omitted()
 
     def room(self) -> int:
         return self._queue.room()
 
-    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
-        self._queue.take_in(tenant, until)
+    def readmit(self, tenant: str, until: TimelinePosition | None) -> None:
+        self._queue.readmit(tenant, until)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)

@@ -15,7 +15,7 @@ class RedisBreakers(Breakers):
         self._connection = connection
         self._prefix = prefix
 
-    async def tell(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+    async def add_counts(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         commands = [
             _BREAKER(
                 self._key(name),

@@ -48,9 +48,9 @@ class HintedHotIndex(HotIndex):
         self._listener = Listener(connection, self._channel, clock, on_message=self._on_hint)
         self._on_placed = on_placed
 
-    async def place(self, entries: Sequence[Entry]) -> None:
+    async def add(self, entries: Sequence[Entry]) -> None:
         ours = self._generations
-        self._queue.place(entry for entry in entries if entry.partition in ours)
+        self._queue.add(entry for entry in entries if entry.partition in ours)
         hints = [entry for entry in entries if entry.partition not in ours]
         commands: list[Command] = [
             ("PUBLISH", self._channel, _encode(hints[start : start + _HINT_ENTRIES]))
@@ -69,14 +69,14 @@ class HintedHotIndex(HotIndex):
         await self._own(partitions)
         return self._queue.claim(now_ms, credit, limit, shares)
 
-    def left_out(self) -> Mapping[str, TimelinePosition]:
-        return self._queue.left_out()
+    def omitted(self) -> Mapping[str, TimelinePosition]:
+        return self._queue.omitted()
 
     def room(self) -> int:
         return self._queue.room()
 
-    def take_in(self, tenant: str, until: TimelinePosition | None) -> None:
-        self._queue.take_in(tenant, until)
+    def readmit(self, tenant: str, until: TimelinePosition | None) -> None:
+        self._queue.readmit(tenant, until)
 
     async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
         return self._queue.missing(entries)
@@ -127,5 +127,5 @@ class HintedHotIndex(HotIndex):
             return
         ours = [entry for entry in entries if entry.partition in self._generations]
         if ours:
-            self._queue.place(ours)
+            self._queue.add(ours)
             self._on_placed()

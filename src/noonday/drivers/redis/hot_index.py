@@ -71,7 +71,7 @@ class RedisHotIndex(HotIndex):
         )
         self._on_placed = on_placed
 
-    async def place(self, entries: Sequence[Entry]) -> None:
+    async def add(self, entries: Sequence[Entry]) -> None:
         partitions = _by_partition(entries)
         heads: list[Head] = []
         commands = [
@@ -143,7 +143,7 @@ class RedisHotIndex(HotIndex):
             pulled = self._queue.take_out(partitions)
         # If this fails, the next owner's sweeper finds the entries.
         with contextlib.suppress(IndexUnavailable):
-            await self.place(pulled)
+            await self.add(pulled)
 
     def size(self) -> int:
         return len(self._queue)
@@ -212,7 +212,7 @@ class RedisHotIndex(HotIndex):
                 for (partition, pools), (_, left) in zip(due, answers, strict=True):
                     self._heads.read_some(partition, pools, left)
             self._pulled_at = self._clock.monotonic()
-            self._queue.place(_decode_members([member for pulled, _ in answers for member in pulled]))
+            self._queue.add(_decode_members([member for pulled, _ in answers for member in pulled]))
 
     def _demand(self, credit: Mapping[str, int], limit: int) -> dict[str, int]:
         """Return how many entries each pool can use now. Within PULL_SEC of a pull, leaves out pools that have enough here."""

@@ -104,7 +104,7 @@ class SqlEndpoints(Endpoints):
 
         await self._sessions.write(work)
 
-    async def hopeless(self, now_ms: int, limit: int) -> list[EndpointRow]:
+    async def failing_too_long(self, now_ms: int, limit: int) -> list[EndpointRow]:
         parameters = (now_ms, LEAST_FAILURES, DISABLE_AFTER_DAYS, limit)
         return [row_of(row) for row in await self._sessions.fetch(self._sql.hopeless, *parameters)]
 
