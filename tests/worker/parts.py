@@ -16,6 +16,7 @@ from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.message import Dispatch, LogEntry, Oversized, Token
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
+from noonday.worker.abandoned import Abandoned
 from noonday.worker.acks import Acks
 from noonday.worker.active import ActiveRuns
 from noonday.worker.announcing import StartAnnouncer
@@ -154,105 +155,76 @@ class Parts:
         )
         self.capacity = Capacity(self.options, self.hosts.mixed_pools, clock)
         self.active = ActiveRuns(
-            hosts=self.hosts,
-            capacity=self.capacity,
-            ended=self.ended,
-            parked=self.parked,
-            clock=clock,
-            metrics=self.metrics,
-            max_abandoned=self.options.max_abandoned,
+            self.hosts,
+            self.capacity,
+            self.ended,
+            self.parked,
+            clock,
+            self.metrics,
+            Abandoned(self.options.max_abandoned),
         )
         self._made = 0
-        self.membership = Membership(
-            bus=self.bus,
-            clock=clock,
-            concurrency=self.options.concurrency,
-            handlers=self.handlers,
-            new_identity=self._new_identity,
-        )
-        self.connectivity = Connectivity(
-            signals=self.signals, outbox=self.outbox, membership=self.membership, clock=clock, options=self.options
-        )
-        shared: dict[str, Any] = {
-            "bus": self.bus,
-            "signals": self.signals,
-            "connectivity": self.connectivity,
-            "membership": self.membership,
-            "parked": self.parked,
-        }
-        self.claims = Claims(**shared, active=self.active, clock=clock)
-        self.acks = Acks(**shared, throttle=self.throttle)
-        self.backlog = Backlog(
-            pools=pools,
-            capacity=self.capacity,
-            claims=self.claims,
-            ended=self.ended,
-            membership=self.membership,
-            rounds=self.rounds,
-        )
+        self.membership = Membership(self.bus, clock, self.options.concurrency, self.handlers, self._new_identity)
+        self.connectivity = Connectivity(self.signals, self.outbox, self.membership, clock, self.options)
+        bus, connectivity, membership, parked = self.bus, self.connectivity, self.membership, self.parked
+        self.claims = Claims(bus, self.signals, connectivity, membership, self.active, parked, clock)
+        self.acks = Acks(bus, self.signals, connectivity, membership, parked, self.throttle)
+        self.backlog = Backlog(pools, self.capacity, self.claims, self.ended, self.membership, self.rounds)
         self.taker = Taker(
-            handlers=self.handlers,
-            pools=pools,
-            bus=self.bus,
-            membership=self.membership,
-            connectivity=self.connectivity,
-            claims=self.claims,
-            parked=self.parked,
-            capacity=self.capacity,
-            backlog=self.backlog,
-            rounds=self.rounds,
-            clock=clock,
+            self.handlers,
+            pools,
+            self.bus,
+            self.membership,
+            self.connectivity,
+            self.claims,
+            self.parked,
+            self.capacity,
+            self.backlog,
+            self.rounds,
+            clock,
         )
         self.check = PreStartCheck(
-            signals=self.signals,
-            connectivity=self.connectivity,
-            claims=self.claims,
-            capacity=self.capacity,
-            ended=self.ended,
-            retry_breaker=self.retry_breaker,
-            throttle=self.throttle,
-            clock=clock,
-            metrics=self.metrics,
+            self.signals,
+            self.connectivity,
+            self.claims,
+            self.capacity,
+            self.ended,
+            self.retry_breaker,
+            self.throttle,
+            clock,
+            self.metrics,
         )
-        self.announcer = StartAnnouncer(
-            bus=self.bus, hosts=self.hosts, claims=self.claims, ended=self.ended, acks=self.acks, clock=clock
-        )
+        self.announcer = StartAnnouncer(self.bus, self.hosts, self.claims, self.ended, self.acks, clock)
         self.starter = Starter(
-            backlog=self.backlog,
-            check=self.check,
-            announcer=self.announcer,
-            active=self.active,
-            capacity=self.capacity,
-            shares=self.shares,
-            claims=self.claims,
-            connectivity=self.connectivity,
-            ended=self.ended,
-            rounds=self.rounds,
-            clock=clock,
+            self.backlog,
+            self.check,
+            self.announcer,
+            self.active,
+            self.capacity,
+            self.shares,
+            self.claims,
+            self.connectivity,
+            self.ended,
+            self.rounds,
+            clock,
         )
         self.reporter = Reporter(
-            bus=self.bus,
-            outbox=self.outbox,
-            ended=self.ended,
-            active=self.active,
-            acks=self.acks,
-            capacity=self.capacity,
-            shares=self.shares,
-            retry_breaker=self.retry_breaker,
-            throttle=self.throttle,
-            rounds=self.rounds,
-            clock=clock,
-            keyring=keyring,
-            metrics=self.metrics,
+            self.bus,
+            self.outbox,
+            self.ended,
+            self.active,
+            self.acks,
+            self.capacity,
+            self.shares,
+            self.retry_breaker,
+            self.throttle,
+            self.rounds,
+            clock,
+            keyring,
+            self.metrics,
         )
         self.heartbeats = Heartbeats(
-            membership=self.membership,
-            abandoned=self.active.abandoned,
-            outbox=self.outbox,
-            reporter=self.reporter,
-            clock=clock,
-            keyring=keyring,
-            beat_sec=self.options.beat_sec,
+            self.membership, self.active.abandoned, self.outbox, self.reporter, clock, keyring, self.options.beat_sec
         )
 
     def _new_identity(self) -> Identity:

@@ -48,7 +48,7 @@ def clock() -> ManualClock:
 def begun(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode = Mode.ASYNC) -> Run:
     """A run whose handler has just been entered."""
     handler = Handler(HANDLER, POOL, print, mode)
-    identity = Identity(WORKER, Completing(kept, WORKER, keyring, clock, result_limit=100))
+    identity = Identity(WORKER, Completing(kept, WORKER, keyring, clock, 100))
     run = Run(dispatch(), Token(1, 0), handler, identity)
     run.started_ms = clock.now_ms()
     run.open_payload(keyring)

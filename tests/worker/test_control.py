@@ -35,22 +35,22 @@ async def composed(*, stalls_in_a_round: bool = False, **options: Any) -> tuple[
     await it.open()
     signals = StallingSignals(it.clock) if stalls_in_a_round else it.signals
     return it, ControlLoop(
-        active=it.active,
-        ended=it.ended,
-        hosts=it.hosts,
-        starter=it.starter,
-        parked=it.parked,
-        membership=it.membership,
-        connectivity=it.connectivity,
-        deadlines=Deadlines(it.active, it.options.cancel_grace_sec),
-        revocations=Revocations(signals, it.connectivity, it.active),
-        heartbeats=it.heartbeats,
-        reporter=it.reporter,
-        acks=it.acks,
-        retry_breaker=it.retry_breaker,
-        throttle=it.throttle,
-        clock=it.clock,
-        metrics=it.metrics,
+        it.active,
+        it.ended,
+        it.hosts,
+        it.starter,
+        it.parked,
+        it.membership,
+        it.connectivity,
+        Deadlines(it.active, it.options.cancel_grace_sec),
+        Revocations(signals, it.connectivity, it.active),
+        it.heartbeats,
+        it.reporter,
+        it.acks,
+        it.retry_breaker,
+        it.throttle,
+        it.clock,
+        it.metrics,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.message import Dispatch
@@ -14,28 +15,19 @@ from noonday.worker.run import Run
 from noonday.worker.throttling import EndpointThrottle
 
 
+@dataclass(eq=False)
 class Acks:
     """Acks dispatches in the signals once the log has their start or end, and then on the bus."""
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        signals: Signals,
-        connectivity: Connectivity,
-        membership: Membership,
-        parked: ParkedDispatches,
-        throttle: EndpointThrottle,
-    ) -> None:
-        self._bus = bus
-        self._signals = signals
-        self._connectivity = connectivity
-        self._membership = membership
-        self._parked = parked
-        self._throttle = throttle
-        self._unacked: list[Dispatch] = []
-        """Dispatches whose start or end is on the log, but that are not acked in the signals yet."""
-        self._lock = asyncio.Lock()
+    _bus: Bus
+    _signals: Signals
+    _connectivity: Connectivity
+    _membership: Membership
+    _parked: ParkedDispatches
+    _throttle: EndpointThrottle
+    _unacked: list[Dispatch] = field(default_factory=list)
+    """Dispatches whose start or end is on the log, but that are not acked in the signals yet."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, runs: Iterable[Run]) -> None:
         """Add runs whose start or end the log has acknowledged."""

@@ -1,6 +1,7 @@
 """Runs in progress: how they are found, stopped, abandoned and removed."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -19,28 +20,18 @@ from noonday.worker.run import INTERRUPTED, Run
 log = structlog.get_logger("noonday.worker")
 
 
+@dataclass(eq=False)
 class ActiveRuns:
     """Started runs that are not reported yet, by execution. A stand-in takes the place of an abandoned run."""
 
-    def __init__(
-        self,
-        *,
-        hosts: Hosts,
-        capacity: Capacity,
-        ended: EndedRuns,
-        parked: ParkedDispatches,
-        clock: Clock,
-        metrics: Metrics,
-        max_abandoned: int,
-    ) -> None:
-        self._hosts = hosts
-        self._capacity = capacity
-        self._ended = ended
-        self._parked = parked
-        self._clock = clock
-        self._metrics = metrics
-        self._runs: dict[ExecutionId, Run] = {}
-        self.abandoned = Abandoned(max_abandoned)
+    _hosts: Hosts
+    _capacity: Capacity
+    _ended: EndedRuns
+    _parked: ParkedDispatches
+    _clock: Clock
+    _metrics: Metrics
+    abandoned: Abandoned
+    _runs: dict[ExecutionId, Run] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._runs)

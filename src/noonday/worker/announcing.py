@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -21,19 +22,19 @@ _RETRY_SEC = 0.5
 """Seconds until the next try after the log did not accept a start."""
 
 
+@dataclass(eq=False)
 class StartAnnouncer:
     """Reports the starts of runs that may have run before, and then starts them: see `Run.may_have_run`."""
 
-    def __init__(self, *, bus: Bus, hosts: Hosts, claims: Claims, ended: EndedRuns, acks: Acks, clock: Clock) -> None:
-        self._bus = bus
-        self._hosts = hosts
-        self._claims = claims
-        self._ended = ended
-        self._acks = acks
-        self._clock = clock
-        self._announcing: dict[Run, None] = {}
-        """Runs that may start once the log has acknowledged their start."""
-        self._wake = asyncio.Event()
+    _bus: Bus
+    _hosts: Hosts
+    _claims: Claims
+    _ended: EndedRuns
+    _acks: Acks
+    _clock: Clock
+    _announcing: dict[Run, None] = field(default_factory=dict)
+    """Runs that may start once the log has acknowledged their start."""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_announcing(self) -> bool:

@@ -1,6 +1,7 @@
 """The backlog: admitted runs that have not started."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from noonday.model.handler import Mode
@@ -13,28 +14,22 @@ from noonday.worker.rounds import Rounds
 from noonday.worker.run import INTERRUPTED, Run
 
 
+@dataclass(eq=False)
 class Backlog:
     """Runs that wait for their instant, and then for a slot in the lane of their pool and mode."""
 
-    def __init__(
-        self,
-        *,
-        pools: Collection[str],
-        capacity: Capacity,
-        claims: Claims,
-        ended: EndedRuns,
-        membership: Membership,
-        rounds: Rounds,
-    ) -> None:
-        self._capacity = capacity
-        self._claims = claims
-        self._ended = ended
-        self._membership = membership
-        self._rounds = rounds
-        self._early: list[tuple[int, int, Run]] = []
-        """Runs that wait for their instant: a heap of (due time, serial number, run)."""
-        self._serial = 0
-        self._ready = {(pool, mode): Ready() for pool in pools for mode in Mode}
+    _pools: Collection[str]
+    _capacity: Capacity
+    _claims: Claims
+    _ended: EndedRuns
+    _membership: Membership
+    _rounds: Rounds
+    _early: list[tuple[int, int, Run]] = field(default_factory=list)
+    """Runs that wait for their instant: a heap of (due time, serial number, run)."""
+    _serial: int = 0
+
+    def __post_init__(self) -> None:
+        self._ready = {(pool, mode): Ready() for pool in self._pools for mode in Mode}
         self._lane_order = list(self._ready)
         """Lanes, least recently served first."""
 

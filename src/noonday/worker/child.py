@@ -88,7 +88,7 @@ class _ProcessContext(Context):
 
     def __init__(self, call: Call, send: Callable[[ProgressMessage], None]) -> None:
         progress = None if call.progress is None else decode_json(call.progress)
-        super().__init__(call.dispatch, call.token, progress, progress_limit=call.progress_limit)
+        super().__init__(call.dispatch, call.token, progress, call.progress_limit)
         self._send = send
 
     def heartbeat(self, progress: Any = None) -> _Done:

@@ -1,6 +1,7 @@
 """Claims: the right to run a dispatch, and how long this worker trusts it."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from noonday.model.claim import ClaimRefused
 from noonday.model.errors import SignalsUnavailable
@@ -18,27 +19,17 @@ CLAIM_TRUSTED_FRACTION = 0.7
 """The worker trusts a claim for this fraction of its lifetime."""
 
 
+@dataclass(eq=False)
 class Claims:
     """Claims dispatches in the signals, and sorts out duplicate deliveries."""
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        signals: Signals,
-        connectivity: Connectivity,
-        membership: Membership,
-        active: ActiveRuns,
-        parked: ParkedDispatches,
-        clock: Clock,
-    ) -> None:
-        self._bus = bus
-        self._signals = signals
-        self._connectivity = connectivity
-        self._membership = membership
-        self._active = active
-        self._parked = parked
-        self._clock = clock
+    _bus: Bus
+    _signals: Signals
+    _connectivity: Connectivity
+    _membership: Membership
+    _active: ActiveRuns
+    _parked: ParkedDispatches
+    _clock: Clock
 
     async def claim(self, runs: Sequence[Run]) -> list[Run]:
         """Claim runs, or renew their claims. Returns the runs that have a claim.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 
 import structlog
 
@@ -23,33 +24,20 @@ FINAL_REPORT_SEC = 1.0
 """Seconds that a stopping worker tries to report, beyond the drain time and the cancel grace."""
 
 
+@dataclass(eq=False)
 class OrderlyStop:
     """Returns what has not started, lets runs end, reports them, and leaves the pools, within a bounded time."""
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds,
-        starter: Starter,
-        active: ActiveRuns,
-        ended: EndedRuns,
-        reporter: Reporter,
-        acks: Acks,
-        heartbeats: Heartbeats,
-        membership: Membership,
-        clock: Clock,
-        cancel_grace_sec: float,
-    ) -> None:
-        self._rounds = rounds
-        self._starter = starter
-        self._active = active
-        self._ended = ended
-        self._reporter = reporter
-        self._acks = acks
-        self._heartbeats = heartbeats
-        self._membership = membership
-        self._clock = clock
-        self._cancel_grace_sec = cancel_grace_sec
+    _rounds: Rounds
+    _starter: Starter
+    _active: ActiveRuns
+    _ended: EndedRuns
+    _reporter: Reporter
+    _acks: Acks
+    _heartbeats: Heartbeats
+    _membership: Membership
+    _clock: Clock
+    _cancel_grace_sec: float
 
     async def close(self, drain_sec: float) -> None:
         """Let runs finish within the drain time, interrupt the others, and report."""

@@ -1,5 +1,6 @@
 """Records the success of an execution in the transaction of its handler (`ctx.complete`)."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,17 +19,15 @@ if TYPE_CHECKING:
     from noonday.worker.context import Context
 
 
+@dataclass(eq=False)
 class Completing:
     """Completes executions for the runs of one worker identity."""
 
-    def __init__(
-        self, completions: Completions, worker: WorkerId, keyring: Keyring, clock: Clock, result_limit: int
-    ) -> None:
-        self._completions = completions
-        self._worker = worker
-        self._keyring = keyring
-        self._clock = clock
-        self._result_limit = result_limit
+    _completions: Completions
+    _worker: WorkerId
+    _keyring: Keyring
+    _clock: Clock
+    _result_limit: int
 
     async def complete(self, run: "Context", connection: Any, result: Any, schema: str | None) -> None:
         """Record a success as its report would, but in the transaction of the handler."""

@@ -1,6 +1,7 @@
 """Connectivity of a worker: which servers it reaches, and whether a recorder may have judged it lost."""
 
 import contextlib
+from dataclasses import dataclass
 
 from noonday.model.errors import SignalsUnavailable
 from noonday.ports.clock import Clock
@@ -13,21 +14,19 @@ MAX_SIGNALS_OUTAGE_SEC = 2.0
 """The worker takes nothing more once the signals are unavailable for longer: other workers can claim the dispatches."""
 
 
+@dataclass(eq=False)
 class Connectivity:
     """Since when bus and signals are unavailable, and when the control loop last completed a round."""
 
-    def __init__(
-        self, *, signals: Signals, outbox: Outbox, membership: Membership, clock: Clock, options: WorkerOptions
-    ) -> None:
-        self._signals = signals
-        self._outbox = outbox
-        self._membership = membership
-        self._clock = clock
-        self._options = options
-        self._signals_unavailable_since: float | None = None
-        """When the signals became unavailable, by the monotonic clock; None if they are available."""
-        self._last_round = 0.0
-        """When the control loop last was at work, by the monotonic clock."""
+    _signals: Signals
+    _outbox: Outbox
+    _membership: Membership
+    _clock: Clock
+    _options: WorkerOptions
+    _signals_unavailable_since: float | None = None
+    """When the signals became unavailable, by the monotonic clock; None if they are available."""
+    _last_round: float = 0.0
+    """When the control loop last was at work, by the monotonic clock."""
 
     def note_signals_available(self) -> None:
         self._signals_unavailable_since = None

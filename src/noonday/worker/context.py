@@ -1,6 +1,7 @@
 """The context that a handler is called with, and the exceptions it may raise."""
 
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -65,55 +66,27 @@ class _Done:
 _DONE = _Done()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Context:
     """The run that a handler is in.
 
     `execution_id` is the same for all attempts. `token` is larger in every later run.
     """
 
-    __slots__ = (
-        "_attempt_record",
-        "_cancel_reason",
-        "_checked_ms",
-        "_completed",
-        "_completing",
-        "_dispatch",
-        "_encode",
-        "_has_new_heartbeat",
-        "_observed",
-        "_progress",
-        "_progress_limit",
-        "_reported_progress",
-        "_started_ms",
-        "_token",
-    )
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        token: Token,
-        progress: Any,
-        *,
-        completing: "Completing | None" = None,
-        encode: Callable[[Any], bytes] | None = None,
-        started_ms: int = 0,
-        checked_ms: int = 0,
-        progress_limit: int = PROGRESS_BYTES,
-    ) -> None:
-        self._dispatch = dispatch
-        self._token = token
-        self._progress = progress
-        self._completing = completing
-        self._encode = encode
-        self._started_ms = started_ms
-        self._checked_ms = checked_ms
-        self._progress_limit = progress_limit
-        self._completed = False
-        self._reported_progress: Any = None
-        self._has_new_heartbeat = False
-        self._cancel_reason: str | None = None
-        self._observed = False
-        self._attempt_record: bytes | None = None
+    _dispatch: Dispatch
+    _token: Token
+    _progress: Any
+    _progress_limit: int = PROGRESS_BYTES
+    _completing: "Completing | None" = None
+    _encode: Callable[[Any], bytes] | None = None
+    _started_ms: int = 0
+    _checked_ms: int = 0
+    _completed: bool = False
+    _reported_progress: Any = None
+    _has_new_heartbeat: bool = False
+    _cancel_reason: str | None = None
+    _observed: bool = False
+    _attempt_record: bytes | None = None
 
     @property
     def execution_id(self) -> str:

@@ -1,6 +1,7 @@
 """The control loop: what a worker does about its runs and its servers, four times a second."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import structlog
 
@@ -30,45 +31,26 @@ _ROUND_SEC = 0.25
 """Seconds between two rounds."""
 
 
+@dataclass(eq=False)
 class ControlLoop:
     """Enforces deadlines, heeds revocations, sends heartbeats, and changes the identity of a worker that may be judged lost."""
 
-    def __init__(
-        self,
-        *,
-        active: ActiveRuns,
-        ended: EndedRuns,
-        hosts: Hosts,
-        starter: Starter,
-        parked: ParkedDispatches,
-        membership: Membership,
-        connectivity: Connectivity,
-        deadlines: Deadlines,
-        revocations: Revocations,
-        heartbeats: Heartbeats,
-        reporter: Reporter,
-        acks: Acks,
-        retry_breaker: RetryBreaker,
-        throttle: EndpointThrottle,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._active = active
-        self._ended = ended
-        self._hosts = hosts
-        self._starter = starter
-        self._parked = parked
-        self._membership = membership
-        self._connectivity = connectivity
-        self._deadlines = deadlines
-        self._revocations = revocations
-        self._heartbeats = heartbeats
-        self._reporter = reporter
-        self._acks = acks
-        self._retry_breaker = retry_breaker
-        self._throttle = throttle
-        self._clock = clock
-        self._metrics = metrics
+    _active: ActiveRuns
+    _ended: EndedRuns
+    _hosts: Hosts
+    _starter: Starter
+    _parked: ParkedDispatches
+    _membership: Membership
+    _connectivity: Connectivity
+    _deadlines: Deadlines
+    _revocations: Revocations
+    _heartbeats: Heartbeats
+    _reporter: Reporter
+    _acks: Acks
+    _retry_breaker: RetryBreaker
+    _throttle: EndpointThrottle
+    _clock: Clock
+    _metrics: Metrics
 
     async def run_forever(self) -> None:
         while True:

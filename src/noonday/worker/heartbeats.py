@@ -1,6 +1,7 @@
 """Heartbeats of a worker, with the progress of its runs, and the Byes of its identities."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -18,27 +19,17 @@ PROGRESS_SEC = 1.0
 """Seconds between two heartbeats while runs report progress."""
 
 
+@dataclass(eq=False)
 class Heartbeats:
     """Shows on the log that the identities of a worker are alive, until a Bye ends each."""
 
-    def __init__(
-        self,
-        *,
-        membership: Membership,
-        abandoned: Abandoned,
-        outbox: Outbox,
-        reporter: Reporter,
-        clock: Clock,
-        keyring: Keyring,
-        beat_sec: float,
-    ) -> None:
-        self._membership = membership
-        self._abandoned = abandoned
-        self._outbox = outbox
-        self._reporter = reporter
-        self._clock = clock
-        self._keyring = keyring
-        self._beat_sec = beat_sec
+    _membership: Membership
+    _abandoned: Abandoned
+    _outbox: Outbox
+    _reporter: Reporter
+    _clock: Clock
+    _keyring: Keyring
+    _beat_sec: float
 
     def beat(self, runs: Sequence[Run], now: float) -> None:
         """Send heartbeats if they are due: every `beat_sec`, or every second while runs report progress."""

@@ -4,6 +4,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from noonday.model.handler import Handler
 from noonday.model.ids import WorkerId
@@ -14,34 +15,29 @@ from noonday.worker.identity import Identity
 from noonday.worker.outbox import cut
 
 
+@dataclass(eq=False)
 class Membership:
     """Joins the pools of a worker under its current identity, and leaves them."""
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        clock: Clock,
-        concurrency: Mapping[str, int],
-        handlers: Mapping[tuple[str, str], Handler],
-        new_identity: Callable[[], Identity],
-    ) -> None:
-        """`concurrency`: the number of handlers that can run at once, by pool."""
-        self._bus = bus
-        self._clock = clock
-        self._concurrency = concurrency
-        self._handlers = handlers
-        self._new_identity = new_identity
-        self.identity = new_identity()
-        """The current identity."""
-        self.former: list[Identity] = []
-        """Identities that were replaced, until the last run of each is reported."""
-        self._leaving: list[WorkerId] = []
-        """Former identities that have not left the bus yet."""
-        self.joined_at = 0.0
-        """When the current identity joined, by the monotonic clock."""
-        self._last_sign = 0.0
-        """When the last Hello or heartbeat was sent, by the monotonic clock."""
+    _bus: Bus
+    _clock: Clock
+    _concurrency: Mapping[str, int]
+    """The number of handlers that can run at once, by pool."""
+    _handlers: Mapping[tuple[str, str], Handler]
+    _new_identity: Callable[[], Identity]
+    identity: Identity = field(init=False)
+    """The current identity."""
+    former: list[Identity] = field(default_factory=list)
+    """Identities that were replaced, until the last run of each is reported."""
+    _leaving: list[WorkerId] = field(default_factory=list)
+    """Former identities that have not left the bus yet."""
+    joined_at: float = 0.0
+    """When the current identity joined, by the monotonic clock."""
+    _last_sign: float = 0.0
+    """When the last Hello or heartbeat was sent, by the monotonic clock."""
+
+    def __post_init__(self) -> None:
+        self.identity = self._new_identity()
 
     @property
     def id(self) -> WorkerId:

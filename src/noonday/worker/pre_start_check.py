@@ -1,6 +1,7 @@
 """The pre-start check: the worker's last check before a handler is entered."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from noonday.model.errors import SignalsUnavailable
 from noonday.model.execution import Outcome
@@ -18,33 +19,21 @@ from noonday.worker.sharing import failure_of_deferred
 from noonday.worker.throttling import EndpointThrottle
 
 
+@dataclass(eq=False)
 class PreStartCheck:
     """Checks runs that are due and have a slot: claims, shares, breakers, limits of endpoints, revocations and fences."""
 
-    def __init__(
-        self,
-        *,
-        signals: Signals,
-        connectivity: Connectivity,
-        claims: Claims,
-        capacity: Capacity,
-        ended: EndedRuns,
-        retry_breaker: RetryBreaker,
-        throttle: EndpointThrottle,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._signals = signals
-        self._connectivity = connectivity
-        self._claims = claims
-        self._capacity = capacity
-        self._ended = ended
-        self._retry_breaker = retry_breaker
-        self._throttle = throttle
-        self._clock = clock
-        self._metrics = metrics
-        self._checking: set[Run] = set()
-        """Runs that are being checked."""
+    _signals: Signals
+    _connectivity: Connectivity
+    _claims: Claims
+    _capacity: Capacity
+    _ended: EndedRuns
+    _retry_breaker: RetryBreaker
+    _throttle: EndpointThrottle
+    _clock: Clock
+    _metrics: Metrics
+    _checking: set[Run] = field(default_factory=set)
+    """Runs that are being checked."""
 
     async def check(
         self, pool: str, runs: list[Run], deferred: Mapping[Run, float]

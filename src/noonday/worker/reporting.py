@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from noonday.crypto.keyring import Keyring
 from noonday.model.errors import NoondayError
@@ -27,42 +28,26 @@ _MAX_BATCH = 5_000
 """Maximum number of ended runs that are reported in one batch."""
 
 
+@dataclass(eq=False)
 class Reporter:
     """Frees the slots of ended runs, sends their reports to the log, and acks their dispatches."""
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        outbox: Outbox,
-        ended: EndedRuns,
-        active: ActiveRuns,
-        acks: Acks,
-        capacity: Capacity,
-        shares: SlotShares,
-        retry_breaker: RetryBreaker,
-        throttle: EndpointThrottle,
-        rounds: Rounds,
-        clock: Clock,
-        keyring: Keyring,
-        metrics: Metrics,
-    ) -> None:
-        self._bus = bus
-        self._outbox = outbox
-        self._ended = ended
-        self._active = active
-        self._acks = acks
-        self._capacity = capacity
-        self._shares = shares
-        self._retry_breaker = retry_breaker
-        self._throttle = throttle
-        self._rounds = rounds
-        self._clock = clock
-        self._keyring = keyring
-        self._metrics = metrics
-        self._lock = asyncio.Lock()
-        self._refused_since: float | None = None
-        """When the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
+    _bus: Bus
+    _outbox: Outbox
+    _ended: EndedRuns
+    _active: ActiveRuns
+    _acks: Acks
+    _capacity: Capacity
+    _shares: SlotShares
+    _retry_breaker: RetryBreaker
+    _throttle: EndpointThrottle
+    _rounds: Rounds
+    _clock: Clock
+    _keyring: Keyring
+    _metrics: Metrics
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _refused_since: float | None = None
+    """When the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
 
     async def run_forever(self) -> None:
         while True:

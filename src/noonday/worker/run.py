@@ -3,6 +3,7 @@
 import asyncio
 import math
 import traceback
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,81 +31,50 @@ DEFAULT_TIMEOUT_SEC = 3600.0
 """Timeout of a run if neither its job, its handler nor its pool sets one."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Run:
     """One dispatch in a worker: its claim, its deadlines, its outcome and its report."""
 
-    __slots__ = (
-        "announced_ms",
-        "beat_at",
-        "begun_at",
-        "checked_ms",
-        "claimed_at",
-        "context",
-        "counts",
-        "dispatch",
-        "ended_ms",
-        "failure",
-        "handler",
-        "identity",
-        "is_acked",
-        "outcome",
-        "result",
-        "snooze_ms",
-        "span",
-        "start_reported",
-        "started_ms",
-        "stop_reason",
-        "stop_requested",
-        "stop_requested_at",
-        "stuck",
-        "task",
-        "timeout_sec",
-        "token",
-    )
-
-    def __init__(
-        self, dispatch: Dispatch, token: Token | None, handler: Handler | None, identity: Identity = NOBODY
-    ) -> None:
-        self.dispatch = dispatch
-        self.token = token
-        """The fencing token. None until the run is claimed."""
-        self.handler = handler
-        self.identity = identity
-        """The identity of the worker under which the run is reported."""
-        self.claimed_at = math.nan
-        """When the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
-        self.checked_ms = 0
-        """When the pre-start check was requested."""
-        self.context: Context | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.timeout_sec = 0.0
-        self.started_ms = 0
-        """When the handler was entered, by the wall clock; 0 before that."""
-        self.ended_ms = 0
-        self.begun_at = 0.0
-        """When the handler was entered, by the monotonic clock; 0 before that."""
-        self.beat_at = 0.0
-        """When the handler sent its last heartbeat, by the monotonic clock."""
-        self.announced_ms = 0
-        """When the start was reported before the handler was entered; 0 if it was not."""
-        self.start_reported = False
-        self.is_acked = False
-        """Whether the log has acknowledged the start or the end."""
-        self.stop_requested: str | None = None
-        """Why the control loop asked the run to stop. The loop that runs it may not know yet: see `stop_reason`."""
-        self.stop_requested_at = 0.0
-        self.stop_reason: str | None = None
-        """Why the run was cancelled. Set on the loop that runs it."""
-        self.stuck = False
-        """Whether the handler was seen to block its loop."""
-        self.outcome = Outcome.SUCCEEDED
-        self.failure: Failure | None = None
-        self.result: bytes | None = None
-        self.snooze_ms = 0
-        """How long the next dispatch waits at least."""
-        self.counts = True
-        """Whether a failure counts against the called endpoint or the handler."""
-        self.span: Span | None = None
+    dispatch: Dispatch
+    token: Token | None
+    """The fencing token. None until the run is claimed."""
+    handler: Handler | None
+    identity: Identity = NOBODY
+    """The identity of the worker under which the run is reported."""
+    claimed_at: float = math.nan
+    """When the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
+    checked_ms: int = 0
+    """When the pre-start check was requested."""
+    context: Context | None = None
+    task: asyncio.Task[None] | None = None
+    timeout_sec: float = 0.0
+    started_ms: int = 0
+    """When the handler was entered, by the wall clock; 0 before that."""
+    ended_ms: int = 0
+    begun_at: float = 0.0
+    """When the handler was entered, by the monotonic clock; 0 before that."""
+    beat_at: float = 0.0
+    """When the handler sent its last heartbeat, by the monotonic clock."""
+    announced_ms: int = 0
+    """When the start was reported before the handler was entered; 0 if it was not."""
+    start_reported: bool = False
+    is_acked: bool = False
+    """Whether the log has acknowledged the start or the end."""
+    stop_requested: str | None = None
+    """Why the control loop asked the run to stop. The loop that runs it may not know yet: see `stop_reason`."""
+    stop_requested_at: float = 0.0
+    stop_reason: str | None = None
+    """Why the run was cancelled. Set on the loop that runs it."""
+    stuck: bool = False
+    """Whether the handler was seen to block its loop."""
+    outcome: Outcome = Outcome.SUCCEEDED
+    failure: Failure | None = None
+    result: bytes | None = None
+    snooze_ms: int = 0
+    """How long the next dispatch waits at least."""
+    counts: bool = True
+    """Whether a failure counts against the called endpoint or the handler."""
+    span: Span | None = None
 
     def open_payload(self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES) -> tuple[Any, ...]:
         """Return the arguments of the handler: its context, and its payload if it takes one."""
@@ -114,15 +84,9 @@ class Run:
         progress = None
         if dispatch.progress is not None:
             progress = decode_json(self._unseal(keyring, dispatch.progress))
+        completing = self.identity.completing if handler.mode is Mode.ASYNC else None
         self.context = Context(
-            dispatch,
-            self.token,
-            progress,
-            completing=self.identity.completing if handler.mode is Mode.ASYNC else None,
-            encode=handler.encode,
-            started_ms=self.started_ms,
-            checked_ms=self.checked_ms,
-            progress_limit=progress_limit,
+            dispatch, self.token, progress, progress_limit, completing, handler.encode, self.started_ms, self.checked_ms
         )
         if handler.decode is None:
             return (self.context,)

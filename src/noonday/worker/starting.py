@@ -1,6 +1,7 @@
 """Starting: from the backlog over the pre-start check to the hosts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from noonday.ports.clock import Clock
 from noonday.worker.active import ActiveRuns
@@ -22,35 +23,21 @@ _MAX_WAIT_SEC = 0.5
 _MIN_WAIT_SEC = 0.0005
 
 
+@dataclass(eq=False)
 class Starter:
     """Starts the runs of the backlog that are due, have a slot, and pass the pre-start check."""
 
-    def __init__(
-        self,
-        *,
-        backlog: Backlog,
-        check: PreStartCheck,
-        announcer: StartAnnouncer,
-        active: ActiveRuns,
-        capacity: Capacity,
-        shares: SlotShares,
-        claims: Claims,
-        connectivity: Connectivity,
-        ended: EndedRuns,
-        rounds: Rounds,
-        clock: Clock,
-    ) -> None:
-        self._backlog = backlog
-        self._check = check
-        self._announcer = announcer
-        self._active = active
-        self._capacity = capacity
-        self._shares = shares
-        self._claims = claims
-        self._connectivity = connectivity
-        self._ended = ended
-        self._rounds = rounds
-        self._clock = clock
+    _backlog: Backlog
+    _check: PreStartCheck
+    _announcer: StartAnnouncer
+    _active: ActiveRuns
+    _capacity: Capacity
+    _shares: SlotShares
+    _claims: Claims
+    _connectivity: Connectivity
+    _ended: EndedRuns
+    _rounds: Rounds
+    _clock: Clock
 
     async def run_forever(self) -> None:
         while self._rounds.taking:

@@ -1,6 +1,7 @@
 """Taking: from the bus over the claims to the backlog."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -28,35 +29,21 @@ _RETRY_SEC = 0.5
 """Seconds until the next try after dispatches could not be taken."""
 
 
+@dataclass(eq=False)
 class Taker:
     """Takes as many dispatches as there is room for, and claims those that start soon."""
 
-    def __init__(
-        self,
-        *,
-        handlers: Mapping[tuple[str, str], Handler],
-        pools: Sequence[str],
-        bus: Bus,
-        membership: Membership,
-        connectivity: Connectivity,
-        claims: Claims,
-        parked: ParkedDispatches,
-        capacity: Capacity,
-        backlog: Backlog,
-        rounds: Rounds,
-        clock: Clock,
-    ) -> None:
-        self._handlers = handlers
-        self._pools = pools
-        self._bus = bus
-        self._membership = membership
-        self._connectivity = connectivity
-        self._claims = claims
-        self._parked = parked
-        self._capacity = capacity
-        self._backlog = backlog
-        self._rounds = rounds
-        self._clock = clock
+    _handlers: Mapping[tuple[str, str], Handler]
+    _pools: Sequence[str]
+    _bus: Bus
+    _membership: Membership
+    _connectivity: Connectivity
+    _claims: Claims
+    _parked: ParkedDispatches
+    _capacity: Capacity
+    _backlog: Backlog
+    _rounds: Rounds
+    _clock: Clock
 
     async def run_forever(self) -> None:
         failures = 0

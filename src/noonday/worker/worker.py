@@ -19,6 +19,7 @@ from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
+from noonday.worker.abandoned import Abandoned
 from noonday.worker.acks import Acks
 from noonday.worker.active import ActiveRuns
 from noonday.worker.announcing import StartAnnouncer
@@ -90,144 +91,69 @@ class Worker:
             on_ended=ended.add_from_host,
         )
         capacity = Capacity(options, hosts.mixed_pools, clock)
-        active = ActiveRuns(
-            hosts=hosts,
-            capacity=capacity,
-            ended=ended,
-            parked=parked,
-            clock=clock,
-            metrics=metrics,
-            max_abandoned=options.max_abandoned,
-        )
+        active = ActiveRuns(hosts, capacity, ended, parked, clock, metrics, Abandoned(options.max_abandoned))
 
         # Identity and servers
         membership = Membership(
-            bus=bus,
-            clock=clock,
-            concurrency=options.concurrency,
-            handlers=handlers,
-            new_identity=partial(new_identity, new_id, completions, keyring, clock, options.result_limit),
+            bus,
+            clock,
+            options.concurrency,
+            handlers,
+            partial(new_identity, new_id, completions, keyring, clock, options.result_limit),
         )
-        connectivity = Connectivity(signals=signals, outbox=outbox, membership=membership, clock=clock, options=options)
-        claims = Claims(
-            bus=bus,
-            signals=signals,
-            connectivity=connectivity,
-            membership=membership,
-            active=active,
-            parked=parked,
-            clock=clock,
-        )
-        acks = Acks(
-            bus=bus,
-            signals=signals,
-            connectivity=connectivity,
-            membership=membership,
-            parked=parked,
-            throttle=throttle,
-        )
+        connectivity = Connectivity(signals, outbox, membership, clock, options)
+        claims = Claims(bus, signals, connectivity, membership, active, parked, clock)
+        acks = Acks(bus, signals, connectivity, membership, parked, throttle)
 
         # Take, claim and wait
-        backlog = Backlog(
-            pools=pools, capacity=capacity, claims=claims, ended=ended, membership=membership, rounds=rounds
-        )
+        backlog = Backlog(pools, capacity, claims, ended, membership, rounds)
         self._taker = Taker(
-            handlers=handlers,
-            pools=pools,
-            bus=bus,
-            membership=membership,
-            connectivity=connectivity,
-            claims=claims,
-            parked=parked,
-            capacity=capacity,
-            backlog=backlog,
-            rounds=rounds,
-            clock=clock,
+            handlers, pools, bus, membership, connectivity, claims, parked, capacity, backlog, rounds, clock
         )
 
         # Check and run
-        check = PreStartCheck(
-            signals=signals,
-            connectivity=connectivity,
-            claims=claims,
-            capacity=capacity,
-            ended=ended,
-            retry_breaker=retry_breaker,
-            throttle=throttle,
-            clock=clock,
-            metrics=metrics,
-        )
-        self._announcer = StartAnnouncer(bus=bus, hosts=hosts, claims=claims, ended=ended, acks=acks, clock=clock)
+        check = PreStartCheck(signals, connectivity, claims, capacity, ended, retry_breaker, throttle, clock, metrics)
+        self._announcer = StartAnnouncer(bus, hosts, claims, ended, acks, clock)
         self._starter = Starter(
-            backlog=backlog,
-            check=check,
-            announcer=self._announcer,
-            active=active,
-            capacity=capacity,
-            shares=shares,
-            claims=claims,
-            connectivity=connectivity,
-            ended=ended,
-            rounds=rounds,
-            clock=clock,
+            backlog, check, self._announcer, active, capacity, shares, claims, connectivity, ended, rounds, clock
         )
 
         # Report
         self._reporter = Reporter(
-            bus=bus,
-            outbox=outbox,
-            ended=ended,
-            active=active,
-            acks=acks,
-            capacity=capacity,
-            shares=shares,
-            retry_breaker=retry_breaker,
-            throttle=throttle,
-            rounds=rounds,
-            clock=clock,
-            keyring=keyring,
-            metrics=metrics,
+            bus, outbox, ended, active, acks, capacity, shares, retry_breaker, throttle, rounds, clock, keyring, metrics
         )
-        heartbeats = Heartbeats(
-            membership=membership,
-            abandoned=active.abandoned,
-            outbox=outbox,
-            reporter=self._reporter,
-            clock=clock,
-            keyring=keyring,
-            beat_sec=options.beat_sec,
-        )
+        heartbeats = Heartbeats(membership, active.abandoned, outbox, self._reporter, clock, keyring, options.beat_sec)
 
         # Control and stop
         self._control = ControlLoop(
-            active=active,
-            ended=ended,
-            hosts=hosts,
-            starter=self._starter,
-            parked=parked,
-            membership=membership,
-            connectivity=connectivity,
-            deadlines=Deadlines(active, options.cancel_grace_sec),
-            revocations=Revocations(signals, connectivity, active),
-            heartbeats=heartbeats,
-            reporter=self._reporter,
-            acks=acks,
-            retry_breaker=retry_breaker,
-            throttle=throttle,
-            clock=clock,
-            metrics=metrics,
+            active,
+            ended,
+            hosts,
+            self._starter,
+            parked,
+            membership,
+            connectivity,
+            Deadlines(active, options.cancel_grace_sec),
+            Revocations(signals, connectivity, active),
+            heartbeats,
+            self._reporter,
+            acks,
+            retry_breaker,
+            throttle,
+            clock,
+            metrics,
         )
         self._stop = OrderlyStop(
-            rounds=rounds,
-            starter=self._starter,
-            active=active,
-            ended=ended,
-            reporter=self._reporter,
-            acks=acks,
-            heartbeats=heartbeats,
-            membership=membership,
-            clock=clock,
-            cancel_grace_sec=options.cancel_grace_sec,
+            rounds,
+            self._starter,
+            active,
+            ended,
+            self._reporter,
+            acks,
+            heartbeats,
+            membership,
+            clock,
+            options.cancel_grace_sec,
         )
         self._options = options
         self._hosts = hosts
