@@ -190,15 +190,7 @@ class ClusterSimulation(Simulation):
         store: SqliteStore = store_on(ServerDatabase(self.disk, self.network, process, clock), lead_ms)
         return Drivers(
             clock=clock,  # type: ignore[arg-type]
-            jobs=store.jobs,
-            firing=store.firing,
-            executions=store.executions,
-            query_store=store.query_store,
-            settings_store=store.settings_store,
-            workload=store.workload,
-            endpoints=store.endpoints,
-            alerts=store.alerts,
-            notices=store.notices,
+            **store.ports,
             index=SimIndex(self.redis, self.network, process, clock, lead_ms, on_placed),
             bus=SimBus(self.broker, self.network, process, clock, self.history),
             signals=SimSignals(self.redis, self.network, process, clock, self.history),

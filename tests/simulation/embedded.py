@@ -266,15 +266,7 @@ class Simulation:
         budget = EntryBudget(self.index_entries)
         drivers = Drivers(
             clock=clock,  # type: ignore[arg-type]
-            jobs=store.jobs,
-            firing=store.firing,
-            executions=store.executions,
-            query_store=store.query_store,
-            settings_store=store.settings_store,
-            workload=store.workload,
-            endpoints=store.endpoints,
-            alerts=store.alerts,
-            notices=store.notices,
+            **store.ports,
             index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant, budget),
             budget=budget,
             bus=LoggedBus(clock, self.history, self.world.now_ms, self._boots),

@@ -103,15 +103,7 @@ def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Cloc
     budget = EntryBudget(settings.scheduler.index_entries)
     return Drivers(
         clock=clock,
-        jobs=store.jobs,
-        firing=store.firing,
-        executions=store.executions,
-        query_store=store.query_store,
-        settings_store=store.settings_store,
-        workload=store.workload,
-        endpoints=store.endpoints,
-        alerts=store.alerts,
-        notices=store.notices,
+        **store.ports,
         index=MemoryHotIndex(settings.scheduler.lead_ms, budget=budget),
         budget=budget,
         bus=MemoryBus(clock),

@@ -5,7 +5,7 @@ import pytest
 
 from noonday.drivers.sqlite.connection import FileOptions
 from noonday.drivers.sqlite.migrations import migrate
-from noonday.drivers.sqlite.store import open_store
+from noonday.drivers.sqlite.store import open_store, prepare
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import PARTITIONS
 
@@ -76,3 +76,27 @@ async def test_a_store_on_a_refused_file_says_why(tmp_path: Path) -> None:
     conn.close()
     with pytest.raises(StoreUnavailable, match="upgrade Noonday"):
         open_store(str(path), FileOptions(), 0)
+
+
+def test_a_store_in_memory_has_the_schema_of_a_migrated_file() -> None:
+    migrated, copied = connection(), connection()
+    migrate(migrated)
+    prepare(copied)
+    assert schema(copied) == schema(migrated)
+    assert migrate(copied) == []
+
+
+def test_copies_in_memory_share_nothing() -> None:
+    first, second = connection(), connection()
+    prepare(first)
+    first.execute("DELETE FROM partitions")
+    prepare(second)
+    assert second.execute("SELECT count(*) FROM partitions").fetchone() == (PARTITIONS,)
+
+
+def test_a_store_in_memory_that_has_rows_keeps_them() -> None:
+    conn = connection()
+    prepare(conn)
+    conn.execute("DELETE FROM partitions")
+    prepare(conn)
+    assert conn.execute("SELECT count(*) FROM partitions").fetchone() == (0,)

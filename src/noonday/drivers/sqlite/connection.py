@@ -211,7 +211,7 @@ class SqliteDatabase(ABC):
 class ThreadedDatabase(SqliteDatabase):
     """A writer thread with group commit, a reader thread, and some threads for queries."""
 
-    def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], object]) -> None:
         self.path = path
         writer = connect(path, options)
         with translated(path):
@@ -369,7 +369,7 @@ def _resolve_all(requests: Sequence[PendingWork[Any]]) -> None:
 class InlineDatabase(SqliteDatabase):
     """Runs work at once on the caller's event loop. For tests that control time, where threads would add chance."""
 
-    def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(self, path: str, options: FileOptions, prepare: Callable[[sqlite3.Connection], object]) -> None:
         self.path = path
         self._conn = connect(path, options)
         with translated(path):

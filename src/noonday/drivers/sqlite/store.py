@@ -1,54 +1,24 @@
 """Open the SQLite file and create the drivers of the store's ports."""
 
 import sqlite3
-from dataclasses import dataclass
 
-from noonday.drivers.sql.alerts import SqlAlerts
-from noonday.drivers.sql.endpoints import SqlEndpoints
-from noonday.drivers.sql.notices import SqlNotices
-from noonday.drivers.sql.queries import SqlQueryStore
-from noonday.drivers.sql.settings import SqlSettingsStore
-from noonday.drivers.sql.workload import SqlWorkload
+from noonday.drivers.sql.store import SqlStore
 from noonday.drivers.sqlite.caps import set_caps
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.jobs import SqliteJobs
-from noonday.drivers.sqlite.migrations import migrate
+from noonday.drivers.sqlite.migrations import fill_in_memory, migrate
 from noonday.drivers.sqlite.sessions import SqliteSessions
 
 
-@dataclass(frozen=True)
-class SqliteStore:
+class SqliteStore(SqlStore):
     database: SqliteDatabase
-    jobs: SqliteJobs
-    firing: SqliteFiring
-    executions: SqliteExecutions
-    query_store: SqlQueryStore
-    settings_store: SqlSettingsStore
-    workload: SqlWorkload
-    endpoints: SqlEndpoints
-    alerts: SqlAlerts
-    notices: SqlNotices
-
-    async def close(self) -> None:
-        await self.database.close()
 
 
 def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
-    sessions = SqliteSessions(database)
-    return SqliteStore(
-        database,
-        SqliteJobs(database),
-        SqliteFiring(database, lead_ms),
-        SqliteExecutions(database),
-        SqlQueryStore(sessions),
-        SqlSettingsStore(sessions, set_caps),
-        SqlWorkload(sessions),
-        SqlEndpoints(sessions),
-        SqlAlerts(sessions),
-        SqlNotices(sessions),
-    )
+    jobs, firing, executions = SqliteJobs(database), SqliteFiring(database, lead_ms), SqliteExecutions(database)
+    return SqliteStore.on(SqliteSessions(database), set_caps, database, jobs, firing, executions)
 
 
 def open_store(path: str, options: FileOptions, lead_ms: int) -> SqliteStore:
@@ -58,4 +28,10 @@ def open_store(path: str, options: FileOptions, lead_ms: int) -> SqliteStore:
 
 
 def prepare(conn: sqlite3.Connection) -> None:
-    migrate(conn)
+    """Bring the schema of a database up to date."""
+    is_in_memory = conn.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0] == ""
+    is_empty = conn.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
+    if is_in_memory and is_empty:
+        fill_in_memory(conn)
+    else:
+        migrate(conn)

@@ -2,6 +2,7 @@
 
 import hashlib
 import sqlite3
+from functools import cache
 from importlib.resources import files
 
 from noonday.model.errors import StoreUnavailable
@@ -28,6 +29,29 @@ def migrate(conn: sqlite3.Connection) -> list[str]:
         conn.execute("ROLLBACK")
         raise
     return applied
+
+
+def fill_in_memory(conn: sqlite3.Connection) -> None:
+    """Give an empty database in memory the newest schema.
+
+    It is a copy of one migrated database: tests open thousands, and migrating takes 30 ms where the copy takes half of one.
+    """
+    migrated = sqlite3.connect(":memory:")
+    try:
+        migrated.deserialize(_migrated())
+        migrated.backup(conn)
+    finally:
+        migrated.close()
+
+
+@cache
+def _migrated() -> bytes:
+    conn = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(conn)
+        return conn.serialize()
+    finally:
+        conn.close()
 
 
 def _all() -> dict[str, str]:

@@ -1,0 +1,57 @@
+"""The stores of one SQL database."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from noonday.drivers.sql.alerts import SqlAlerts
+from noonday.drivers.sql.endpoints import SqlEndpoints
+from noonday.drivers.sql.notices import SqlNotices
+from noonday.drivers.sql.queries import SqlQueryStore
+from noonday.drivers.sql.sessions import SqlSessions
+from noonday.drivers.sql.settings import SetCaps, SqlSettingsStore
+from noonday.drivers.sql.workload import SqlWorkload
+from noonday.ports.executions import Executions
+from noonday.ports.firing import Firing
+from noonday.ports.jobs import Jobs
+
+
+@dataclass(frozen=True)
+class SqlStore:
+    """The drivers of the store's ports. Jobs, firing and executions have a driver for each database; both share the others."""
+
+    database: Any
+    jobs: Jobs
+    firing: Firing
+    executions: Executions
+    query_store: SqlQueryStore
+    settings_store: SqlSettingsStore
+    workload: SqlWorkload
+    endpoints: SqlEndpoints
+    alerts: SqlAlerts
+    notices: SqlNotices
+
+    @classmethod
+    def on(
+        cls, sessions: SqlSessions, set_caps: SetCaps, database: Any, jobs: Jobs, firing: Firing, executions: Executions
+    ) -> Self:
+        """Add the drivers that both databases share."""
+        return cls(
+            database,
+            jobs,
+            firing,
+            executions,
+            SqlQueryStore(sessions),
+            SqlSettingsStore(sessions, set_caps),
+            SqlWorkload(sessions),
+            SqlEndpoints(sessions),
+            SqlAlerts(sessions),
+            SqlNotices(sessions),
+        )
+
+    @property
+    def ports(self) -> dict[str, Any]:
+        """The drivers by the names of their fields."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "database"}
+
+    async def close(self) -> None:
+        await self.database.close()
