@@ -27,9 +27,9 @@ NOT_QUICK = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_garbage_collection() -> Iterator[None]:
-    """Keep finalizers from running while a test parses source files.
+    """Keep finalizers from running while the tests of a module parse source files. A full collection takes a third of a second.
 
     A finalizer that formats a traceback parses source, too. Inside another `ast.parse`, CPython 3.11 then raises SystemError
     ("AST constructor recursion depth mismatch").

@@ -10,7 +10,7 @@ from tests.simulation.kernel import FaultPlan
 from tests.simulation.load import load_of
 from tests.simulation.postgres import PostgresSimulation
 
-SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
+SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "120"))
 CHUNK = 5
 
 

@@ -1,7 +1,6 @@
 """Walk the timeline, fire entries and recover orphans in SQLite."""
 
 import sqlite3
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,9 @@ from noonday.drivers.sqlite.write_sets import (
     caps_of,
     change_slots,
     executions_of,
+    fetch_structs,
     heads_of,
+    insert_many,
     limits_of,
     rows_by_name,
     settle,
@@ -42,16 +43,6 @@ from noonday.transitions.write_set import WriteSet, as_json, transition
 SQL = load("noonday.drivers.sqlite", "firing")
 
 
-class _SimpleFire(msgspec.Struct, frozen=True):
-    """A simple one-shot as `fire_simple` takes it."""
-
-    execution_id: ExecutionId
-    key: str
-    number: int
-    nominal_ms: int
-    slots: list[str] | None
-
-
 class SqliteFiring(Firing):
     def __init__(self, database: SqliteDatabase, lead_ms: int) -> None:
         self._database = database
@@ -73,9 +64,9 @@ class SqliteFiring(Firing):
 
         def work(conn: sqlite3.Connection) -> list[Entry]:
             if len(partitions) == PARTITIONS:
-                return structs_of(Entry, conn.execute(SQL.walk_all, bounds))
+                return fetch_structs(conn, Entry, SQL.walk_all, *bounds)
             named = as_json(list(partitions))
-            return structs_of(Entry, conn.execute(SQL.walk_partitions, (*bounds, named)))
+            return fetch_structs(conn, Entry, SQL.walk_partitions, *bounds, named)
 
         return await self._database.read(work)
 
@@ -83,7 +74,7 @@ class SqliteFiring(Firing):
         self, tenant: TenantId, partitions: Collection[int], first: Mark, until_ms: int, limit: int
     ) -> list[Entry]:
         parameters = (*first, until_ms, limit, as_json(list(partitions)), tenant)
-        return await self._database.read(lambda conn: structs_of(Entry, conn.execute(SQL.walk_tenant, parameters)))
+        return await self._database.read(lambda conn: fetch_structs(conn, Entry, SQL.walk_tenant, *parameters))
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
         jobs = as_json([(entry.tenant, entry.key) for entry in entries])
@@ -179,32 +170,50 @@ class _Fire:
         return [request for request in requests if not is_paused(pauses, request.entry.tenant, request.entry.pool)]
 
     def _fire_simple(self, requests: Sequence[FireRequest]) -> Sequence[FireRequest]:
-        """Fire simple one-shots in one statement, up to their caps, if none of them is stale. Returns the remaining requests."""
+        """Fire simple one-shots up to their caps, if none of them is stale or fired. Returns the remaining requests."""
         simple = [request.entry for request in requests if is_simple(request)]
         if not simple:
             return requests
         chosen, over_cap, taken = self._within_caps(simple)
-        rows = [
-            _SimpleFire(execution_id(JobId(e.key), e.nominal_ms), e.key, e.number, e.nominal_ms, self._slot_names(e))
-            for e in chosen
-        ]
-        named = as_json(rows)
-        self.conn.execute("SAVEPOINT simple")
-        transitions = transition(State.PENDING, self.now_ms)
-        fired = self.conn.execute(SQL.fire_simple, (named, self.now_ms, transitions, self.latest_due_ms)).rowcount
-        if fired < len(rows):
-            self.conn.execute("ROLLBACK TO simple")
-            self.conn.execute("RELEASE simple")
+        dispatches = self._read_simple(chosen)
+        if dispatches is None or not self._add_simple(chosen, dispatches):
             return requests
-        self.conn.execute("RELEASE simple")
         if taken:
             change_slots(self.conn, taken)
             self.used = {key: used + taken[key] for key, used in self.used.items()}
-        self.dispatches = _dispatches(self.conn.execute(SQL.simple_dispatches, (named, self.now_ms)))
-        self.members = [(row.execution_id, entry.due_ms) for row, entry in zip(rows, chosen, strict=True)]
+        self.dispatches = dispatches
+        self.members = [(dispatch.execution_id, dispatch.due_ms) for dispatch in dispatches]
         self.fired_simple = [entry.key for entry in chosen]
         self.present += over_cap
         return [request for request in requests if not is_simple(request)]
+
+    def _read_simple(self, entries: Sequence[Entry]) -> list[Dispatch] | None:
+        """Return the dispatches of simple one-shots. Returns None if one of them is stale or not due."""
+        ids = as_json({entry.key: execution_id(JobId(entry.key), entry.nominal_ms) for entry in entries})
+        dispatches = fetch_structs(self.conn, Dispatch, SQL.simple_dispatches, ids, self.now_ms, self.latest_due_ms)
+        if len(dispatches) < len(entries):
+            return None
+        for dispatch, entry in zip(dispatches, entries, strict=True):
+            if dispatch.revision != entry.number or dispatch.nominal_ms != entry.nominal_ms:
+                return None
+        return dispatches
+
+    def _add_simple(self, entries: Sequence[Entry], dispatches: Sequence[Dispatch]) -> bool:
+        """Insert the executions of simple one-shots. Returns False, and inserts none, if one of them exists."""
+        now_ms, transitions = self.now_ms, transition(State.PENDING, self.now_ms)
+        rows = [
+            (
+                *(d.job_id, d.execution_id, d.tenant, d.nominal_ms, d.due_ms, d.revision, d.pool, d.handler, d.lane),
+                *(now_ms, now_ms, self._slot_names(entry), transitions),
+            )
+            for d, entry in zip(dispatches, entries, strict=True)
+        ]
+        self.conn.execute("SAVEPOINT simple")
+        is_new = insert_many(self.conn, SQL.add_simple, rows) == len(rows)
+        if not is_new:
+            self.conn.execute("ROLLBACK TO simple")
+        self.conn.execute("RELEASE simple")
+        return is_new
 
     def _within_caps(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry], Counter[SlotKey]]:
         """Split entries into those that fit under the caps and those that do not. Also returns how many slots are taken."""
@@ -222,8 +231,9 @@ class _Fire:
                 over_cap.append(entry)
         return chosen, over_cap, taken
 
-    def _slot_names(self, entry: Entry) -> list[str] | None:
-        return [name for _, name in self._capped_slots(entry.tenant, entry.pool)] or None if self.caps else None
+    def _slot_names(self, entry: Entry) -> str | None:
+        names = [name for _, name in self._capped_slots(entry.tenant, entry.pool)] if self.caps else []
+        return as_json(names) if names else None
 
     def _capped_slots(self, tenant: str, pool: str) -> list[SlotKey]:
         """Return the capped slots that a tenant's executions in a pool count against."""
@@ -309,19 +319,7 @@ def _epochs(conn: sqlite3.Connection) -> dict[int, int]:
 
 
 def _dispatches_of(conn: sqlite3.Connection, members: str, fired_ms: int) -> list[Dispatch]:
-    return _dispatches(conn.execute(SQL.dispatches, (members, fired_ms)))
-
-
-def _dispatches(cursor: sqlite3.Cursor) -> list[Dispatch]:
-    return [_with_bytes(dispatch) for dispatch in structs_of(Dispatch, cursor)]
-
-
-def _with_bytes(dispatch: Dispatch) -> Dispatch:
-    """Decode ciphertext, which is stored as base64."""
-    if dispatch.payload is None and dispatch.progress is None:
-        return dispatch
-    payload, progress = (None if text is None else b64decode(text) for text in (dispatch.payload, dispatch.progress))
-    return msgspec.structs.replace(dispatch, payload=payload, progress=progress)
+    return fetch_structs(conn, Dispatch, SQL.dispatches, members, fired_ms)
 
 
 def _is_stale(request: FireRequest, row: Mapping[str, Any]) -> bool:

@@ -32,17 +32,19 @@ _SIZES = (500, 50, 5, 1)
 """Numbers of rows of one INSERT statement."""
 
 
-def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run an INSERT ... VALUES (?, ...) for many rows in few statements.
+def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Run an INSERT ... VALUES (?, ...) for many rows in few statements. Returns how many rows were inserted.
 
     The number of rows of a statement is one of `_SIZES`, so that each statement is prepared once. For wide rows this is cheaper
     than JSON, where each column is looked up anew.
     """
-    done = 0
+    done = inserted = 0
     for size in _SIZES:
         while len(rows) - done >= size:
-            conn.execute(_with_rows(query, size), [value for row in rows[done : done + size] for value in row])
+            values = [value for row in rows[done : done + size] for value in row]
+            inserted += conn.execute(_with_rows(query, size), values).rowcount
             done += size
+    return inserted
 
 
 @cache
@@ -67,6 +69,39 @@ def rows_by_name(conn: sqlite3.Connection, query: str, *parameters: Any) -> list
 def structs_of(kind: type[S], cursor: sqlite3.Cursor) -> list[S]:
     """Make a struct of each row by the names of its columns."""
     return named_rows.structs_of(kind, [column[0] for column in cursor.description], cursor.fetchall())
+
+
+def fetch_structs(conn: sqlite3.Connection, kind: type[S], query: str, *parameters: Any) -> list[S]:
+    """Return many rows as structs by the names of their columns, through one JSON value.
+
+    Fetching row by row would wait for the interpreter lock at every row while another thread works. The columns are the first
+    fields of the struct, in their order.
+    """
+    columns = _columns_of(conn, query, parameters)
+    return _decoder(kind, columns).decode(answer_of(conn, _as_one_value(query, columns), *parameters))
+
+
+_columns: dict[str, tuple[str, ...]] = {}
+"""The names of the columns of a query, found at its first use."""
+
+
+def _columns_of(conn: sqlite3.Connection, query: str, parameters: Sequence[Any]) -> tuple[str, ...]:
+    if query not in _columns:
+        description = conn.execute(f"SELECT * FROM ({query}) LIMIT 0", parameters).description
+        _columns[query] = tuple(column[0] for column in description)
+    return _columns[query]
+
+
+@cache
+def _as_one_value(query: str, columns: tuple[str, ...]) -> str:
+    return f"SELECT json_group_array(json_array({', '.join(columns)})) FROM ({query})"
+
+
+@cache
+def _decoder(kind: type[S], columns: tuple[str, ...]) -> msgspec.json.Decoder[list[S]]:
+    if columns != kind.__struct_fields__[: len(columns)]:
+        raise TypeError(f"the columns {', '.join(columns)} are not the first fields of {kind.__name__}")
+    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
 def executions_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> list[Execution]:

@@ -48,23 +48,19 @@ SELECT json_group_array(json_object('job', json(j.json), 'runs_left', t.runs_lef
 FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1
      CROSS JOIN timeline t ON t.key = j.id;
 
--- name: fire_simple
--- Fire simple one-shots, all in one statement. Skips entries whose timeline row has changed or is not due.
-INSERT INTO executions (job_id, id, tenant, nominal_ms, due_ms, state, attempt, dispatch, revision, cause, pool, handler, lane,
-                        watch, created_ms, fired_ms, slots, transitions)
-SELECT j.id, e.value ->> 'execution_id', j.tenant, t.nominal_ms, t.due_ms, 0, 1, 1, j.revision, 0, j.pool, j.handler, j.lane, 0,
-       ?2, ?2, e.value ->> 'slots', ?3
-FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 'key' CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
-WHERE t.number = e.value ->> 'number' AND t.nominal_ms = e.value ->> 'nominal_ms' AND t.due_ms <= ?4
-ON CONFLICT DO NOTHING;
-
 -- name: simple_dispatches
--- Return the fields of a Dispatch for each simple one-shot that is being fired.
-SELECT e.value ->> 'execution_id' AS execution_id, 1 AS number, t.key AS job_id, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms,
-       1 AS attempt, ?2 AS fired_ms, j.revision, j.timeout_sec, j.heartbeat_sec AS heartbeat_timeout_sec,
-       j.deadline_sec AS start_deadline_sec, j.payload, NULL AS progress, j.trace, j.name, NULL AS pool_timeout_sec,
-       NULL AS created_trace, j.lane, j.endpoint
-FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 'key' CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key;
+-- Return the fields of a Dispatch for each simple one-shot that is due, by job and new execution, in their order.
+SELECT e.value AS execution_id, 1 AS number, t.key AS job_id, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1 AS attempt,
+       ?2 AS fired_ms, j.revision, j.timeout_sec, j.heartbeat_sec AS heartbeat_timeout_sec, j.deadline_sec AS start_deadline_sec,
+       j.payload, NULL AS progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, j.lane, j.endpoint
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.key CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
+WHERE t.number = j.revision AND t.due_ms <= ?3;
+
+-- name: add_simple
+-- Insert the executions of simple one-shots, except those that exist.
+INSERT OR IGNORE INTO executions (job_id, id, tenant, nominal_ms, due_ms, revision, pool, handler, lane, created_ms, fired_ms,
+                                  slots, transitions, state, attempt, dispatch, cause, watch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, 1, 0, 0);
 
 -- name: pool_timeouts
 -- Return the pools that set a timeout for their handlers, and the timeout in seconds.
