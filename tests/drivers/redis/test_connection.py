@@ -127,6 +127,30 @@ async def test_a_connection_that_was_reset_is_made_again(behind_cutter: Connecti
     assert await echo(behind_cutter, "b") == "b"
 
 
+async def test_dropped_connection_sends_nothing_more() -> None:
+    received = asyncio.get_running_loop().create_future()
+    given_up = asyncio.Event()
+
+    async def answer_the_greeting_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in ("LIB-NAME", "LIB-VER"):
+            await reader.readuntil(b"SETINFO")
+            writer.write(b"+OK\r\n")
+        await reader.readuntil(b"ECHO")
+        await given_up.wait()
+        received.set_result(len(await reader.read()))
+        writer.close()
+
+    text = "x" * 100_000_000
+    async with await asyncio.start_server(answer_the_greeting_only, HOST, 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        async with connected(f"redis://{HOST}:{port}") as connection:
+            with pytest.raises(Unavailable, match="no answer within"):
+                await echo(connection, text)
+            given_up.set()
+            async with asyncio.timeout(WITHIN_SEC):
+                assert await received < len(text)
+
+
 async def test_what_a_frozen_server_says_when_it_wakes_is_not_taken_for_an_answer(server: RedisServer) -> None:
     async with connected(server.url) as connection:
         assert await echo(connection, "a") == "a"

@@ -13,6 +13,7 @@ from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as SocketTimeout
 
@@ -137,10 +138,11 @@ class Connection:
         try:
             async with asyncio.timeout(self.timeout_sec):
                 connection = await self._connection()
+            transport = _transport_of(connection)
             try:
                 await self._receive(connection, channel, on_subscribed, on_message)
             finally:
-                await self._drop(connection)
+                await self._drop(connection, transport)
         except (RedisError, OSError) as error:
             raise Unavailable(self._describe(error)) from error
 
@@ -163,13 +165,14 @@ class Connection:
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         connection = await self._connection()
+        transport = _transport_of(connection)
         try:
             # One write and plain reads: the library's pipeline costs six times as much per command.
             await connection.send_packed_command(_packed(commands))
             answers = [await _read(connection) for _ in commands]
         except BaseException:
             # Answers may still arrive, and must not be read as answers to later commands.
-            await self._drop(connection)
+            await self._drop(connection, transport)
             raise
         await self._pool.release(connection)
         return answers
@@ -202,7 +205,9 @@ class Connection:
         connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         return connection
 
-    async def _drop(self, connection: AbstractConnection) -> None:
+    async def _drop(self, connection: AbstractConnection, transport: asyncio.WriteTransport) -> None:
+        # The library only closes it, which waits until the server has read what is buffered and has answered the end of TLS.
+        transport.abort()
         await connection.disconnect(nowait=True)
         await self._pool.release(connection)
 
@@ -215,6 +220,13 @@ class Connection:
 
 def _packed(commands: Sequence[Command]) -> bytes:
     return b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+
+
+def _transport_of(connection: AbstractConnection) -> asyncio.WriteTransport:
+    writer = connection._writer
+    if writer is None:
+        raise ConnectionLost("closed by the server")
+    return writer.transport
 
 
 async def _read(connection: AbstractConnection) -> Any:
