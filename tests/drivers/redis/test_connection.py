@@ -140,7 +140,7 @@ async def test_dropped_connection_sends_nothing_more() -> None:
         received.set_result(len(await reader.read()))
         writer.close()
 
-    text = "x" * 100_000_000
+    text = "x" * 30_000_000
     async with await asyncio.start_server(answer_the_greeting_only, HOST, 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         async with connected(f"redis://{HOST}:{port}") as connection:
