@@ -10,7 +10,7 @@ from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
-from noonday.intake.waiting import Waiting
+from noonday.intake.blockers import BlockerFinder
 from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, Slow
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
@@ -62,8 +62,10 @@ def watcher(store: SqliteStore) -> DeadMansSwitch:
 
 
 def watching(store: SqliteStore, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
-    waiting = Waiting(store.query_store, store.settings_store, store.workload, tokens or MemoryTokens(), ManualClock())
-    lateness = Lateness(store.query_store, store.settings_store, waiting)
+    blockers = BlockerFinder(
+        store.query_store, store.settings_store, store.workload, tokens or MemoryTokens(), ManualClock()
+    )
+    lateness = Lateness(store.query_store, store.settings_store, blockers)
     return DeadMansSwitch(store.alerts, lateness, late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
@@ -72,10 +74,10 @@ class FailingAlerts(SqlAlerts):
 
     is_unavailable = True
 
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         if self.is_unavailable:
             raise StoreUnavailable("unavailable")
-        return await super().take_in(observations)
+        return await super().record(observations)
 
 
 async def alerts(store: SqliteStore, tenant: TenantId = TENANT) -> list[Alert]:

@@ -46,9 +46,9 @@ class CrashingNotices(SqlNotices):
 
     crash_before: str = ""
 
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
-        self._crash("take_in")
-        return await super().take_in(events, notes, notices)
+    async def collect(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+        self._crash("collect")
+        return await super().collect(events, notes, notices)
 
     async def close_due(self, now_ms: int, limit: int) -> list[Open]:
         self._crash("close_due")
@@ -102,7 +102,7 @@ class Stage:
 
     async def observe(self, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, tenant: TenantId = TENANT) -> None:
         at_ms = self.clock.now_ms()
-        await self.store.alerts.take_in(
+        await self.store.alerts.record(
             [Observation(kind, tenant, about, f"{about} is broken", at_ms, endpoint=about) for about in abouts]
         )
 
@@ -240,7 +240,7 @@ async def test_preference_disabled_within_the_window_sends_nothing(stage: Stage)
     assert await stage.notices.close_due(stage.clock.now_ms(), 10) == []
 
 
-@pytest.mark.parametrize("step", ["take_in", "close_due", "post", "drop"])
+@pytest.mark.parametrize("step", ["collect", "close_due", "post", "drop"])
 async def test_crash_at_any_step_sends_exactly_one_message(stage: Stage, step: str) -> None:
     await stage.put(digest_ms=0)
     await stage.observe("https://a")

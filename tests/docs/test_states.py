@@ -4,7 +4,7 @@ from typing import get_args
 
 from noonday.api.jobs import JobStateName
 from noonday.cli.why import OUTCOMES
-from noonday.intake.waiting import BlockedBy
+from noonday.intake.blockers import BlockedBy
 from noonday.model.execution import TRANSITIONS, Outcome, State, judge
 from noonday.model.firing import Decided
 from noonday.model.job import JobState

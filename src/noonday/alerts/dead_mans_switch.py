@@ -48,7 +48,7 @@ class DeadMansSwitch:
         missed = await self.lateness.missed(late, now_ms)
         observations = [*missed, *await self._slow(now_ms)]
         if observations:
-            await self.alerts.take_in(self._aggregator.aggregate(observations, now_ms))
+            await self.alerts.record(self._aggregator.aggregate(observations, now_ms))
             self.lateness.remember(missed)
         return 0
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting, still_awaited
+from noonday.intake.blockers import BlockedBy, Blocker, BlockerFinder, DueEntry, still_awaited
 from noonday.model.alert import AlertKind, Late, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
@@ -43,7 +43,7 @@ class Lateness:
 
     query_store: QueryStore
     settings_store: SettingsStore
-    waiting: Waiting
+    blockers: BlockerFinder
     _remembered: set[DedupKey] = field(default_factory=set)
 
     async def missed(self, late: Iterable[Late], now_ms: int) -> list[Observation]:
@@ -96,7 +96,7 @@ class Lateness:
         ):
             concurrency = still_awaited(concurrency, execution.slots)
         mark = (row.due_ms, row.key)
-        return await self.waiting.of(Waiter(row.tenant, row.pool, JobId(row.job_id), mark, concurrency))
+        return await self.blockers.find(DueEntry(row.tenant, row.pool, JobId(row.job_id), mark, concurrency))
 
 
 def oldest_of_each_job(late: Iterable[Late]) -> list[Late]:

@@ -61,7 +61,7 @@ class Notifier:
         preferences = await self._notices.preferences({event.tenant for event in events})
         notes = notes_of(events, preferences)
         opened = _open_notices(preferences, notes, now_ms)
-        return await self._notices.take_in([event.id for event in events], notes, opened)
+        return await self._notices.collect([event.id for event in events], notes, opened)
 
     async def send_due(self, now_ms: int) -> int:
         """Create the jobs of due notices. Returns their number.

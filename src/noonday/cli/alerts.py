@@ -13,7 +13,7 @@ from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
 from noonday.cli.jobs import first_of
 from noonday.cli.notify import notify
-from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.screen import cell_text, console, done, json_option, patience, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.alert import AlertKind
 from noonday.model.alert_view import MOST_UNREAD, AlertView
@@ -72,7 +72,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
     )
     for one in alerts:
         grid.add(
-            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), said(one.message)
+            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), cell_text(one.message)
         )
     show_list(grid, "alerts", more)
     for line in _hints(alerts):
@@ -147,7 +147,7 @@ def _find(client: SyncClient, text: str) -> str:
 
 
 def _about(one: AlertView) -> str:
-    return said(one.name or one.job_id or one.endpoint or "the tenant")
+    return cell_text(one.name or one.job_id or one.endpoint or "the tenant")
 
 
 def _hints(alerts: list[AlertView]) -> Iterator[str]:
@@ -179,8 +179,8 @@ def _facts_of(one: AlertView) -> list[tuple[str, Any]]:
         ("about", _about(one)),
         ("task" if one.task_id else "job", one.job_id),
         ("execution", one.execution_id),
-        ("endpoint", said(one.endpoint) if one.endpoint else None),
-        ("message", said(one.message)),
+        ("endpoint", cell_text(one.endpoint) if one.endpoint else None),
+        ("message", cell_text(one.message)),
         ("count", str(one.count)),
         ("first", whole(one.first_at)),
         ("last", whole(one.last_at)),
@@ -193,4 +193,4 @@ def _facts_of(one: AlertView) -> list[tuple[str, Any]]:
 def _acknowledged(one: AlertView) -> str | None:
     if one.acknowledged_at is None:
         return None
-    return f"{whole(one.acknowledged_at)} by {said(one.acknowledged_by)}"
+    return f"{whole(one.acknowledged_at)} by {cell_text(one.acknowledged_by)}"

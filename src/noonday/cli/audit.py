@@ -7,7 +7,7 @@ from noonday.cli.finding import find_job
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
 from noonday.cli.jobs import first_of, page_size
-from noonday.cli.screen import compact, json_option, said, show_json, show_list
+from noonday.cli.screen import cell_text, compact, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.sdk.sync import SyncClient
 
@@ -40,5 +40,5 @@ def audit(
     grid = ListTable("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",), spare=("DETAIL",))
     for one in entries:
         detail = compact(one.detail) if one.detail else "-"
-        grid.add(brief(one.at), said(one.subject), one.action, said(one.target), detail)
+        grid.add(brief(one.at), cell_text(one.subject), one.action, cell_text(one.target), detail)
     return show_list(grid, "entries", more)

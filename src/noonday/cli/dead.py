@@ -13,7 +13,7 @@ from noonday.cli.finding import find_job, find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.jobs import first_of, page_size
-from noonday.cli.screen import console, done, json_option, patience, said, show_json, show_list
+from noonday.cli.screen import cell_text, console, done, json_option, patience, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.filters import DeadFilter
 from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterView, TaskExecutionView
@@ -181,8 +181,8 @@ def _table(letters: Sequence[DeadLetterView]) -> ListTable:
     for one in letters:
         it = one.execution
         error = f"{it.error.type}: {it.error.message}" if it.error else None
-        name = said(it.job_name) if it.job_name else it.job_id
-        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), said(error))
+        name = cell_text(it.job_name) if it.job_name else it.job_id
+        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), cell_text(error))
     return grid
 
 
@@ -191,7 +191,14 @@ def _table_of_tasks(letters: Sequence[TaskDeadLetterView]) -> ListTable:
     grid = ListTable(*headers, right=("ATTEMPTS",), cut=("TASK", "CALLS", "ERROR"), spare=("ATTEMPTS", "CALLS", "TASK"))
     for one in letters:
         name, error = one.task_name or one.task_id, f"{one.error_type}: {one.error_message}"
-        grid.add(one.id, brief(one.failed_at), said(name), said(one.webhook_url), str(one.attempts), said(error))
+        grid.add(
+            one.id,
+            brief(one.failed_at),
+            cell_text(name),
+            cell_text(one.webhook_url),
+            str(one.attempts),
+            cell_text(error),
+        )
     return grid
 
 

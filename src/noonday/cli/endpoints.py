@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from noonday.cli.asking import asks
-from noonday.cli.flaws import at_flags
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, whole
-from noonday.cli.screen import done, json_option, said, show, show_json, show_list, state
+from noonday.cli.screen import cell_text, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.endpoint import EndpointSettings
 from noonday.model.endpoint_view import EndpointView
@@ -68,7 +68,7 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     for one in found.endpoints:
         settings, health = one.settings, one.health
         last = brief(health.last_success_at)
-        grid.add(one.endpoint, _state(one), _rate(settings), _at_once(settings), last, said(_last_error(one)))
+        grid.add(one.endpoint, _state(one), _rate(settings), _at_once(settings), last, cell_text(_last_error(one)))
     return show_list(grid, "endpoints", more=found.next is not None)
 
 
@@ -169,12 +169,12 @@ def _facts_of(found: EndpointView) -> list[tuple[str, str | Text]]:
     settings, health = found.settings, found.health
     rows: list[tuple[str, str | Text]] = [("endpoint", found.endpoint), ("id", found.id), ("health", _state(found))]
     if health.disabled_at is not None:
-        rows += [("disabled", whole(health.disabled_at)), ("because", f"it {said(health.disabled_because)}")]
+        rows += [("disabled", whole(health.disabled_at)), ("because", f"it {cell_text(health.disabled_because)}")]
     if health.failing_since is not None:
         rows.append(("failing since", f"{whole(health.failing_since)}, {health.failures} calls"))
     rows += [("last success", whole(health.last_success_at)), ("last failure", whole(health.last_failure_at))]
     if health.last_error is not None:
-        rows.append(("last error", said(health.last_error)))
+        rows.append(("last error", cell_text(health.last_error)))
     rows += [("rate", _rate(settings)), ("at once", _at_once(settings))]
     days = settings.disable_after_days
     return [*rows, ("disabled after", f"{days:g} days of failures" if days else "never")]

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from noonday.cli.choices import choice_option
-from noonday.cli.flaws import at_flags
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.instants import duration, durations, instant
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest

@@ -16,7 +16,18 @@ from noonday.cli.finding import find_job
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, length, whole
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
-from noonday.cli.screen import compact, console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.screen import (
+    cell_text,
+    compact,
+    console,
+    done,
+    json_option,
+    patience,
+    show,
+    show_json,
+    show_list,
+    state,
+)
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import CatchUp, Concurrency, Dst, JobType
@@ -108,7 +119,12 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
     )
     for one in jobs:
         grid.add(
-            one.job_id, said(one.name), state(one.state), schedule_of(one), one.target.handler, brief(one.next_fire_at)
+            one.job_id,
+            cell_text(one.name),
+            state(one.state),
+            schedule_of(one),
+            one.target.handler,
+            brief(one.next_fire_at),
         )
     return show_list(grid, "jobs", more)
 
@@ -210,7 +226,7 @@ def occurrences_(
         return show_json(page)
     grid = ListTable("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
-        grid.add(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
+        grid.add(_span(one), state(one.outcome), str(one.count), cell_text(one.reason), one.execution_id or "-")
     return show_list(grid, "occurrences", page.is_least or len(page.occurrences) == limit)
 
 
@@ -290,7 +306,7 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
             str(one.attempt),
             took(one.started_at, one.finished_at),
             one.cause,
-            said(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
+            cell_text(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
         )
     return grid
 
@@ -327,7 +343,7 @@ def _span(one: OccurrenceView) -> str:
 def _facts_of(one: JobView) -> list[tuple[str, Any]]:
     return [
         ("job", one.job_id),
-        ("name", said(one.name) if one.name else None),
+        ("name", cell_text(one.name) if one.name else None),
         ("state", state(one.state)),
         ("runs", schedule_of(one)),
         ("next", _next(one)),
@@ -340,14 +356,14 @@ def _facts_of(one: JobView) -> list[tuple[str, Any]]:
         ("tags", ", ".join(one.tags) or None),
         ("unique key", one.unique_key),
         ("runs left", str(one.runs_left) if one.runs_left is not None else None),
-        *_rarer(one),
+        *_non_default_settings(one),
         ("created", whole(one.created_at)),
         ("updated", whole(one.updated_at) if one.version > 1 else None),
         ("version", str(one.version)),
     ]
 
 
-def _rarer(one: JobView) -> list[tuple[str, Any]]:
+def _non_default_settings(one: JobView) -> list[tuple[str, Any]]:
     """Return the settings that most jobs leave at their defaults."""
     return [
         ("from", whole(one.start_at) if one.start_at else None),

@@ -9,10 +9,10 @@ import msgspec
 
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice
-from noonday.cli.flaws import at_flags
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import duration, length
-from noonday.cli.screen import done, json_option, said, show_json, show_list
+from noonday.cli.screen import cell_text, done, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.alert import AlertKind
 from noonday.model.errors import InvalidInput, NotFound
@@ -51,7 +51,9 @@ def list_(client: SyncClient, as_json: bool) -> None:
     grid = ListTable("ID", "USER", "BY", "WHERE", "OF", "WITHIN", "ONLY", cut=("WHERE", "OF", "ONLY"), spare=("USER",))
     for one in found:
         by = one.channel.type if one.channel else "-"
-        grid.add(one.id, said(one.user), by, said(_where(one)), _kinds(one), _within(one), said(_only(one)))
+        grid.add(
+            one.id, cell_text(one.user), by, cell_text(_where(one)), _kinds(one), _within(one), cell_text(_only(one))
+        )
     return show_list(grid, "alert preferences")
 
 
@@ -83,7 +85,7 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
         view = client.alert_preferences.put(preference_id, wanted)
     except InvalidInput as refused:
         raise _in_flags(refused, wanted.channel.type) from refused
-    return show_json(view) if as_json else done(_told(view))
+    return show_json(view) if as_json else done(_describe(view))
 
 
 @notify.command()
@@ -161,7 +163,7 @@ def _kind(word: str) -> AlertKind:
     return AlertKind.FAILED if word == FIRST else AlertKind(word.upper())
 
 
-def _told(view: PreferenceView) -> str:
+def _describe(view: PreferenceView) -> str:
     off = "" if view.enabled else " (disabled)"
     only = f", only from {_only(view)}" if _only(view) != "-" else ""
     return f"{view.id}: {_where(view)} receives {_kinds(view)}{only}, {_window(view)}{off}"

@@ -57,7 +57,7 @@ def replay(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **said: Any,
+    **filters: Any,
 ) -> None:
     """Replay the executions that a pool received in a period of time.
 
@@ -66,7 +66,7 @@ def replay(
     """
     from noonday.cli.server.replaying_jobs import Replay, past_of
 
-    wanted = _wanted(from_, to or now(), replay_id, **said)
+    wanted = _wanted(from_, to or now(), replay_id, **filters)
     past = past_of(click.get_current_context().params["config"], wanted)
     with patience(f"reading the dispatches of pool {wanted.pool}"):
         found = client.portal.run(past.count())

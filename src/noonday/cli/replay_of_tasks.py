@@ -14,7 +14,7 @@ from noonday.cli.instants import brief, instant, now
 from noonday.cli.progress import replaying
 from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
 from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
-from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
+from noonday.cli.screen import cell_text, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.tasks.wire import TaskCallView
 from noonday.model.view import ExecutionView
@@ -66,14 +66,14 @@ def replay(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **said: Any,
+    **filters: Any,
 ) -> None:
     """Repeat past calls of tasks, by default the failed ones.
 
     Each call becomes a new execution of its task with its original request. --since and --until select calls by their
     scheduled time.
     """
-    wanted = _wanted(client, **said)
+    wanted = _wanted(client, **filters)
     with patience("searching calls"):
         found = client.portal.run(find_calls(client.client, wanted))
     if not as_json:
@@ -139,7 +139,7 @@ def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
 
 
 def _counted(counts: Counter[str]) -> str | None:
-    lines = [f"{count:>6} {said(name)}" for name, count in counts.most_common(SHOWN)]
+    lines = [f"{count:>6} {cell_text(name)}" for name, count in counts.most_common(SHOWN)]
     lines += [f"       and {len(counts) - SHOWN} others"] if len(counts) > SHOWN else []
     return "\n".join(lines) or None
 
@@ -147,7 +147,9 @@ def _counted(counts: Counter[str]) -> str | None:
 def _examples(calls: Iterable[TaskCallView]) -> ListTable:
     grid = ListTable("EXECUTION", "STATUS", "SCHEDULED", "CALLS", "ERROR", cut=("CALLS", "ERROR"), spare=("CALLS",))
     for one in calls:
-        grid.add(one.id, state(one.status), brief(one.scheduled_at), said(one.webhook_url), said(one.error_message))
+        grid.add(
+            one.id, state(one.status), brief(one.scheduled_at), cell_text(one.webhook_url), cell_text(one.error_message)
+        )
     return grid
 
 
@@ -155,5 +157,5 @@ def _outcomes(executions: Iterable[ExecutionView]) -> ListTable:
     grid = ListTable("SENT AS", "STATE", "TASK", "ERROR", cut=("TASK", "ERROR"))
     for one in executions:
         error = one.error.message if one.error else None
-        grid.add(one.execution_id, state(one.state), said(one.job_name or one.job_id), said(error))
+        grid.add(one.execution_id, state(one.state), cell_text(one.job_name or one.job_id), cell_text(error))
     return grid

@@ -6,7 +6,7 @@ import click
 
 from noonday.cli.asking import asks
 from noonday.cli.choices import choice
-from noonday.cli.flaws import at_flags
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration
 from noonday.cli.screen import console, done, json_option, show_json, show_list
@@ -64,7 +64,7 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
     if as_json:
         return show_json(made)
     click.echo(made.secret)
-    return _tell(made)
+    return _print_secret(made)
 
 
 @secret.command("list")
@@ -101,7 +101,7 @@ def _seconds(overlap: timedelta) -> int:
     return seconds
 
 
-def _tell(made: MadeSecret) -> None:
+def _print_secret(made: MadeSecret) -> None:
     what = "This is the public key" if made.kind is SecretKind.ED25519 else "Give it to the receiver of the calls"
     console(err=True).print(
         f"created {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True

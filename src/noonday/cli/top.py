@@ -84,20 +84,20 @@ def _live(client: SyncClient, every: float) -> None:
     frame = read_frame(client)
     with Live(console=console(), screen=True, auto_refresh=False) as live:
         while True:
-            trouble = ""
+            warning = ""
             try:
                 frame = read_frame(client)
                 rates.append(frame.overview["ratePerSec"] or 0)
             except ServerUnreachable:
-                trouble = "the server does not respond; showing the last frame"
-            live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
+                warning = "the server does not respond; showing the last frame"
+            live.update(Lines(*screen(frame, rates, warning)), refresh=True)
             client.portal.run(clock.sleep(every))
 
 
-def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | ListTable | str]:
+def screen(frame: Frame, rates: "deque[float] | list[float]", warning: str = "") -> Iterator[Text | ListTable | str]:
     """Yield the parts of one frame, from top to bottom."""
     seen = frame.overview
-    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
+    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {warning}", "red"))
     yield ""
     yield from _figures(seen)
     if frame.unread:

@@ -60,7 +60,7 @@ def explain(
         yield f"{_not_then(job, at)} The nearest occurrence:"
     yield f"{_when(job, occurrence)}: {OUTCOMES.get(occurrence.outcome, _unknown)(occurrence)}"
     if execution:
-        yield from _story(execution)
+        yield from _history(execution)
 
 
 def _fired(one: OccurrenceView) -> str:
@@ -171,7 +171,7 @@ def _nothing(job: JobView, at: datetime | None) -> Iterator[str]:
         yield f"Its latest execution is {last.execution_id} ({last.state}), cause {last.cause}, {relative(last.due_at)}."
 
 
-def _story(one: ExecutionView) -> Iterator[str]:
+def _history(one: ExecutionView) -> Iterator[str]:
     yield f"Execution {one.execution_id} of {one.handler} in pool {one.pool} is {one.state}."
     for attempt in one.attempts:
         yield f"  {_attempt(one, attempt)}"

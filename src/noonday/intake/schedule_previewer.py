@@ -6,8 +6,8 @@ from noonday.model.filters import PreviewRequest
 from noonday.model.job import JobType, instant_of, ms_of
 from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe, zone
 from noonday.model.view import Preview, PreviewTime
-from noonday.ports.aside import Aside, MayGoOn
 from noonday.ports.clock import Clock
+from noonday.ports.offload import MayContinue, Offload
 
 _YEAR_9999_MS = 253_370_764_800_000
 """Upper bound of previewed times: Python's dates end with the year 9999."""
@@ -16,17 +16,17 @@ _YEAR_9999_MS = 253_370_764_800_000
 class SchedulePreviewer:
     """Previews schedules without creating jobs."""
 
-    def __init__(self, clock: Clock, aside: Aside) -> None:
-        """`aside` computes fire times off the event loop."""
+    def __init__(self, clock: Clock, offload: Offload) -> None:
+        """`offload` computes fire times off the event loop."""
         self._clock = clock
-        self._aside = aside
+        self._offload = offload
 
     async def preview(self, request: PreviewRequest) -> Preview:
         """Describe a schedule and list its next times. Raises InvalidInput."""
         rule, text = _rule_of(request)
         from_ms = ms_of(request.from_)
         after_ms = self._clock.now_ms() if from_ms is None else from_ms
-        occurrences, is_least = await self._aside.run(lambda may: _described(rule, after_ms, request.count, may))
+        occurrences, is_least = await self._offload.run(lambda may: _described(rule, after_ms, request.count, may))
         return Preview(
             description=text,
             timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
@@ -37,8 +37,8 @@ class SchedulePreviewer:
         )
 
 
-def _described(rule: Rule, after_ms: int, count: int, may_go_on: MayGoOn) -> tuple[list[Occurrence], bool]:
-    times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_go_on)
+def _described(rule: Rule, after_ms: int, count: int, may_continue: MayContinue) -> tuple[list[Occurrence], bool]:
+    times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_continue)
     return [describe(time, rule) for time in times], is_least
 
 

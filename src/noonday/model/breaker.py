@@ -50,7 +50,7 @@ class Breaker:
             return OPEN_MS
         return CLOSED
 
-    def tell_probe(self, failed: bool, now_ms: int) -> int:
+    def record_probe(self, failed: bool, now_ms: int) -> int:
         """Record the outcome of the probe. Returns CLOSED, or how long the breaker stays open, in ms."""
         if failed:
             self._open(now_ms)

@@ -13,16 +13,16 @@ class Alerts(ABC):
     """Open, list and acknowledge alerts, and find what is late, stranded or slow."""
 
     @abstractmethod
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         """Open alerts or add to open ones, and write their events, in one transaction. Returns how many alerts were opened.
 
-        The named incidents are deleted. If several processes take in the same incident, exactly one wins; the others'
+        The named incidents are deleted. If several processes record the same incident, exactly one wins; the others'
         observations are dropped. Names, pools and endpoints are those of the jobs.
         """
 
     @abstractmethod
     async def events(self, limit: int) -> list[AlertEvent]:
-        """Return the oldest events that are not processed yet. `Notices.take_in` deletes those that it processes."""
+        """Return the oldest events that are not processed yet. `Notices.collect` deletes those that it processes."""
 
     @abstractmethod
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:

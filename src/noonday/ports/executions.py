@@ -75,7 +75,7 @@ class Executions(ABC):
 
     @abstractmethod
     async def incidents(self, limit: int) -> list[Incident]:
-        """Return the oldest incidents. `Alerts.take_in` turns them into alerts and deletes them."""
+        """Return the oldest incidents. `Alerts.record` turns them into alerts and deletes them."""
 
     @abstractmethod
     async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:

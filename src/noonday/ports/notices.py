@@ -38,10 +38,10 @@ class Notices(ABC):
         """Return all preferences of these tenants, by tenant and id."""
 
     @abstractmethod
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def collect(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
         """Delete events and collect their notes, in one transaction. Returns how many of the events still existed.
 
-        If several processes take in the same event, exactly one wins; the others' notes are dropped. A note goes to the open
+        If several processes collect the same event, exactly one wins; the others' notes are dropped. A note goes to the open
         notice of its preference. If there is none, the one in `notices` is opened.
         """
 

@@ -194,7 +194,7 @@ class Recorder:
                 for half in _halves(batch):
                     await self._apply(half)
             elif is_bad_data(error):
-                await self._bury(batch, error)
+                await self._keep_dead_letter(batch, error)
             else:
                 raise _unsettled(batch, error) from error
         else:
@@ -204,7 +204,7 @@ class Recorder:
         """Settle these entries in place of a batch. Counters change only after the store has committed."""
         assert self._checkpoint is not None
         reports, signs, tick_ms = _by_kind(entries)
-        heard = self._liveness.read(batch.entries)
+        signs_of_life = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
         now = Checkpoint(
             self._partition,
@@ -221,7 +221,7 @@ class Recorder:
             reports, signs, was=self._checkpoint, now=now, now_ms=self._clock.now_ms()
         )
         self._checkpoint = now
-        self._liveness.note(heard)
+        self._liveness.note(signs_of_life)
         self._recent = recent
         self._tracing.settled(spans, settled.refused)
         self.answered_at = self._clock.monotonic()
@@ -250,7 +250,7 @@ class Recorder:
             await self._signals.ack(self._last_reports.dispatches_of(worker))
             self._last_reports.remove(worker)
 
-    async def _bury(self, batch: LogBatch, error: Exception) -> None:
+    async def _keep_dead_letter(self, batch: LogBatch, error: Exception) -> None:
         """Move an entry that the store refuses to the dead-letter topic, and continue.
 
         A report is settled as a failure instead. If the store refuses that too, the log continues without it: its execution is

@@ -92,7 +92,7 @@ class FireBatch:
         self._decided_jobs.add(job_id)
         return first
 
-    def knows(self, entry: Entry) -> bool:
+    def has_read(self, entry: Entry) -> bool:
         """Whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
         return entry.kind == Kind.FIRE or entry.key in self._job_of
 

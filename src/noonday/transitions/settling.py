@@ -166,7 +166,7 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
     if verdict is None:
         return False
     if outcome is Outcome.REVOKED:
-        _take_back(writes, execution, writes.inputs.jobs.get(execution.job_id))
+        _return_revoked(writes, execution, writes.inputs.jobs.get(execution.job_id))
     else:
         _apply(writes, execution, verdict, report, outcome)
     return True
@@ -280,7 +280,7 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
     return None
 
 
-def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
+def _return_revoked(writes: WriteSet, was: Execution, job: Job | None) -> None:
     """Return a revoked dispatch that has not started: its occurrence continues under the job's present definition, or ends."""
     if job is None or was.revocation not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         writes.close(was, State.CANCELLED, was.revocation or "the job no longer has this time")

@@ -121,7 +121,7 @@ def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
 async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
     while not node.worker.is_worn_out:
         await asyncio.sleep(SUCCESSOR_CHECK_SEC)
-    log.warning("worker needs successor", reasons=node.worker.troubles())
+    log.warning("worker needs successor", reasons=node.worker.reasons_not_ready())
     parent.ask_for_successor()
 
 

@@ -67,7 +67,7 @@ class Connectivity:
         unavailable_since = max(bus_since or 0.0, signals_since or 0.0, self._membership.joined_at)
         return (cut_off and now - unavailable_since > longest) or now - self._last_round > longest
 
-    def troubles(self) -> list[str]:
+    def reasons_not_ready(self) -> list[str]:
         """Return what this worker does not reach, as reasons why it is not ready."""
         reasons = []
         if self._outbox.unavailable_since is not None:

@@ -53,7 +53,7 @@ class EndpointThrottle:
         for run, request, wait_ms in zip(limited, requests, waits, strict=True):
             if wait_ms == GO:
                 until = self._clock.monotonic() + request.lease_ms / 1000
-                self._admitted[request.execution] = _Admission(run.dispatch, request.whom, until)
+                self._admitted[request.execution] = _Admission(run.dispatch, request.throttle, until)
             else:
                 delayed[run] = failure_of_throttled(run.dispatch, wait_ms)
                 run.defer(abs(wait_ms) / 1000, delayed[run])
@@ -76,7 +76,7 @@ class EndpointThrottle:
             return
         released, self._released = self._released, []
         try:
-            await self._throttles.leave(released)
+            await self._throttles.end(released)
         except SignalsUnavailable:
             self._released = released + self._released
 

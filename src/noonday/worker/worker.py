@@ -261,9 +261,9 @@ class Worker:
         """
         return self._reporter.can_report()
 
-    def troubles(self) -> list[str]:
+    def reasons_not_ready(self) -> list[str]:
         """Return the reasons why this worker is not ready."""
-        reasons = self._connectivity.troubles()
+        reasons = self._connectivity.reasons_not_ready()
         abandoned = self._active.abandoned
         if abandoned.is_full:
             reasons.append(

@@ -368,10 +368,10 @@ class _Fire:
         fire_batch, jobs, limits = await self._batch_for([request for request in requests if is_constrained(request)])
         self._tried = fire_batch
         fire_batch.fire(
-            request for request in requests if not is_constrained(request) or fire_batch.knows(request.entry)
+            request for request in requests if not is_constrained(request) or fire_batch.has_read(request.entry)
         )
         self._not_fired += [
-            request for request in requests if is_constrained(request) and not fire_batch.knows(request.entry)
+            request for request in requests if is_constrained(request) and not fire_batch.has_read(request.entry)
         ]
         if not fire_batch.fired:
             return fire_batch

@@ -17,16 +17,16 @@ class RedisTokens(Tokens):
         self._connection = connection
         self._prefix = prefix
 
-    async def take(self, asks: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
+    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
         commands = [
             _TAKE(
-                f"{self._prefix}:{{t:{ask.tenant}}}:spent",
+                f"{self._prefix}:{{t:{request.tenant}}}:spent",
                 now_ms,
-                repr(ask.rate.interval_ms),
-                ask.rate.burst,
-                ask.count,
+                repr(request.rate.interval_ms),
+                request.rate.burst,
+                request.count,
             )
-            for ask in asks
+            for request in requests
         ]
         answers = await self._connection.run(commands, TokensUnavailable)
         return [Granted(count, more_ms) for count, more_ms in answers]

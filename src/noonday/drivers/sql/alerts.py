@@ -34,7 +34,7 @@ class SqlAlerts(Alerts):
         self._sql = sessions.statements("alerts")
         self._audit = AuditLog(sessions)
 
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         async def work(session: SqlSession) -> int:
             accepted = await self._accept(session, observations)
             raised = raised_by(accepted)

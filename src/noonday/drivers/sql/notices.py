@@ -53,7 +53,7 @@ class SqlNotices(Notices):
     async def preferences(self, tenants: Collection[str]) -> list[Preference]:
         return [preference_of(row) for row in await self._sessions.fetch(self._sql.preferences, sorted(tenants))]
 
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def collect(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
         async def work(session: SqlSession) -> int:
             taken = {row["id"] for row in await session.fetch(self._sql.take_alert_events, list(events))}
             opening, lines = gathered(notes, notices, taken)

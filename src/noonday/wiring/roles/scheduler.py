@@ -88,8 +88,8 @@ class SchedulerRole(ProcessRole):
 
     def reasons_not_ready(self) -> list[str]:
         # A scheduler that shares its partitions may have none for a while.
-        is_robbed = not self._shares_partitions and not self.ownership.partitions
-        reasons = ["owns no partition: another process has taken over"] if is_robbed else []
+        has_lost_all = not self._shares_partitions and not self.ownership.partitions
+        reasons = ["owns no partition: another process has taken over"] if has_lost_all else []
         return reasons + self.dispatcher.reasons_not_ready()
 
     async def hand_over(self, tasks: Tasks) -> None:

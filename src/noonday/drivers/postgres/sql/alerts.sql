@@ -5,7 +5,7 @@ DELETE FROM incidents
 WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER BY i.id FOR UPDATE SKIP LOCKED) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
+-- Open alerts, or add to open ones. Skips observations that were recorded before. Returns each alert.
 INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
                          dedup_key)
 SELECT e ->> 'id', e ->> 'tenant', e ->> 'kind', e ->> 'about', e ->> 'job_id', j.name, coalesce(j.pool, ''), e ->> 'execution_id',

@@ -3,7 +3,7 @@
 DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
+-- Open alerts, or add to open ones. Skips observations that were recorded before. Returns each alert.
 INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, dedup_key)
 SELECT e.value ->> 'id', e.value ->> 'tenant', e.value ->> 'kind', e.value ->> 'about', e.value ->> 'job_id', j.name,
        coalesce(j.pool, ''), e.value ->> 'execution_id', coalesce(e.value ->> 'endpoint', j.endpoint), e.value ->> 'message',
