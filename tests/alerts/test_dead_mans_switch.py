@@ -11,7 +11,7 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake.blockers import BlockerFinder
-from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, Slow
+from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, SlowRun
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
@@ -288,7 +288,7 @@ async def test_run_below_the_minimum_duration_is_not_slow(
 
 @pytest.mark.parametrize(("successes", "expected"), [(4, False), (5, True)])
 def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -> None:
-    run = Slow(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
+    run = SlowRun(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
     assert is_slow(run, NOW_MS + HOUR) is expected
 
 

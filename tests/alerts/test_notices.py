@@ -24,7 +24,7 @@ from noonday.model.errors import BadKey, QuotaExceeded, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Job, Target
-from noonday.model.notice import USUAL_KINDS, ChannelType, Note, Open, Preference, Recipient
+from noonday.model.notice import USUAL_KINDS, ChannelType, OpenNotice, Preference, Recipient, SelectedEvent
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import TenantSettings
 from tests.api.engine import Backstage
@@ -46,11 +46,13 @@ class CrashingNotices(SqlNotices):
 
     crash_before: str = ""
 
-    async def collect(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def collect(
+        self, events: Sequence[int], selected: Sequence[SelectedEvent], notices: Sequence[OpenNotice]
+    ) -> int:
         self._crash("collect")
-        return await super().collect(events, notes, notices)
+        return await super().collect(events, selected, notices)
 
-    async def close_due(self, now_ms: int, limit: int) -> list[Open]:
+    async def close_due(self, now_ms: int, limit: int) -> list[OpenNotice]:
         self._crash("close_due")
         closed = await super().close_due(now_ms, limit)
         self._crash("post")

@@ -18,8 +18,8 @@ WAITS = '[0,1],[0,2,null,"SNOOZED: the endpoint is left alone"]'
 FAILED = f"[0,1],[1,2],[2,3,null,{ERROR}],[0,3]"
 
 
-def seen(state: State, moves: str = "[0,1]", **cell_text: Any) -> ExecutionView:
-    return VIEWER.execution(execution(state=state, transitions=moves, **cell_text))
+def seen(state: State, moves: str = "[0,1]", **said: Any) -> ExecutionView:
+    return VIEWER.execution(execution(state=state, transitions=moves, **said))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from noonday.model.alert import AlertEvent, AlertKind, Observation
 from noonday.model.ids import TenantId
-from noonday.model.notice import USUAL_KINDS, Note, Open, Preference
+from noonday.model.notice import USUAL_KINDS, OpenNotice, Preference, SelectedEvent
 from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
 from noonday.ports.jobs import Jobs
@@ -50,8 +50,8 @@ def put(
     return asyncio.ensure_future(notices.put_preference(wanted, most, entry, receipt))
 
 
-def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> Open:
-    return Open(name, TENANT, whose, due_ms)
+def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> OpenNotice:
+    return OpenNotice(name, TENANT, whose, due_ms)
 
 
 async def happen(
@@ -62,9 +62,9 @@ async def happen(
     return await alerts.events(1_000)
 
 
-async def take(notices: Notices, events: list[AlertEvent], *into: Open) -> int:
-    notes = [Note(each, notice.preference) for each in events for notice in into]
-    return await notices.collect([each.id for each in events], notes, into)
+async def take(notices: Notices, events: list[AlertEvent], *into: OpenNotice) -> int:
+    selected = [SelectedEvent(each, notice.preference) for each in events for notice in into]
+    return await notices.collect([each.id for each in events], selected, into)
 
 
 # Preferences

@@ -15,7 +15,7 @@ from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, JobSpec, JobType, Target, ms_of
-from noonday.model.rate import Granted, TokenRequest
+from noonday.model.rate import TokenGrant, TokenRequest
 from noonday.model.tenancy import rate_of
 from noonday.model.view import JobView, OccurrenceView, PoolSettings, TenantInPool, TenantSettings
 from noonday.ports.tokens import Tokens
@@ -317,7 +317,7 @@ async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop
 
 
 class NoTokens(Tokens):
-    async def take(self, asks: Any, now_ms: int) -> list[Granted]:
+    async def take(self, asks: Any, now_ms: int) -> list[TokenGrant]:
         raise TokensUnavailable("gone")
 
 

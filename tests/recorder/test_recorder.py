@@ -17,7 +17,7 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE
 from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.ports.executions import Executions
 from noonday.recorder.recorder import TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
@@ -88,7 +88,7 @@ class Bench:
             on_settled=self._on_settled,
         )
 
-    def _on_settled(self, settled: Settled) -> None:
+    def _on_settled(self, settled: SettleResult) -> None:
         if self.error_after_commit is not None:
             raise self.error_after_commit
 
@@ -247,7 +247,7 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executions, name)
 
-    async def settle(self, reports: Sequence[Report], signs: Any, **more: Any) -> Settled:
+    async def settle(self, reports: Sequence[Report], signs: Any, **more: Any) -> SettleResult:
         self.settlings += 1
         for each in reports:
             if error := self.error_of(each):

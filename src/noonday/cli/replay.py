@@ -18,7 +18,7 @@ from noonday.model.job import ms_of
 from noonday.sdk.sync import SyncClient
 
 if TYPE_CHECKING:
-    from noonday.cli.server.replaying_jobs import Wanted
+    from noonday.cli.server.replaying_jobs import ReplayRequest
 
 EXAMPLES = """
 Examples:
@@ -86,11 +86,11 @@ def replay(
 
 def _wanted(
     from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
-) -> "Wanted":
-    from noonday.cli.server.replaying_jobs import Wanted
+) -> "ReplayRequest":
+    from noonday.cli.server.replaying_jobs import ReplayRequest
 
     check_period("--from", from_, "--to", to)
     check_id(replay_id, str.isprintable, "printable characters")
     into, from_ms, to_ms = into or pool, ms_of(from_), ms_of(to)
     name = replay_id or default_id(pool, into, from_ms, to_ms, tenant)
-    return Wanted(name, pool, into, tenant, from_ms, to_ms)
+    return ReplayRequest(name, pool, into, tenant, from_ms, to_ms)

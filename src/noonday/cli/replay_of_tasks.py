@@ -13,7 +13,7 @@ from noonday.cli.group import Command
 from noonday.cli.instants import brief, instant, now
 from noonday.cli.progress import replaying
 from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
-from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
+from noonday.cli.replaying_tasks import CallReplay, CallReplayRequest, FoundCalls, find_calls
 from noonday.cli.screen import cell_text, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.tasks.wire import TaskCallView
@@ -105,13 +105,13 @@ def _wanted(
     since: datetime | None,
     until: datetime | None,
     replay_id: str | None,
-) -> WantedCalls:
+) -> CallReplayRequest:
     until = until or now()
     check_period("--since", since, "--until", until)
     check_id(replay_id, _is_a_word, "ASCII characters without spaces")
     task_id = find_task(client, task) if task else None
     name = replay_id or default_id(status, endpoint, task_id, since, until)
-    return WantedCalls(name, STATUSES[status.lower()], endpoint, task_id, since, until)
+    return CallReplayRequest(name, STATUSES[status.lower()], endpoint, task_id, since, until)
 
 
 def _is_a_word(text: str) -> bool:
@@ -127,7 +127,7 @@ def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: 
     doing.limits.refuse_if_stopped()
 
 
-def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
+def _preview(wanted: CallReplayRequest, found: FoundCalls) -> Iterable[Any]:
     left = f" ({found.dealt_with} more were resent or archived since)" if found.dealt_with else ""
     lines = [("replay", wanted.replay_id), ("calls", f"{len(found.ids)}{left}")]
     if found.newest is not None:

@@ -17,7 +17,7 @@ from noonday.model.job import Concurrency, instant_of
 from noonday.model.pause import Pause
 from noonday.model.rate import TokenRequest
 from noonday.model.recent import rate_per_sec
-from noonday.model.rows import Ahead, PoolRow
+from noonday.model.rows import EntriesAhead, PoolRow
 from noonday.model.slots import Slots, capped_by, of_key, of_ordering_key
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
@@ -141,7 +141,7 @@ class BlockerFinder:
         return await self._of_slots(entry, by, reason + turns.text, ahead, slots, turns.before)
 
     async def _of_slots(
-        self, entry: DueEntry, by: BlockedBy, reason: str, ahead: Ahead, slots: Slots, before: int | None = None
+        self, entry: DueEntry, by: BlockedBy, reason: str, ahead: EntriesAhead, slots: Slots, before: int | None = None
     ) -> "_Limit | None":
         """Build the limit of slots, assuming that each is freed after the mean run time of the job."""
         if slots.cap is None:
@@ -194,7 +194,7 @@ class BlockerFinder:
             BlockedBy.POOL_FULL, f"pool {entry.pool!r} is full, with {full}{turns.text}", ahead, wait_ms
         )
 
-    async def _turns(self, entry: DueEntry, ahead: Ahead) -> "_Turns":
+    async def _turns(self, entry: DueEntry, ahead: EntriesAhead) -> "_Turns":
         all_tenants = await self._workload.due_before(entry.mark, MOST, pool=entry.pool)
         tenants = all_tenants.tenants + (not ahead.entries)
         before = min((ahead.entries + 1) * tenants - 1, max(all_tenants.entries, ahead.entries))
@@ -211,7 +211,7 @@ class BlockerFinder:
         count = sum(each.runs for each in used)
         return sum(each.run_ms for each in used) / count if count else None
 
-    def _blocker(self, by: BlockedBy, reason: str, ahead: Ahead, wait_ms: float | None) -> Blocker:
+    def _blocker(self, by: BlockedBy, reason: str, ahead: EntriesAhead, wait_ms: float | None) -> Blocker:
         expected_ms = None if wait_ms is None else self._clock.now_ms() + max(0, round(wait_ms))
         return Blocker(by, reason, ahead.entries, ahead.is_least, expected_ms)
 
@@ -222,7 +222,7 @@ class _Limit:
 
     by: BlockedBy
     reason: str
-    ahead: Ahead
+    ahead: EntriesAhead
     wait_ms: float | None
     is_reached: bool
     blocks: bool

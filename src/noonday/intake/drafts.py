@@ -10,7 +10,7 @@ from noonday.intake import edits
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.payloads import Payloads
 from noonday.intake.presenters import Presenter
-from noonday.intake.quotas import Quotas, Room
+from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.model.caller import Caller
 from noonday.model.change import NewJob
 from noonday.model.errors import FLAWS_OF_BATCH, Flaw, InvalidInput, NoondayError, Unavailable
@@ -143,7 +143,7 @@ def valid_drafts(drafts: Sequence[Draft | NoondayError]) -> list[Draft]:
     return [draft for draft in drafts if isinstance(draft, Draft)]
 
 
-def admitted(drafts: Sequence[Draft | NoondayError], room: Room) -> Sequence[Draft | NoondayError]:
+def admitted(drafts: Sequence[Draft | NoondayError], room: QuotaReservation) -> Sequence[Draft | NoondayError]:
     """Replace the drafts that exceed the quota by its refusal."""
     if room.why is None:
         return drafts

@@ -11,7 +11,7 @@ from noonday.intake.lookup import get_execution_row, get_job_row
 from noonday.intake.paging import bytes_of, within_page
 from noonday.intake.presenters import Presenter
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change
+from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Execution, State
 from noonday.model.ids import ExecutionId, JobId
@@ -84,7 +84,7 @@ class ExecutionService:
         def decide(before: Snapshot) -> Change:
             return edits.cancel_execution(before, row.id, reason, audit)
 
-        def view(applied: Applied) -> ExecutionView:
+        def view(applied: ChangeResult) -> ExecutionView:
             return self._presenter.execution_after(applied, row.id)
 
         return await self._editor.edit(caller, row.job_id, decide, view, now_ms, idem, show=[row.id])
@@ -103,7 +103,7 @@ class ExecutionService:
         audit = audit_entry(caller, "execution.resend", single or job_id, now_ms, count)
         new = {each.new for each in resends}
 
-        def view(applied: Applied) -> dict[ExecutionId, ExecutionView]:
+        def view(applied: ChangeResult) -> dict[ExecutionId, ExecutionView]:
             name = applied.after.job.spec.name
             return {row.id: self._presenter.execution(row, name) for row in applied.after.executions if row.id in new}
 

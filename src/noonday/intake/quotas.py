@@ -29,7 +29,7 @@ SOONEST_SEC, LATEST_SEC = 1, 3_600
 """Bounds of the retry time in the error."""
 
 
-class Standing(NamedTuple):
+class QuotaStanding(NamedTuple):
     """How much of its quota a tenant uses, as far as this process knows."""
 
     limit: int
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
         return max(0, self.limit - self.used)
 
 
-class Room:
+class QuotaReservation:
     """Quota reserved for the new jobs of one request while they are stored: `with await quotas.room(...) as room`."""
 
     __slots__ = ("_reserved", "_usage", "made", "refused", "why")
@@ -61,7 +61,7 @@ class Room:
         self._usage = usage
         self._reserved = reserved
 
-    def __enter__(self) -> "Room":
+    def __enter__(self) -> "QuotaReservation":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -99,28 +99,28 @@ class Quotas:
         if usage := self._tenants.get(tenant):
             usage.settings_until = usage.counted_at = _LONG_AGO
 
-    def standing(self, tenant: TenantId) -> Standing | None:
+    def standing(self, tenant: TenantId) -> QuotaStanding | None:
         """Return how much of its quota a tenant uses. None if it has no quota, or was not seen by this process yet."""
         usage = self._tenants.get(tenant)
         if usage is None or usage.settings.max_jobs is None:
             return None
-        return Standing(usage.settings.max_jobs, usage.used)
+        return QuotaStanding(usage.settings.max_jobs, usage.used)
 
-    async def room(self, tenant: TenantId, keys: Sequence[str | None], *, whole: bool = False) -> Room:
+    async def room(self, tenant: TenantId, keys: Sequence[str | None], *, whole: bool = False) -> QuotaReservation:
         """Reserve quota for new jobs, given the unique key of each.
 
         If not all fit, the room names those to refuse. With `whole`, raises QuotaExceeded instead.
         """
         limit = (await self.settings(tenant)).max_jobs
         if limit is None:
-            return Room()
+            return QuotaReservation()
         usage, arrived_at = self._tenants[tenant], self._tenants[tenant].counts_begun
         if not usage.deciding.locked() and usage.is_fresh(limit, self._clock.monotonic()) and usage.fit(keys, limit):
             return usage.reserve(len(keys))
         async with usage.deciding:
             if await self._all_fit(tenant, usage, limit, keys, arrived_at):
                 return usage.reserve(len(keys))
-            return await self._some(tenant, usage, Standing(limit, usage.used), keys, whole)
+            return await self._some(tenant, usage, QuotaStanding(limit, usage.used), keys, whole)
 
     async def _read_settings(self, tenant: TenantId) -> "_Usage":
         found = await self._settings_store.find_tenant(tenant)
@@ -146,8 +146,8 @@ class Quotas:
         return usage.fit(keys, limit)
 
     async def _some(
-        self, tenant: TenantId, usage: "_Usage", standing: Standing, keys: Sequence[str | None], whole: bool
-    ) -> Room:
+        self, tenant: TenantId, usage: "_Usage", standing: QuotaStanding, keys: Sequence[str | None], whole: bool
+    ) -> QuotaReservation:
         """Reserve quota for as many new jobs as fit. Jobs that update others need none."""
         new = await self._new_ones(tenant, keys)
         if len(new) <= standing.left:
@@ -220,12 +220,12 @@ class _Usage:
         """Whether the jobs fit even if all of them are new."""
         return self.used + len(keys) <= limit
 
-    def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> Room:
+    def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> QuotaReservation:
         reserved = jobs - len(refused)
         self.being_stored += reserved
         if self.being_stored:
             self.all_stored.clear()
-        return Room(self, reserved, refused, why)
+        return QuotaReservation(self, reserved, refused, why)
 
     def release(self, reserved: int, made: int) -> None:
         self.being_stored -= reserved
@@ -234,7 +234,7 @@ class _Usage:
             self.all_stored.set()
 
 
-def _exceeded(tenant: TenantId, standing: Standing, requested: int, retry_sec: int) -> QuotaExceeded:
+def _exceeded(tenant: TenantId, standing: QuotaStanding, requested: int, retry_sec: int) -> QuotaExceeded:
     more = "one more" if requested == 1 else f"{requested} more"
     return QuotaExceeded(
         f"tenant {tenant!r} has {standing.used} of at most {standing.limit} jobs waiting for their time (maxJobs): "

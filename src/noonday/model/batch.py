@@ -21,7 +21,7 @@ class Owner(msgspec.Struct, frozen=True):
     epochs: Mapping[int, int]
 
 
-class TakenOver(msgspec.Struct, frozen=True):
+class Takeover(msgspec.Struct, frozen=True):
     """The new epoch of a partition, and its former owner."""
 
     epoch: int

@@ -19,7 +19,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """`Figures` of the last seconds, as JSON."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettleResult(msgspec.Struct, frozen=True):
     """The result of settling a batch of reports."""
 
     entries: tuple[Entry, ...]

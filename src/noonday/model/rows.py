@@ -12,7 +12,7 @@ from noonday.model.message import HandlerInfo
 from noonday.model.view import PoolSettings
 
 
-class Ahead(NamedTuple):
+class EntriesAhead(NamedTuple):
     """Counts of the entries that are due before a mark of the timeline."""
 
     entries: int

@@ -82,7 +82,7 @@ class Occurrence(msgspec.Struct, frozen=True, rename="camel"):
     dst: DstMark | None = None
 
 
-class Taken(NamedTuple):
+class UpcomingTimes(NamedTuple):
     """Occurrences that follow an instant."""
 
     times: list[int]
@@ -112,18 +112,20 @@ class _Timeline(msgspec.Struct, frozen=True):
         """Return the `n` occurrences that follow `after_ms`, or as many as there are up to `until_ms`."""
         return self.take_while(after_ms, n, until_ms, lambda: True).times
 
-    def take_while(self, after_ms: int, n: int, until_ms: int | None, may_continue: Callable[[], bool]) -> Taken:
+    def take_while(
+        self, after_ms: int, n: int, until_ms: int | None, may_continue: Callable[[], bool]
+    ) -> UpcomingTimes:
         """Return occurrences like `take`, as long as `may_continue` returns True: it is called before each occurrence."""
         taken: list[int] = []
         while len(taken) < n:
             if not may_continue():
-                return Taken(taken, is_least=True)
+                return UpcomingTimes(taken, is_least=True)
             found = self.next_after(after_ms)
             if found is None or (until_ms is not None and found > until_ms):
                 break
             taken.append(found)
             after_ms = found
-        return Taken(taken, is_least=False)
+        return UpcomingTimes(taken, is_least=False)
 
 
 class CronRule(_Timeline, frozen=True):

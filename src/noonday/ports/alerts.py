@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-from noonday.model.alert import Alert, AlertEvent, AlertFilter, Late, Observation, Slow
+from noonday.model.alert import Alert, AlertEvent, AlertFilter, LateWork, Observation, SlowRun
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.receipt import Receipt
@@ -33,11 +33,11 @@ class Alerts(ABC):
         """
 
     @abstractmethod
-    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
+    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[LateWork]:
         """Return timeline rows that were due before an instant, by (due_ms, key), beginning after `after`."""
 
     @abstractmethod
-    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
+    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[LateWork]]:
         """Return executions that were dispatched before an instant and have not started.
 
         Examines up to `limit` open executions, by job id, beginning after the job `after`. Also returns the job of the last
@@ -45,7 +45,7 @@ class Alerts(ABC):
         """
 
     @abstractmethod
-    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
+    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[SlowRun]:
         """Return each job's oldest run that started before an instant, by job id, beginning after the job `after`."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from noonday.model.ids import InstanceId
 from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
 from noonday.model.message import Beat, Bye, Hello, LogBatch, LogEntry, Report, Tick
 from noonday.model.recent import Recent
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
@@ -58,7 +58,7 @@ class Recorder:
         metrics: Metrics,
         tracing: Tracing,
         hint_ahead_ms: int,
-        on_settled: Callable[[Settled], None] = lambda settled: None,
+        on_settled: Callable[[SettleResult], None] = lambda settled: None,
     ) -> None:
         """`on_settled` is called after each commit of a batch."""
         self._partition = partition
@@ -200,7 +200,7 @@ class Recorder:
         else:
             await self._finish(*committed)
 
-    async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[Settled, Sequence[Report]]:
+    async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[SettleResult, Sequence[Report]]:
         """Settle these entries in place of a batch. Counters change only after the store has committed."""
         assert self._checkpoint is not None
         reports, signs, tick_ms = _by_kind(entries)
@@ -227,7 +227,7 @@ class Recorder:
         self.answered_at = self._clock.monotonic()
         return settled, reports
 
-    async def _finish(self, settled: Settled, reports: Sequence[Report]) -> None:
+    async def _finish(self, settled: SettleResult, reports: Sequence[Report]) -> None:
         """Follow up a committed batch. The batch is not read again, so an error here does not count as its failure."""
         try:
             await self._follow_up(settled)
@@ -286,7 +286,7 @@ class Recorder:
             await self._follow_up(settled)
         self._judged_at = ticks
 
-    async def _follow_up(self, settled: Settled) -> None:
+    async def _follow_up(self, settled: SettleResult) -> None:
         for state, count in settled.by_state.items():
             self._metrics.executions.labels(state).inc(count)
         self._metrics.count_usage(settled.usage)

@@ -9,7 +9,7 @@ import msgspec
 from noonday.model.alert import GIVEN_UP
 from noonday.model.batch import Blocked, FireRequest
 from noonday.model.execution import WATCH_OVERLAP, Cause, Execution, State, is_cancel
-from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
+from noonday.model.firing import Decision, DecisionOutcome, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
@@ -20,7 +20,7 @@ from noonday.transitions.write_set import WriteSet
 
 ALL = 2**31 - 1
 """Reads every open execution of a job: the largest 32-bit integer, as a limit."""
-UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
+UNWANTED = frozenset({DecisionOutcome.MISSED, DecisionOutcome.EXPIRED, DecisionOutcome.ERROR})
 """Decisions that no user chose, so each of them is an incident."""
 
 
@@ -231,7 +231,7 @@ class FireBatch:
         start = self._overlap(job_id)
         if start is Start.SKIP:
             reason = f"overlap {self.inputs.limit_of(job_id).overlap}: an earlier execution is open"
-            return Decision(job_id, nominal_ms, nominal_ms, 1, Decided.SKIPPED, reason)
+            return Decision(job_id, nominal_ms, nominal_ms, 1, DecisionOutcome.SKIPPED, reason)
         now = start is Start.NOW
         self.writes.add_execution(
             execution,

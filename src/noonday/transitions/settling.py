@@ -25,7 +25,7 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.pool import NOTICES_POOL
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.transitions.inputs import Inputs
@@ -82,7 +82,7 @@ class Settlement:
         cases = Counter(e.job_id for e, _, _ in self.cases if e.watch & WATCH_OVERLAP)
         return {job: count + 1 for job, count in cases.items()}
 
-    def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, Settled]:
+    def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, SettleResult]:
         """Apply every case. Reports of illegal transitions are refused and change nothing."""
         writes = WriteSet(inputs, now_ms)
         accepted: list[Report] = []
@@ -98,7 +98,7 @@ class Settlement:
             else:
                 illegal.append(report)
         writes.finish()
-        return writes, Settled(
+        return writes, SettleResult(
             entries=tuple(writes.entries),
             refused=(*self._refused, *illegal),
             by_state=dict(writes.closed_by_state),

@@ -63,7 +63,7 @@ class EngineFailed(NoondayError):
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerInfo:
     """URL, data file and token settings of a running server."""
 
     url: str
@@ -76,7 +76,7 @@ async def serve(
     settings: Settings,
     app: Registry | None,
     *,
-    on_ready: Callable[[Serving], None],
+    on_ready: Callable[[ServerInfo], None],
     on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the engine with the handlers of `app` and of the demo, and the API, until SIGINT or SIGTERM.
@@ -100,7 +100,7 @@ async def serve(
             connections = Connections.within_descriptor_limit(settings.limits.connections)
             async with answering(_api(embedded.engine, settings, auth, listener), listener, connections) as api_task:
                 tune_garbage_collection()
-                on_ready(Serving(url_of(listener), settings.data, auth))
+                on_ready(ServerInfo(url_of(listener), settings.data, auth))
                 await first_of(stop_requested, embedded.engine.failed, api_task)
                 deadline = stop_deadline(settings, SystemClock())
                 exit_after(stop_within_sec(settings))

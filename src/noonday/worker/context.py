@@ -14,7 +14,7 @@ from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 
 if TYPE_CHECKING:
-    from noonday.worker.completing import Completing
+    from noonday.worker.completing import Completer
 
 _LONGEST_SNOOZE_SEC = 366 * 86_400
 
@@ -77,7 +77,7 @@ class Context:
     _token: Token
     _progress: Any
     _progress_limit: int = PROGRESS_BYTES
-    _completing: "Completing | None" = None
+    _completing: "Completer | None" = None
     _encode: Callable[[Any], bytes] | None = None
     _started_ms: int = 0
     _checked_ms: int = 0

@@ -31,7 +31,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     reason: str
 
 
-class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
+class HandlerEntered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
     """From a child: the handler is imported, its payload is decoded, and it is called now."""
 
 
@@ -41,7 +41,7 @@ class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="progres
     progress: bytes | None
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """From a child: the handler has ended."""
 
     observed: bool
@@ -55,7 +55,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Whether the handler raised CancelledError or Cancelled."""
 
 
-def packed(message: Call | Cancel | Entered | ProgressMessage | Ended) -> bytes:
+def packed(message: Call | Cancel | HandlerEntered | ProgressMessage | HandlerEnded) -> bytes:
     """Return a message as bytes, with its size in front."""
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
@@ -75,5 +75,5 @@ def pop_messages(buffer: bytearray) -> Iterator[bytes]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_from_child = msgspec.msgpack.Decoder(Entered | ProgressMessage | Ended).decode
+decode_from_child = msgspec.msgpack.Decoder(HandlerEntered | ProgressMessage | HandlerEnded).decode
 decode_from_worker = msgspec.msgpack.Decoder(Call | Cancel).decode

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from noonday.model.ids import TenantId
-from noonday.model.rate import Granted, TokenRequest, take
+from noonday.model.rate import TokenGrant, TokenRequest, take
 from noonday.ports.tokens import Tokens
 
 _TIDY_MIN = 10_000
@@ -16,7 +16,7 @@ class MemoryTokens(Tokens):
         """The instant, in ms, until which each tenant's rate is spent."""
         self._tidy_at = _TIDY_MIN
 
-    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
+    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[TokenGrant]:
         answers = []
         for request in requests:
             granted, spent = take(request.rate, self._spent.get(request.tenant, 0.0), request.count, now_ms)

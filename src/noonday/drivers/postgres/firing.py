@@ -25,7 +25,7 @@ from noonday.drivers.postgres.write_sets import (
     versioned,
 )
 from noonday.drivers.sql.named_sql import load
-from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
+from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, Takeover
 from noonday.model.errors import BadData, StoreUnavailable
 from noonday.model.execution import Execution, Outcome
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
@@ -33,7 +33,7 @@ from noonday.model.firing import Entry, Kind
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId, TenantId, execution_id
 from noonday.model.message import Dispatch
 from noonday.model.pause import is_paused
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.firing import Firing
 from noonday.transitions.fire_batch import FireBatch, is_constrained, is_simple
@@ -98,9 +98,9 @@ class PostgresFiring(Firing):
         self._timeouts: dict[str, float] = {}
         self._timeouts_until = 0.0
 
-    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, Takeover]:
         rows = await self._database.fetch(SQL.take_over, instance, list(partitions))
-        return {row["partition"]: TakenOver(row["epoch"], InstanceId(row["former"])) for row in rows}
+        return {row["partition"]: Takeover(row["epoch"], InstanceId(row["former"])) for row in rows}
 
     async def walk(self, partitions: Collection[int], after: Mark | None, until_ms: int, limit: int) -> list[Entry]:
         due_ms, key = after or (-(2**62), FIRST_KEY)
@@ -154,7 +154,7 @@ class PostgresFiring(Firing):
         async def read() -> list[Versioned]:
             return versioned(await self._database.value(SQL.orphans, fired_before_ms, limit, stamped_after_ms))
 
-        settled: Settled = await settle_found(
+        settled: SettleResult = await settle_found(
             self._database, read, lambda rows: unreported(rows, Outcome.ORPHANED), now_ms
         )
         return list(settled.entries)

@@ -15,7 +15,7 @@ from noonday.model.execution import Execution
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
@@ -139,10 +139,10 @@ async def settle_found(
     read: Callable[[], Coroutine[Any, Any, Sequence[Versioned]]],
     decide: Callable[[Sequence[Execution]], Settlement],
     now_ms: int,
-) -> Settled:
+) -> SettleResult:
     """Settle executions without a report: read them, decide, and write if they are unchanged."""
 
-    async def attempt() -> Settled:
+    async def attempt() -> SettleResult:
         rows = await read()
         settlement = decide([row.execution for row in rows])
         inputs, jobs = await inputs_for(database, settlement)

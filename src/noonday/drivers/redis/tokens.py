@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import TokensUnavailable
-from noonday.model.rate import Granted, TokenRequest
+from noonday.model.rate import TokenGrant, TokenRequest
 from noonday.ports.tokens import Tokens
 
 _TAKE = Script("tokens")
@@ -17,7 +17,7 @@ class RedisTokens(Tokens):
         self._connection = connection
         self._prefix = prefix
 
-    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
+    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[TokenGrant]:
         commands = [
             _TAKE(
                 f"{self._prefix}:{{t:{request.tenant}}}:spent",
@@ -29,4 +29,4 @@ class RedisTokens(Tokens):
             for request in requests
         ]
         answers = await self._connection.run(commands, TokensUnavailable)
-        return [Granted(count, more_ms) for count, more_ms in answers]
+        return [TokenGrant(count, more_ms) for count, more_ms in answers]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from noonday.model.errors import Unavailable
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.runtime.supervise import Loop, Service, Tasks, every
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
@@ -75,7 +75,7 @@ class SchedulerRole(ProcessRole):
         self._hydrator.walk_again(partitions)
         self.loops["hydrator"].wake.set()
 
-    def on_settled(self, settled: Settled) -> None:
+    def on_settled(self, settled: SettleResult) -> None:
         """Wake the dispatcher when a recorder of the same process freed slots or returned entries to the timeline."""
         if settled.freed:
             self.dispatcher.release_blocked(settled.freed)
