@@ -98,9 +98,6 @@ class Node:
         """Return the reasons why this process is not ready; an empty list if it is ready."""
         return self._roles.reasons_not_ready()
 
-    def metrics_text(self) -> bytes:
-        return self.metrics.text()
-
     async def hand_over(self, deadline: StopDeadline | None = None) -> None:
         """Stop firing, publish and seal what was fired, and release the lease."""
         await self._roles.hand_over(deadline)
