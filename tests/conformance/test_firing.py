@@ -13,9 +13,9 @@ from noonday.model.ids import PARTITIONS, InstanceId, TenantId, execution_id, pa
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, Report
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.schedule import tzdata_version
 from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
+from noonday.model.zones import tzdata_version
 from noonday.ports.firing import Firing
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore

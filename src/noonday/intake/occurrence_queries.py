@@ -10,8 +10,8 @@ from noonday.model.execution import Execution
 from noonday.model.firing import Decision, Fire
 from noonday.model.job import Job, JobState, JobType, instant_of, rule_of, spread_ms
 from noonday.model.rows import JobRow
-from noonday.model.schedule import local_text
 from noonday.model.view import OccurrencePage, OccurrenceView
+from noonday.model.zones import local_text
 from noonday.ports.clock import Clock
 from noonday.ports.offload import Offload
 from noonday.ports.queries import QueryStore

@@ -17,7 +17,6 @@ from noonday.model.ids import ExecutionId
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
-from noonday.model.schedule import local_text
 from noonday.model.usage import UsageTotals
 from noonday.model.view import (
     AttemptView,
@@ -29,6 +28,7 @@ from noonday.model.view import (
     UsageView,
     UsedView,
 )
+from noonday.model.zones import local_text
 from noonday.runtime.tracing import trace_id_of
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)

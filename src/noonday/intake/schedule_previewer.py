@@ -1,11 +1,12 @@
 """Schedule previewer: describes a schedule and its next times."""
 
-from noonday.model import cron
+from noonday.model import cron_parsing
 from noonday.model.errors import InvalidInput
 from noonday.model.filters import PreviewRequest
 from noonday.model.job import JobType, instant_of, ms_of
-from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe, zone
+from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe
 from noonday.model.view import Preview, PreviewTime
+from noonday.model.zones import zone
 from noonday.ports.clock import Clock
 from noonday.ports.offload import MayContinue, Offload
 
@@ -54,11 +55,11 @@ def _rule_of(request: PreviewRequest) -> tuple[Rule, str]:
 def _cron(request: PreviewRequest) -> tuple[Rule, str]:
     if request.schedule is None:
         raise InvalidInput.of("/schedule", "a preview of type CRON needs schedule")
-    cron.parse(request.schedule)
+    cron_parsing.parse(request.schedule)
     timezone = request.timezone or "UTC"
     zone(timezone)
     rule = CronRule(request.schedule, timezone, request.dst.gap, request.dst.repeat)
-    return rule, cron.explain(request.schedule)
+    return rule, cron_parsing.explain(request.schedule)
 
 
 def _interval(request: PreviewRequest) -> tuple[Rule, str]:

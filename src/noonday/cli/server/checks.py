@@ -25,7 +25,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.crypto.tokens import secret_file
 from noonday.model.errors import BadKey, NoondayError
 from noonday.model.job import instant_of
-from noonday.model.schedule import tzdata_version
+from noonday.model.zones import tzdata_version
 from noonday.wiring.settings import Settings
 
 OLDEST_SQLITE = (3, 38)
