@@ -30,7 +30,7 @@ from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.rows import NewIncident
-from noonday.transitions.write_set import WriteSet, as_json, transition
+from noonday.transitions.write_set import WriteSet, as_json, rebased, transition
 
 _encode = msgspec.json.Encoder().encode
 
@@ -287,7 +287,7 @@ def _return_revoked(writes: WriteSet, was: Execution, job: Job | None) -> None:
         if job is not None and not is_cancel(was.revocation) and was.cause is Cause.SCHEDULE and was.started_ms is None:
             writes.return_run(job)
         return
-    now = msgspec.structs.replace(writes.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
+    now = msgspec.structs.replace(rebased(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     kept = was.dispatch <= KEPT_DISPATCHES
     writes.settle(was, now, "," + transition(State.PENDING, writes.now_ms, None, was.revocation) if kept else "")
     writes.wait_unless_paused(now, max(was.due_ms, writes.now_ms))
