@@ -11,8 +11,8 @@ from noonday.cli.choices import choice_option
 from noonday.cli.finding import find_job, is_id
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
-from noonday.cli.jobs import first_of
 from noonday.cli.notify import notify
+from noonday.cli.paging import first_of
 from noonday.cli.screen import cell_text, console, done, json_option, patience, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.alert import AlertKind

@@ -6,7 +6,7 @@ from noonday.cli.asking import asks
 from noonday.cli.finding import find_job
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
-from noonday.cli.jobs import first_of, page_size
+from noonday.cli.paging import first_of, page_size
 from noonday.cli.screen import cell_text, compact, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.sdk.sync import SyncClient

@@ -12,7 +12,7 @@ from noonday.cli.executions import checked
 from noonday.cli.finding import find_job, find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
-from noonday.cli.jobs import first_of, page_size
+from noonday.cli.paging import first_of, page_size
 from noonday.cli.screen import cell_text, console, done, json_option, patience, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.filters import DeadFilter

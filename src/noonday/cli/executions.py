@@ -10,7 +10,7 @@ from noonday.cli.asking import asks
 from noonday.cli.finding import find_job, is_id, is_job_id
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
-from noonday.cli.jobs import took
+from noonday.cli.job_details import took
 from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import NotFound

@@ -1,10 +1,9 @@
 """`noonday job`: create, list and change jobs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -14,11 +13,12 @@ from noonday.cli.asking import asks
 from noonday.cli.choices import choice, names_of
 from noonday.cli.finding import find_job
 from noonday.cli.group import Group
-from noonday.cli.instants import brief, instant, length, whole
+from noonday.cli.instants import brief, instant
+from noonday.cli.job_details import facts_of, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
+from noonday.cli.paging import PAGE, first_of, page_size
 from noonday.cli.screen import (
     cell_text,
-    compact,
     console,
     done,
     json_option,
@@ -30,13 +30,10 @@ from noonday.cli.screen import (
 )
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
-from noonday.model.job import CatchUp, Concurrency, Dst, JobType
-from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.job import JobType
 from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
 
-T = TypeVar("T")
-PAGE = 500
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELLED")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
@@ -139,7 +136,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
     found = client.get_job(find_job(client, job_id), executions=executions)
     if as_json:
         return show_json(found)
-    show(facts(_facts_of(found)))
+    show(facts(facts_of(found)))
     for warning in found.warnings:
         show(Text(f"warning: {warning}", style="yellow"))
     if found.executions:
@@ -275,16 +272,6 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
             return msgspec.structs.replace(answer, created=created)
 
 
-def first_of(items: Iterator[T], limit: int | None) -> tuple[list[T], bool]:
-    """Return the first items, and whether there are more."""
-    taken = list(islice(items, limit))
-    return taken, limit is not None and next(items, None) is not None
-
-
-def page_size(limit: int, no_limit: bool) -> int:
-    return PAGE if no_limit else min(PAGE, limit + 1)
-
-
 def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
     grid = ListTable(
         "EXECUTION",
@@ -311,19 +298,6 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
     return grid
 
 
-def took(started: datetime | None, finished: datetime | None) -> str:
-    return length((finished - started).total_seconds()) if started and finished else "-"
-
-
-def schedule_of(one: JobView) -> str:
-    """Describe when a job runs: `0 3 * * * in UTC`, `every 5 min`, `once`."""
-    if one.type is JobType.CRON:
-        return f"{one.schedule} in {one.timezone or 'UTC'}"
-    if one.type is JobType.INTERVAL:
-        return f"every {length(one.every_sec or 0)}"
-    return "once"
-
-
 def _label(one: JobView) -> str:
     return f"{one.name} ({one.job_id})" if one.name else one.job_id
 
@@ -338,71 +312,3 @@ def _report(changed: JobView, verb: str, as_json: bool) -> None:
 
 def _span(one: OccurrenceView) -> str:
     return brief(one.scheduled_at) if one.count == 1 else f"{brief(one.scheduled_at)} to {brief(one.until)}"
-
-
-def _facts_of(one: JobView) -> list[tuple[str, Any]]:
-    return [
-        ("job", one.job_id),
-        ("name", cell_text(one.name) if one.name else None),
-        ("state", state(one.state)),
-        ("runs", schedule_of(one)),
-        ("next", _next(one)),
-        ("target", f"{one.target.handler} in pool {one.target.pool}"),
-        ("payload", compact(one.payload) if one.payload is not None else None),
-        ("overlap", one.overlap.value),
-        ("retries", _retries(one.retry_policy) if one.retry_policy else None),
-        ("timeout", length(one.timeout_sec) if one.timeout_sec else None),
-        ("priority", one.priority.value),
-        ("tags", ", ".join(one.tags) or None),
-        ("unique key", one.unique_key),
-        ("runs left", str(one.runs_left) if one.runs_left is not None else None),
-        *_non_default_settings(one),
-        ("created", whole(one.created_at)),
-        ("updated", whole(one.updated_at) if one.version > 1 else None),
-        ("version", str(one.version)),
-    ]
-
-
-def _non_default_settings(one: JobView) -> list[tuple[str, Any]]:
-    """Return the settings that most jobs leave at their defaults."""
-    return [
-        ("from", whole(one.start_at) if one.start_at else None),
-        ("until", whole(one.end_at) if one.end_at else None),
-        ("catch-up", compact(one.catch_up) if one.catch_up != CatchUp() else None),
-        ("dst", compact(one.dst) if one.dst != Dst() else None),
-        ("start deadline", length(one.start_deadline_sec) if one.start_deadline_sec else None),
-        ("spread", length(one.spread_sec) if one.spread_sec else None),
-        ("concurrency", _concurrency(one.concurrency) if one.concurrency else None),
-        ("heartbeat", f"every {length(one.heartbeat_timeout_sec)}" if one.heartbeat_timeout_sec else None),
-    ]
-
-
-def _concurrency(policy: Concurrency) -> str:
-    return f"one at a time with key {policy.key}" if policy.ordered else f"at most {policy.limit} with key {policy.key}"
-
-
-def _next(one: JobView) -> str | None:
-    if one.next_fire_at is None:
-        return None
-    return whole(one.next_fire_at) + in_its_zone(one.next_fire_at_local, one)
-
-
-def in_its_zone(local: str | None, one: JobView) -> str:
-    """Format the time in the job's zone, `, 09:00:00+01:00 in Europe/Berlin`, if it differs from local time."""
-    if local is None or one.timezone is None:
-        return ""
-    at = datetime.fromisoformat(local)
-    if at.utcoffset() == at.astimezone().utcoffset():
-        return ""
-    return f", {at.isoformat(' ')} in {one.timezone}"
-
-
-def _retries(policy: RetryPolicy) -> str:
-    if policy.backoff is Backoff.LIST:
-        waits = ", ".join(length(ms / 1000) for ms in policy.delays_ms)
-    elif policy.backoff is Backoff.FIXED:
-        waits = f"{length(policy.initial_delay_ms / 1000)} each"
-    else:
-        first, most = length(policy.initial_delay_ms / 1000), length(policy.max_delay_ms / 1000)
-        waits = f"{first}, multiplied by {policy.multiplier:g} each time, at most {most}"
-    return f"{policy.max_attempts} attempts; delays up to {waits}"

@@ -16,7 +16,7 @@ from noonday.cli.executions import checked
 from noonday.cli.finding import find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
-from noonday.cli.jobs import took
+from noonday.cli.job_details import took
 from noonday.cli.replay_of_tasks import replay
 from noonday.cli.screen import cell_text, compact, console, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts

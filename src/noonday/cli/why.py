@@ -9,7 +9,7 @@ from noonday.cli.asking import asks
 from noonday.cli.finding import find_job
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
-from noonday.cli.jobs import in_its_zone, schedule_of
+from noonday.cli.job_details import in_its_zone, schedule_of
 from noonday.cli.screen import done, json_option, patience, show_json
 from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient

@@ -80,9 +80,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
         was_paused = _gives_up_paused(before.job)
-        outcome, reason = (
-            (DecisionOutcome.PAUSED, WAS_PAUSED) if was_paused else (DecisionOutcome.EDITED, "the job was replaced")
-        )
+        outcome = DecisionOutcome.PAUSED if was_paused else DecisionOutcome.EDITED
+        reason = WAS_PAUSED if was_paused else "the job was replaced"
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
             following = first_unfired(rule, job.id, now_ms + 1, before.existing)
