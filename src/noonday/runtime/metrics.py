@@ -23,10 +23,10 @@ class Metrics:
         gauge = partial(Gauge, registry=self.registry)
 
         # Jobs and executions
-        self.created = counter("noonday_jobs_created_total", "Jobs created, by the API that created them.", ["door"])
+        self.created = counter("noonday_jobs_created_total", "Jobs created, by the API that created them.", ["api"])
         self.due = counter("noonday_due_total", "Timeline entries that came due and were claimed.")
         self.decisions = counter("noonday_decisions_total", "Occurrences decided, by outcome.", ["outcome"])
-        self.refused = counter("noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["what"])
+        self.refused = counter("noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["kind"])
         self.executions = counter("noonday_executions_total", "Executions ended, by final state.", ["state"])
         self.queued = gauge(
             "noonday_queued_executions", "Executions dispatched and not yet taken by a worker.", ["pool"]
