@@ -76,7 +76,7 @@ class DeadMansSwitch:
 
 
 def is_slow(run: SlowRun, now_ms: int) -> bool:
-    """Whether a run takes far longer than the longest recent success of its job. False if there were too few successes."""
+    """Return whether a run takes far longer than the longest recent success of its job. False if there were too few successes."""
     is_comparable = run.successes >= MIN_SUCCESSES and run.pool != NOTICES_POOL
     return is_comparable and now_ms - run.started_ms > SLOW_FACTOR * run.longest_ms
 

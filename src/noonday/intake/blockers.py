@@ -1,4 +1,4 @@
-"""Why a due entry has not started: the limit or pause that blocks it, its position, and its expected start.
+"""The reason why a due entry has not started: the limit or pause that blocks it, its position, and its expected start.
 
 Everything is read from the store and from the rate counters, so any process can answer, not only the owner of the partition.
 Positions and expected starts are estimates: priorities and weights differ, and other entries come and go.
@@ -60,7 +60,7 @@ class Blocker(msgspec.Struct, frozen=True):
     position: int | None = None
     """Number of entries before it that wait for the same limit."""
     position_is_least: bool = False
-    """Whether more entries than `position` may be before it."""
+    """True if more entries than `position` may be before it."""
     expected_ms: int | None = None
     """Estimated start, or None if unknown. If `position_is_least`, it starts no earlier."""
 
@@ -226,7 +226,7 @@ class _Limit:
     wait_ms: float | None
     is_reached: bool
     blocks: bool
-    """Whether it blocks the entry now, or will when the entries before it have been dispatched."""
+    """True if it blocks the entry now, or will when the entries before it have been dispatched."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ DRAFTS_A_TURN = 50
 
 
 class CreationContext(msgspec.Struct, frozen=True):
-    """What all jobs of one request have in common."""
+    """The caller, time and settings that all jobs of one request share."""
 
     caller: Caller
     now_ms: int

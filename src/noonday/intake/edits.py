@@ -105,7 +105,7 @@ def _awaited(before: Snapshot) -> int | None:
 
 
 def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
-    """Whether the new plan lacks an overdue occurrence of the former plan. Then all overdue occurrences are given up.
+    """Return whether the new plan lacks an overdue occurrence of the former plan. Then all overdue occurrences are given up.
 
     Otherwise the missing one would have neither an execution nor a decision.
     """
@@ -119,7 +119,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
 
 
 def _gives_up_paused(job: Job) -> bool:
-    """Whether a job is paused and gives up the occurrences that pass meanwhile."""
+    """Return whether a job is paused and gives up the occurrences that pass meanwhile."""
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
 
@@ -251,7 +251,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
 
 
 def _is_suspended(execution: Execution) -> bool:
-    """Whether an execution has a dispatch row without a due time."""
+    """Return whether an execution has a dispatch row without a due time."""
     return (
         execution.state is State.PENDING
         and execution.fired_ms is None
@@ -352,7 +352,7 @@ class Resend(msgspec.Struct, frozen=True):
     revision: int
     """Revision of the job to run: that of `was`, or the present one if that is no longer stored."""
     resolves: bool = False
-    """Whether this resolves the dead letter of `was`."""
+    """True if this resolves the dead letter of `was`."""
 
 
 def run_again(before: Snapshot, resends: Sequence[Resend], now_ms: int, audit: AuditEntry | None) -> Change:

@@ -30,7 +30,7 @@ SOONEST_SEC, LATEST_SEC = 1, 3_600
 
 
 class QuotaStanding(NamedTuple):
-    """How much of its quota a tenant uses, as far as this process knows."""
+    """Use of a tenant's quota, by the last count of this process."""
 
     limit: int
     used: int
@@ -137,7 +137,10 @@ class Quotas:
     async def _all_fit(
         self, tenant: TenantId, usage: "_Usage", limit: int, keys: Sequence[str | None], arrived_at: int
     ) -> bool:
-        """Whether all jobs fit, by a fresh count if necessary. `arrived_at`: number of counts begun when the request arrived."""
+        """Return whether all jobs fit, by a fresh count if necessary.
+
+        `arrived_at` is the number of counts that had begun when the request arrived.
+        """
         if not usage.is_fresh(limit, self._clock.monotonic()):
             await self._count(tenant, usage, limit)
         # If many requests wait here, one count serves all that arrived before it began.
@@ -217,7 +220,7 @@ class _Usage:
         return now - self.counted_at < fresh_sec
 
     def fit(self, keys: Sequence[str | None], limit: int) -> bool:
-        """Whether the jobs fit even if all of them are new."""
+        """Return whether the jobs fit even if all of them are new."""
         return self.used + len(keys) <= limit
 
     def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> QuotaReservation:

@@ -1,4 +1,4 @@
-"""Alerts, the observations that open them, and the events that tell people about them.
+"""Alerts, the observations that open them, and the events that notify people of them.
 
 An alert has one subject (a job, an endpoint, a tenant) and one kind. While it is open, more observations of the same subject and
 kind only raise its count. It is open until it is acknowledged or the job succeeds again. After that, another observation opens

@@ -84,6 +84,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     calls: int = 0
     failures: int = 0
     probe_failed: bool | None = None
-    """Whether the probe failed. None if no probe ended."""
+    """True if the probe failed. None if no probe ended."""
     least: int = MIN_CALLS
     """Minimum number of calls in a minute before the breaker may open."""

@@ -42,10 +42,10 @@ class Cron(msgspec.Struct, frozen=True):
     months: int
     weekdays: int
     both_days: bool
-    """Whether a day must match both day of month and day of week, rather than one of them."""
+    """True if a day must match both day of month and day of week, rather than one of them."""
     every_day: bool
     is_fixed: bool
-    """Whether its times of day are fixed: no `*` in second, minute and hour."""
+    """True if its times of day are fixed: no `*` in second, minute and hour."""
 
     def has_days(self) -> bool:
         """Return whether any day of any year matches."""

@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     lane: int
     """Index into LANES."""
     early: int
-    """1 if it may be dispatched ahead of its instant. The worker waits until then."""
+    """1 if its job allows overlap and has no key. It may be dispatched ahead of its instant, and the worker waits until then."""
     recurring: int
     """1 if the fire needs a plan: to compute the next time, or to check a start deadline."""
 
@@ -175,7 +175,7 @@ def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
 
 
 class Start(StrEnum):
-    """Whether a new execution starts, given the open executions of its job."""
+    """Decision about the start of a new execution, given the open executions of its job."""
 
     NOW = "NOW"
     BUFFER = "BUFFER"

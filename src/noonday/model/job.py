@@ -51,7 +51,7 @@ class Overlap(StrEnum):
 
 
 class CatchUpPolicy(StrEnum):
-    """Which missed occurrences fire late."""
+    """Policy for missed occurrences: the ones that fire late."""
 
     ALL = "ALL"
     LATEST = "LATEST"
@@ -147,7 +147,7 @@ class Job(msgspec.Struct, frozen=True):
     state: JobState
     spec: JobSpec
     anchor_ms: int
-    """For a one-shot, the time to run at. For others, when the job was created or last replaced."""
+    """Time to run at, for a one-shot; else the time when the job was created or last replaced."""
     payload: bytes | None
     created_ms: int
     updated_ms: int

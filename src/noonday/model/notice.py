@@ -38,7 +38,7 @@ class Preference(msgspec.Struct, frozen=True):
     user: str
     kinds: tuple[AlertKind, ...]
     digest_ms: int
-    """How long events are collected before they are sent. 0 sends them at once."""
+    """Milliseconds for which events are collected before they are sent. 0 sends them at once."""
     pools: tuple[str, ...]
     """Only events of these pools. Empty means all."""
     job_ids: tuple[str, ...]

@@ -28,7 +28,7 @@ _LATEST_S = 250_000_000_000
 BLOCK_BITS = 25
 """Stretches are computed and cached for blocks of 2**25 seconds, a little over a year."""
 _MARGIN_S = 2 * _DAY
-"""How far the effect of an offset change reaches. Zones that crossed the date line changed by a whole day."""
+"""Reach of the effect of an offset change. Zones that crossed the date line changed by a whole day."""
 _PROBE_S = 2 * _DAY
 """Step of the search for offset changes. The two nearest changes that any zone ever had were a week apart."""
 

@@ -8,7 +8,7 @@ from noonday.model.usage import NOTHING, Usage
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a log partition is recorded. `generation` names the log: another generation is another log."""
+    """The position up to which a log partition is recorded. `generation` names the log: another generation is another log."""
 
     partition: int
     generation: str

@@ -28,7 +28,7 @@ class JobRow(msgspec.Struct, frozen=True):
     job: Job
     fire: Fire | None
     open: bool
-    """Whether the job has an open execution."""
+    """True if the job has an open execution."""
     payload_bytes: int = 0
     """Size of the payload's ciphertext. Set in lists only, which have no payloads."""
 
@@ -38,10 +38,9 @@ class WebhookRow(msgspec.Struct, frozen=True):
 
     row: JobRow
     running: bool
-    """Whether an execution of the job is running."""
+    """True if an execution of the job is running."""
     latest: Execution | None
-    """For a recurring job, the execution with the latest nominal time. For a one-shot, the open one or else the one that ended
-    last."""
+    """Execution with the latest nominal time, of a recurring job; else the open execution, or the one that ended last."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

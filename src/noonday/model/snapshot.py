@@ -12,7 +12,7 @@ from noonday.model.job import Job
 
 
 class Scope(IntEnum):
-    """Which of a job's executions a snapshot contains. Each scope includes the ones before it."""
+    """The executions of a job that a snapshot contains. Each scope includes the ones before it."""
 
     NAMED = 0
     """The named executions and the first few open ones: enough to know whether any other is open or buffered."""
@@ -36,7 +36,7 @@ class SnapshotIncomplete(Exception):
 
 
 class ReadExecutions(msgspec.Struct, frozen=True):
-    """Which of a job's executions were read for a snapshot."""
+    """The executions of a job that were read for a snapshot."""
 
     scope: Scope = Scope.NAMED
     ids: frozenset[ExecutionId] = frozenset()

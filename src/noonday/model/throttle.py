@@ -20,9 +20,9 @@ from noonday.model.ids import ExecutionId
 LATE_MS = 1_000
 """Slack of the rate of actual starts."""
 KEPT_MS = 600_000
-"""How long after its instant a reservation is kept."""
+"""Milliseconds for which a reservation is kept after its instant."""
 EXPECTED_MS = 5_000
-"""How long slots are left free for calls that should have returned."""
+"""Milliseconds for which slots are left free for calls that should have returned."""
 SOONEST_MS, LATEST_MS = 250, 30_000
 """Shortest and longest wait for a slot."""
 WAIT_FACTOR = 0.8
@@ -40,9 +40,9 @@ class Throttle:
     """The throttle of one endpoint. `throttle.lua` implements the same rules."""
 
     spent_ms: float = 0.0
-    """Until when the rate is spent by tokens that were taken."""
+    """Instant until which tokens that were taken have spent the rate."""
     begun_ms: float = 0.0
-    """Until when the rate is spent by calls that went."""
+    """Instant until which calls that went have spent the rate."""
     mean_ms: float = 0.0
     """Mean duration of calls. 0 if it is not known yet."""
     reserved: dict[str, float] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class CallRequest(NamedTuple):
     execution: ExecutionId
     limits: EndpointLimits
     lease_ms: int
-    """How long the call occupies its slot if its end is never reported."""
+    """Time after which the call frees its slot if its end is never reported."""
 
 
 class CallEnd(NamedTuple):
@@ -158,4 +158,4 @@ class CallEnd(NamedTuple):
     throttle: str
     execution: ExecutionId
     ran_ms: int
-    """How long the call took. 0 if it was not made."""
+    """Duration of the call. 0 if it was not made."""

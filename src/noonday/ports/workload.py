@@ -13,7 +13,7 @@ from noonday.model.rows import (
 from noonday.model.usage import UsageTotals
 
 DUE_LOOKED_AT = 100_000
-"""How many rows of the timeline `counts` examines at most."""
+"""Maximum number of rows of the timeline that `counts` examines."""
 
 
 class Workload(ABC):

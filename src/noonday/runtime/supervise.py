@@ -110,7 +110,7 @@ def every(seconds: float) -> Callable[[], Awaitable[float]]:
 
 
 class Tasks:
-    """The tasks of a process. A task that ends with an error, or by a cancellation nobody requested, completes `failed`."""
+    """The tasks of a process. A task that ends with an error, or by a cancellation that was not requested, completes `failed`."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []

@@ -162,7 +162,7 @@ def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
 
 
 def _is_created_by(key: str, execution: Execution) -> bool:
-    """Whether a resend under this key created the execution."""
+    """Return whether a resend under this key created the execution."""
     return execution.retry_of is not None and _resent_id(execution, execution.retry_of, key) == execution.id
 
 

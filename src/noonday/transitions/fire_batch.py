@@ -25,13 +25,13 @@ UNWANTED = frozenset({DecisionOutcome.MISSED, DecisionOutcome.EXPIRED, DecisionO
 
 
 def is_simple(request: FireRequest) -> bool:
-    """Whether an entry is a one-shot without overlap rule or key. (A cap may still block it.)"""
+    """Return whether an entry is a one-shot without overlap rule or key. (A cap may still block it.)"""
     entry = request.entry
     return bool(entry.early) and not entry.recurring and entry.kind == Kind.FIRE and request.plan is None
 
 
 def is_constrained(request: FireRequest) -> bool:
-    """Whether the result depends on other executions or on a concurrency key. (A cap may block any entry.)"""
+    """Return whether the result depends on other executions or on a concurrency key. (A cap may block any entry.)"""
     return not request.entry.early
 
 
@@ -83,7 +83,7 @@ class FireBatch:
         self.writes.finish()
 
     def _is_first_of_job(self, entry: Entry) -> bool:
-        """Whether no entry of the same job came before in this batch.
+        """Return whether no entry of the same job came before in this batch.
 
         The next one is decided in a later batch, from what this one wrote, such as the end of other executions.
         """
@@ -93,7 +93,7 @@ class FireBatch:
         return first
 
     def has_read(self, entry: Entry) -> bool:
-        """Whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
+        """Return whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
         return entry.kind == Kind.FIRE or entry.key in self._job_of
 
     def owner_of(self, entry: Entry) -> tuple[str, JobId]:
@@ -146,7 +146,7 @@ class FireBatch:
         self.fired.append(request)
 
     def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
-        """Whether a fire is the earliest of its ordering key and would not be buffered behind an execution of its own job."""
+        """Return whether a fire is the earliest of its ordering key and is not buffered behind an execution of its own job."""
         if limit.ordering_key is None:
             return True
         is_buffered = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
@@ -156,7 +156,7 @@ class FireBatch:
         return False
 
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
-        """Whether every limit that an entry counts against has a free slot.
+        """Return whether every limit that an entry counts against has a free slot.
 
         If its concurrency key is full, the entry is blocked with a reason, and others behind it may fire. If a cap is reached,
         the entry goes back to the hot index, where all entries that count against the same cap wait.

@@ -145,7 +145,7 @@ def split_successes(reports: Sequence[Report]) -> tuple[list[Report], list[Repor
 
 
 def _is_current(row: Execution, report: Report) -> bool:
-    """Whether a report is of the present dispatch, which is off the timeline, and of the worker that has it."""
+    """Return whether a report is of the present dispatch, which is off the timeline, and of the worker that has it."""
     return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
 
 

@@ -117,7 +117,7 @@ class WriteSet(WrittenRows):
         self.settle(was, now, "," + transition(state, self.now_ms, None, reason))
 
     def revoke(self, execution: Execution, reason: str) -> None:
-        """Revoke a dispatched execution: its worker is told to stop it, or not to start it."""
+        """Revoke a dispatched execution: its worker stops it, or does not start it."""
         self.revoked.append(RevokedRow(execution.id, reason))
         self.revocations.append((execution.pool, execution.id, execution.dispatch, reason))
 

@@ -36,7 +36,7 @@ MAX_DETAIL = 500
 
 
 class ErrorKind(StrEnum):
-    """Why a call got no complete response."""
+    """Reason why a call got no complete response."""
 
     DNS = "DNS"
     REFUSED_ADDRESS = "REFUSED_ADDRESS"

@@ -124,7 +124,7 @@ async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
 
 @dataclass(frozen=True)
 class _Retirement:
-    """How a process with a successor ends."""
+    """Retirement of a process with a successor."""
 
     requested: asyncio.Event
     finish: Callable[[], Awaitable[None]]

@@ -34,7 +34,7 @@ HEALTH_PATHS = (b"/healthz", b"/readyz")
 
 
 class ConnectionState(Enum):
-    """What a connection waits for; all but ANSWER wait for the client."""
+    """The event that a connection waits for; all but ANSWER are actions of the client."""
 
     REQUEST = auto()
     HEADER = auto()

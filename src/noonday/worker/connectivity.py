@@ -47,14 +47,14 @@ class Connectivity:
                 self._signals_unavailable_since = None
 
     def may_take(self, now: float) -> bool:
-        """Whether the worker may take dispatches: it can send heartbeats, and claim what it takes."""
+        """Return whether the worker may take dispatches: it can send heartbeats, and claim what it takes."""
         bus_since, signals_since = self._outbox.unavailable_since, self._signals_unavailable_since
         if bus_since is not None and now - bus_since > self._options.beat_sec:
             return False
         return signals_since is None or now - signals_since <= MAX_SIGNALS_OUTAGE_SEC
 
     def may_be_judged_lost(self, now: float) -> bool:
-        """Whether the current identity may have been judged lost.
+        """Return whether the current identity may have been judged lost.
 
         That is so if the control loop stalled, or reached neither bus nor signals, for `frozen_after_sec`. An identity that has
         not joined yet cannot be judged.

@@ -33,7 +33,7 @@ _ROUND_SEC = 0.25
 
 @dataclass(eq=False)
 class ControlLoop:
-    """Enforces deadlines, heeds revocations, sends heartbeats, and changes the identity of a worker that may be judged lost."""
+    """Enforces deadlines, stops revoked runs, sends heartbeats, and changes the identity of a worker that may be judged lost."""
 
     _active: ActiveRuns
     _ended: EndedRuns

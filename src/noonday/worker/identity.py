@@ -24,7 +24,7 @@ class Identity:
 
     @property
     def has_joined(self) -> bool:
-        """Whether the bus and the log know this identity."""
+        """True if the bus and the log know this identity."""
         return self.partition != NOT_JOINED
 
 

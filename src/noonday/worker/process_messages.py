@@ -45,14 +45,14 @@ class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """From a child: the handler has ended."""
 
     observed: bool
-    """Whether the handler has read its cancellation."""
+    """True if the handler has read its cancellation."""
     result: bytes | None = None
     failure: Failure | None = None
     snooze_ms: int | None = None
     wait_ms: int = 0
     """Minimum delay of the next attempt."""
     raised_cancelled: bool = False
-    """Whether the handler raised CancelledError or Cancelled."""
+    """True if the handler raised CancelledError or Cancelled."""
 
 
 def packed(message: Call | Cancel | HandlerEntered | ProgressMessage | HandlerEnded) -> bytes:

@@ -1,6 +1,6 @@
 """Threads for handlers that are plain functions.
 
-They are daemon threads: a function that never ends must not keep a process alive that was told to stop.
+They are daemon threads: a function that never ends must not keep a stopping process alive.
 """
 
 import asyncio

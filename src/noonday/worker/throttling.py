@@ -81,7 +81,7 @@ class EndpointThrottle:
             self._released = released + self._released
 
     def _is_admitted(self, run: Run) -> bool:
-        """Whether the execution has permission already, perhaps from another delivery that could not start."""
+        """Return whether the execution has permission already, perhaps from another delivery that could not start."""
         admission = self._admitted.get(run.dispatch.execution_id)
         if admission is None or admission.until < self._clock.monotonic():
             return False

@@ -57,7 +57,7 @@ class CheckContext:
     settings: Settings
     now_ms: int
     thorough: bool = False
-    """Whether to read every page and index of the file."""
+    """True to read every page and index of the file."""
 
     @property
     def path(self) -> Path:

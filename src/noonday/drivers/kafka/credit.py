@@ -113,13 +113,13 @@ class Meter(ClientThread):
         self._topics = topics
         self._clock = clock
         self._group_clients: dict[str, Consumer] = {}
-        """For each pool a client that is configured with its group, without being a member."""
+        """Client of each pool that is configured with the group of the pool, without being a member."""
         self._gauges: dict[str, Gauge] = {}
         self._partitions: dict[str, list[TopicPartition]] = {}
         self._discovered_at = -math.inf
         self._answered_at = real_clock.monotonic()
         self._last_measured: dict[str, tuple[float, int]] = {}
-        """For each pool: when it was last measured, and how much this process had published by then."""
+        """Time of the last measurement of each pool, and the number of dispatches that this process had published by then."""
         self._measurements: dict[str, _Measurement] = {}
         self._published: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}

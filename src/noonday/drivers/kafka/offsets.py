@@ -101,7 +101,7 @@ class DispatchBuffer:
         self.bytes = 0
         """Size in bytes of the messages with dispatches that wait to be taken."""
         self.rebalancing = False
-        """Whether partitions are being reassigned. Until it is known which ones we keep, nothing can be taken."""
+        """True if partitions are being reassigned. Until it is known which ones we keep, nothing can be taken."""
 
     @property
     def trackers(self) -> Mapping[PartitionKey, OffsetTracker]:

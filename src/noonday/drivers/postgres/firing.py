@@ -34,7 +34,7 @@ SQL = load("noonday.drivers.postgres", "firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 TIMEOUTS_SEC = 2.0
-"""How long the timeouts of pools are cached, in seconds."""
+"""Seconds for which the timeouts of pools are cached."""
 
 
 class PostgresFiring(Firing):

@@ -189,7 +189,7 @@ async def _read_more(session: Session, before: Snapshot, unread: SnapshotIncompl
     job, read = before.job, before.read
     assert read is not None
     if unread.exist:
-        # Under the locks of the job and its fire row, nobody can create or delete an execution.
+        # Under the locks of the job and its fire row, no other transaction can create or delete an execution.
         existing = await _existing(session, unread.exist)
         return msgspec.structs.replace(before, read=read.with_existing(unread.exist, existing))
     rows = await session.fetch(_ids_in(unread.scope, job), job.id) if unread.scope else []

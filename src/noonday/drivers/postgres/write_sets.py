@@ -29,7 +29,7 @@ STALE_CHECKPOINT, CHANGED, NOT_SIMPLE, NOT_CURRENT, SLOTS_LOCKED = "ND001", "ND0
 """SQLSTATEs of refusals: another recorder moved the checkpoint; inputs changed; reports that are not simple successes; entries
 that are stale or locked; slots that are locked."""
 TRIES = 8
-"""How often a decision is made before its write conflicts count as an outage."""
+"""Maximum number of tries of a decision. More write conflicts count as an outage."""
 
 
 class Versioned(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from noonday.ports.endpoints import Endpoints
 from noonday.transitions.write_set import as_json
 
 SHOWN_MS = 30 * 86_400_000
-"""How long a secret is listed after its end, in ms."""
+"""Milliseconds for which a secret is listed after its end."""
 
 
 class SqlEndpoints(Endpoints):

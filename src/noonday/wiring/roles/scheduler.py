@@ -102,7 +102,7 @@ class SchedulerRole(ProcessRole):
                 await self.ownership.leave()  # otherwise the lease expires
 
     async def leave(self) -> None:
-        """Release a lease that nobody waits for. It kept other processes off the store until now."""
+        """Release a lease that no other process waits for. It kept other processes off the store until now."""
         if not self._shares_partitions:
             await self.ownership.leave()
 

@@ -8,7 +8,7 @@ from noonday.wiring.settings.section import Section, comma_separated
 
 
 class WebhookSettings(Section, frozen=True, kw_only=True):
-    """How workers call webhooks."""
+    """Webhook calls by workers."""
 
     concurrency: Annotated[
         int,

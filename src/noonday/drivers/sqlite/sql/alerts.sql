@@ -25,7 +25,7 @@ SELECT value ->> 'tenant', value ->> 'alert_id', value ->> 'kind', value ->> 'jo
 FROM json_each(?1);
 
 -- name: alert_events
--- Return the oldest alert events that nobody was notified of.
+-- Return the oldest alert events that are not in a notice yet.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM alert_events ORDER BY id LIMIT ?1;
 
@@ -86,7 +86,7 @@ WHERE tenant = ?1 AND id < ?2 AND coalesce((acknowledged_ms IS NULL) = ?3, 1) AN
 ORDER BY id DESC LIMIT ?6;
 
 -- name: unread_alerts
--- Return a page of alerts that nobody has acknowledged, as `alerts`.
+-- Return a page of alerts that are not acknowledged, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -104,7 +104,7 @@ WHERE tenant = ?1 AND job_id = ?7 AND id < ?2 AND coalesce((acknowledged_ms IS N
 ORDER BY id DESC LIMIT ?6;
 
 -- name: count_unread
--- Return how many alerts nobody has acknowledged, up to a limit.
+-- Return how many alerts are not acknowledged, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = ?1 AND acknowledged_ms IS NULL LIMIT ?2);
 
 -- name: alert
