@@ -46,7 +46,7 @@ class NewDefinition(msgspec.Struct, frozen=True):
     """A valid new definition of an existing job."""
 
     spec: JobSpec
-    """Without the payload."""
+    """The definition without its payload."""
     payload: bytes | None
     warnings: tuple[str, ...]
 

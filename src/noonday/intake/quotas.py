@@ -209,7 +209,7 @@ class _Usage:
         self.all_stored = asyncio.Event()
         self.all_stored.set()
         self.deciding = asyncio.Lock()
-        """Held while a request counts, so that no other reserves quota: a job stored meanwhile might be counted twice."""
+        """Lock of a request that counts, so that no other reserves quota: a job stored meanwhile might be counted twice."""
 
     @property
     def used(self) -> int:

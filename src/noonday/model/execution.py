@@ -203,7 +203,7 @@ class Execution(msgspec.Struct, frozen=True):
     lane: int
     created_ms: int
     fired_ms: int | None = None
-    """When the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
+    """Time when the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
     buffered: int = 0
     """1 if the execution waits for an earlier open one to close. It has no row on the timeline."""
     watch: int = 0

@@ -60,7 +60,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     worker_id: WorkerId
     outcome: int
     started_ms: int
-    """When the handler was entered. 0 if it was not."""
+    """Time when the handler was entered. 0 if it was not."""
     ended_ms: int
     failure: Failure | None = None
     result: bytes | None = None

@@ -29,7 +29,7 @@ class TokenGrant:
 
     count: int
     more_ms: int
-    """When one more token is available."""
+    """Time when one more token is available."""
 
 
 def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[TokenGrant, float]:

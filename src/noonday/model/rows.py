@@ -51,7 +51,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     archived: bool
     retried_as: ExecutionId | None
     resolved_ms: int | None = None
-    """When the dead letter was archived or retried."""
+    """Time when the dead letter was archived or retried."""
     job_name: str | None = None
 
 

@@ -63,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     job: Job
     fire: Fire | None
     executions: tuple[Execution, ...] = ()
-    """In order of their ids."""
+    """Executions in the order of their ids."""
     read: ReadExecutions | None = None
 
     @property

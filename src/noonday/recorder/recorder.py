@@ -85,7 +85,7 @@ class Recorder:
         self._recent = Recent()
         self._in_progress: asyncio.Future[None] | None = None
         self.answered_at = clock.monotonic()
-        """When the store last answered, even if with an error about one entry, by the monotonic clock."""
+        """Time when the store last answered, even if with an error about one entry, by the monotonic clock."""
 
     @property
     def partition(self) -> int:

@@ -42,7 +42,7 @@ class Loop:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stuck_after_sec: float = 30.0
     last_round_at: float = 0.0
-    """When the last round was completed, by the monotonic clock."""
+    """Time when the last round was completed, by the monotonic clock."""
     failures: int = 0
     last_error: str | None = None
 

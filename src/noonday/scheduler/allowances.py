@@ -106,7 +106,7 @@ class Allowances:
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When the next blocked entry may be claimed; None if nothing is blocked."""
+        """Time when the next blocked entry may be claimed; None if nothing is blocked."""
         return min((*self.blocked.values(), *self._full_pools.values()), default=None)
 
     async def for_claim(self, credit: Mapping[str, int], limit: int) -> tuple[Mapping[str, int], Shares]:

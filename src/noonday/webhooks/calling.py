@@ -67,7 +67,7 @@ class Timings(msgspec.Struct, frozen=True):
     connect_ms: float | None = None
     tls_ms: float | None = None
     first_byte_ms: float | None = None
-    """From sending the request to the end of the response headers."""
+    """Time from sending the request to the end of the response headers."""
 
 
 class WebhookRequest(msgspec.Struct, frozen=True):

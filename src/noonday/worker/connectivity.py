@@ -16,7 +16,7 @@ MAX_SIGNALS_OUTAGE_SEC = 2.0
 
 @dataclass(eq=False)
 class Connectivity:
-    """Since when bus and signals are unavailable, and when the control loop last completed a round."""
+    """Availability of bus and signals, and the last round of the control loop."""
 
     _signals: Signals
     _outbox: Outbox
@@ -24,9 +24,9 @@ class Connectivity:
     _clock: Clock
     _options: WorkerOptions
     _signals_unavailable_since: float | None = None
-    """When the signals became unavailable, by the monotonic clock; None if they are available."""
+    """Time when the signals became unavailable, by the monotonic clock; None if they are available."""
     _last_round: float = 0.0
-    """When the control loop last was at work, by the monotonic clock."""
+    """Time when the control loop last was at work, by the monotonic clock."""
 
     def note_signals_available(self) -> None:
         self._signals_unavailable_since = None

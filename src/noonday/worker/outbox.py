@@ -47,7 +47,7 @@ class Outbox:
         self.failures = 0
         """Number of failed tries in a row."""
         self.unavailable_since: float | None = None
-        """When the bus became unavailable, by the monotonic clock; None if it is available."""
+        """Time when the bus became unavailable, by the monotonic clock; None if it is available."""
 
     def __len__(self) -> int:
         return len(self._items)

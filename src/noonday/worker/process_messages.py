@@ -32,17 +32,17 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
 
 
 class HandlerEntered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
-    """From a child: the handler is imported, its payload is decoded, and it is called now."""
+    """Message of a child: the handler is imported, its payload is decoded, and it is called now."""
 
 
 class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
-    """From a child: a heartbeat, with or without progress."""
+    """Message of a child: a heartbeat, with or without progress."""
 
     progress: bytes | None
 
 
 class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """From a child: the handler has ended."""
+    """Message of a child: the handler has ended."""
 
     observed: bool
     """True if the handler has read its cancellation."""

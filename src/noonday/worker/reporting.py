@@ -47,7 +47,7 @@ class Reporter:
     _metrics: Metrics
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _refused_since: float | None = None
-    """When the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
+    """Time when the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
 
     async def run_forever(self) -> None:
         while True:

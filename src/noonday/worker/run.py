@@ -42,21 +42,21 @@ class Run:
     identity: Identity = NOBODY
     """The identity of the worker under which the run is reported."""
     claimed_at: float = math.nan
-    """When the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
+    """Time when the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
     checked_ms: int = 0
-    """When the pre-start check was requested."""
+    """Time when the pre-start check was requested."""
     context: Context | None = None
     task: asyncio.Task[None] | None = None
     timeout_sec: float = 0.0
     started_ms: int = 0
-    """When the handler was entered, by the wall clock; 0 before that."""
+    """Time when the handler was entered, by the wall clock; 0 before that."""
     ended_ms: int = 0
     begun_at: float = 0.0
-    """When the handler was entered, by the monotonic clock; 0 before that."""
+    """Time when the handler was entered, by the monotonic clock; 0 before that."""
     beat_at: float = 0.0
-    """When the handler sent its last heartbeat, by the monotonic clock."""
+    """Time when the handler sent its last heartbeat, by the monotonic clock."""
     announced_ms: int = 0
-    """When the start was reported before the handler was entered; 0 if it was not."""
+    """Time when the start was reported before the handler was entered; 0 if it was not."""
     start_reported: bool = False
     is_acked: bool = False
     """True if the log has acknowledged the start or the end."""
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def mode(self) -> Mode:
-        """Where the handler runs. A run without a handler is rejected before it starts."""
+        """Place where the handler runs. A run without a handler is rejected before it starts."""
         return self.handler.mode if self.handler is not None else Mode.ASYNC
 
     def enter(self, now_ms: int, now: float) -> None:

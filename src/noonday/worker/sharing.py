@@ -46,7 +46,7 @@ class SlotShares:
         self._shares = {pool: share for pool, share in shares.items() if share < 1}
         self._clock = clock
         self._in_use: dict[tuple[str, ...], _StartTimes] = {}
-        """By scope: the pool; pool and tenant; pool, tenant and endpoint."""
+        """Counts by scope: the pool; pool and tenant; pool, tenant and endpoint."""
 
     def batch_limit(self, pool: str, count: int) -> int:
         """Return how many runs to sort at a time. Those that wait are sorted again whenever another run has ended."""

@@ -24,7 +24,7 @@ class _Admission:
     """The latest dispatch of the execution, which owns the permission."""
     throttle: str
     until: float
-    """When the permission lapses, by the monotonic clock."""
+    """Time when the permission lapses, by the monotonic clock."""
 
 
 class EndpointThrottle:

@@ -92,7 +92,7 @@ class EmailSettings(Section, frozen=True, kw_only=True):
 
 
 class AlertSettings(Section, frozen=True, kw_only=True):
-    """When late and slow runs raise an alert."""
+    """Thresholds from which late and slow runs raise an alert."""
 
     late_after_sec: Annotated[
         int,
