@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice_option
-from noonday.cli.finding import find_job, is_id
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
+from noonday.cli.lookup import find_job, is_id
 from noonday.cli.notify import notify
 from noonday.cli.paging import first_of
 from noonday.cli.screen import cell_text, console, done, json_option, patience, show, show_json, show_list, state
@@ -55,7 +55,7 @@ alert.add_command(notify)
 @click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of alerts.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, everything: bool, kind: str | None, job: str | None, limit: int, as_json: bool) -> None:
     """List alerts, newest first, with the next steps."""
     with patience("reading alerts"):
@@ -83,7 +83,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
 @alert.command("show")
 @click.argument("alert_id", metavar="ALERT")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
     """Show an alert and the next steps."""
     found = client.alerts.get(_find(client, alert_id))
@@ -99,7 +99,7 @@ def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
 @click.option("--until", type=instant, help="Only alerts that did not recur after this time, such as -1h.")
 @click.option("--everything", is_flag=True, help="Acknowledge all alerts.")
 @json_option
-@asks("write")
+@with_client("write")
 def ack(
     client: SyncClient,
     alert_id: str | None,

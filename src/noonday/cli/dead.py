@@ -7,11 +7,11 @@ from typing import Any, Generic, TypeVar
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.executions import checked
-from noonday.cli.finding import find_job, find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
+from noonday.cli.lookup import find_job, find_task
 from noonday.cli.paging import first_of, page_size
 from noonday.cli.screen import cell_text, console, done, json_option, patience, show_json, show_list
 from noonday.cli.tables import ListTable
@@ -90,7 +90,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
     )
     @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
     @json_option
-    @asks("read")
+    @with_client("read")
     def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
         with patience("reading dead letters"):
             listing = letters.pages(
@@ -103,7 +103,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
 
     @group.command(help=letters.help_of_retry, params=_one_or_many(letters, "Retry"))
     @json_option
-    @asks("write")
+    @with_client("write")
     def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
         if _is_one(letters, execution_id, everything, where):
             retried = letters.retry(client, checked(execution_id or ""))
@@ -113,7 +113,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
 
     @group.command(params=_one_or_many(letters, "Archive"))
     @json_option
-    @asks("write")
+    @with_client("write")
     def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
         """Archive one dead letter, or all that match the filters. Archived dead letters are not listed."""
         if _is_one(letters, execution_id, everything, where):

@@ -7,7 +7,7 @@ import click
 from msgspec.structs import replace
 from rich.text import Text
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, whole
@@ -49,7 +49,7 @@ def endpoint() -> None:
     "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of endpoints."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     """List endpoints that were called or have settings, sorted by name."""
     found = client.endpoints.list(limit=limit)
@@ -75,7 +75,7 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
 @endpoint.command("show")
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Show the settings and health of an endpoint."""
     return _print(client.endpoints.get(_checked(endpoint_)), as_json)
@@ -103,7 +103,7 @@ def _limit(kind: type) -> Any:
     help="Disable the endpoint after failures for this long without a success; 0 disables it never. [default: 5d]",
 )
 @json_option
-@asks("write")
+@with_client("write")
 def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> None:
     """Change the settings of an endpoint. Settings without a flag keep their values."""
     name = _checked(endpoint_)
@@ -117,7 +117,7 @@ def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> Non
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("write")
+@with_client("write")
 def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Enable an endpoint and resume the tasks that stopped when it was disabled."""
     found = client.endpoints.enable(_checked(endpoint_))
@@ -127,7 +127,7 @@ def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("write")
+@with_client("write")
 def disable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Disable an endpoint: its tasks stop, and new tasks for it are refused."""
     found = client.endpoints.disable(_checked(endpoint_))

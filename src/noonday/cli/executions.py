@@ -6,11 +6,11 @@ from typing import Any
 import click
 from rich.text import Text
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_job, is_id, is_job_id
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
 from noonday.cli.job_details import took
+from noonday.cli.lookup import find_job, is_id, is_job_id
 from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import NotFound
@@ -34,7 +34,7 @@ def execution() -> None:
 @click.argument("execution_id", metavar="EXECUTION")
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of an error.")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool) -> None:
     """Show an execution: its state, attempts, error, progress and result."""
     found = client.get_execution(checked(execution_id))
@@ -51,7 +51,7 @@ def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool)
 @execution.command()
 @click.argument("execution_id", metavar="EXECUTION")
 @json_option
-@asks("write")
+@with_client("write")
 def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
     """Cancel an execution: at once if it has not started, else as soon as its handler stops."""
     asked = client.cancel(checked(execution_id))
@@ -67,7 +67,7 @@ def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
 @execution.command()
 @click.argument("of", metavar="EXECUTION|JOB")
 @click.option("--timeout", type=duration, help="Maximum time to wait. [default: no limit]")
-@asks("read")
+@with_client("read")
 def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
     """Wait for an execution to end and print its result as JSON.
 

@@ -9,13 +9,13 @@ import click
 import msgspec
 from rich.text import Text
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice, names_of
-from noonday.cli.finding import find_job
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.job_details import facts_of, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
+from noonday.cli.lookup import find_job
 from noonday.cli.paging import PAGE, first_of, page_size
 from noonday.cli.screen import (
     cell_text,
@@ -68,7 +68,7 @@ def job() -> None:
 @job_options
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key create one job.")
 @json_option
-@asks("write")
+@with_client("write")
 def create(client: SyncClient, file: Path | None, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a job.
 
@@ -103,7 +103,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs.")
 @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
     """List jobs, newest first."""
     with patience("reading jobs"):
@@ -130,7 +130,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
 @click.argument("job_id", metavar="JOB")
 @click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Number of executions.")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> None:
     """Show a job and its latest executions."""
     found = client.get_job(find_job(client, job_id), executions=executions)
@@ -147,7 +147,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Pause a job: it fires no more until resumed. Running executions continue."""
     _report(client.pause(find_job(client, job_id)), "paused", as_json)
@@ -156,7 +156,7 @@ def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Resume a paused job. Missed occurrences run only if the job catches up on pauses (--while-paused)."""
     _report(client.resume(find_job(client, job_id)), "resumed", as_json)
@@ -165,7 +165,7 @@ def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Cancel a job permanently. It remains readable."""
     _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
@@ -175,7 +175,7 @@ def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key run the job once.")
 @json_option
-@asks("write")
+@with_client("write")
 def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
     """Run a job now, in addition to its schedule."""
     made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
@@ -191,7 +191,7 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of executions.")
 @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
-@asks("read")
+@with_client("read")
 def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, no_limit: bool, as_json: bool) -> None:
     """List the executions of a job, newest first."""
     with patience("reading executions"):
@@ -210,7 +210,7 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
     "--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True, help="Maximum number of occurrences."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def occurrences_(
     client: SyncClient, job_id: str, from_: datetime | None, to: datetime | None, limit: int, as_json: bool
 ) -> None:
@@ -236,7 +236,7 @@ def occurrences_(
 )
 @click.option("--preview", is_flag=True, help="Show the occurrences without running them.")
 @json_option
-@asks("write")
+@with_client("write")
 def backfill(
     client: SyncClient,
     job_id: str,

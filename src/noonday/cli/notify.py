@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice
+from noonday.cli.client import with_client
 from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import duration, length
@@ -42,7 +42,7 @@ def notify() -> None:
 
 @notify.command("list")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the recipients of alerts."""
     found = client.alert_preferences.list()
@@ -74,7 +74,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--user", help="Name of the recipient. [default: you]")
 @click.option("--enabled/--disabled", default=None, help="Turn sending on or off.")
 @json_option
-@asks("admin")
+@with_client("admin")
 def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) -> None:
     """Add or change a recipient of alerts. ID is a name of your choice, such as ops.
 
@@ -91,7 +91,7 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Delete a recipient of alerts."""
     client.alert_preferences.delete(preference_id)
@@ -101,7 +101,7 @@ def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def test(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Send a test notice now."""
     sent = client.alert_preferences.test(preference_id)

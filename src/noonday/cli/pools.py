@@ -6,8 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.cli.asking import asks
 from noonday.cli.bounds import count, put_limit
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
@@ -36,7 +36,7 @@ def pool() -> None:
 
 @pool.command("list")
 @json_option
-@asks("operator")
+@with_client("operator")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List pools with their handlers, workers and backlog."""
     try:
@@ -62,7 +62,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--description", help="Description shown in lists.")
 @retry_options
 @json_option
-@asks("operator")
+@with_client("operator")
 def set_(
     client: SyncClient,
     name: str,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonday.cli.asking import TENANT, asks
+from noonday.cli.client import TENANT, with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now
 from noonday.cli.needs import needs
@@ -46,7 +46,7 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts payloads with the cluster's keys (
 )
 @json_option
 @needs(Extra.CLUSTER)
-@asks("write")
+@with_client("write")
 def replay(
     client: SyncClient,
     from_: datetime,

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_task
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import brief, instant, now
+from noonday.cli.lookup import find_task
 from noonday.cli.progress import replaying
 from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
 from noonday.cli.replaying_tasks import CallReplay, CallReplayRequest, FoundCalls, find_calls
@@ -57,7 +57,7 @@ Examples:
     dry_run="Count the calls and send nothing.",
 )
 @json_option
-@asks("write")
+@with_client("write")
 def replay(
     client: SyncClient,
     rate: float,

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import click
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice
+from noonday.cli.client import with_client
 from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration
@@ -50,7 +50,7 @@ def secret() -> None:
     help="How long the previous secret also signs.",
 )
 @json_option
-@asks("admin")
+@with_client("admin")
 def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta, as_json: bool) -> None:
     """Create or replace a secret and print it. It is not shown again.
 
@@ -69,7 +69,7 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
 
 @secret.command("list")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the secrets, newest first, without their values."""
     found = client.secrets.list()
@@ -84,7 +84,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @secret.command()
 @click.argument("secret_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
     """Revoke a secret: no further call is signed with it."""
     try:

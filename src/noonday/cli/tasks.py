@@ -8,15 +8,15 @@ import click
 from msgspec import UNSET
 from rich.text import Text
 
-from noonday.cli.asking import asks
 from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
 from noonday.cli.choices import choice, names_of
+from noonday.cli.client import with_client
 from noonday.cli.dead import dead_of_tasks
 from noonday.cli.executions import checked
-from noonday.cli.finding import find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
 from noonday.cli.job_details import took
+from noonday.cli.lookup import find_task
 from noonday.cli.replay_of_tasks import replay
 from noonday.cli.screen import cell_text, compact, console, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
@@ -65,7 +65,7 @@ def task() -> None:
 @call_options
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key and --at create one task.")
 @json_option
-@asks("write")
+@with_client("write")
 def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a task that calls a URL once or on a schedule."""
     try:
@@ -80,7 +80,7 @@ def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Page number.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Tasks per page.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json: bool) -> None:
     """List tasks, newest first."""
     found = client.tasks.list(status=status, page=page, limit=limit)
@@ -103,7 +103,7 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
 @task.command("show")
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Show a task and its latest executions."""
     found = client.tasks.get(find_task(client, task_id))
@@ -127,7 +127,7 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     "--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Maximum number of executions."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
     """List the executions of a task, newest first."""
     found = client.tasks.executions(find_task(client, task_id), status=status, limit=limit)
@@ -140,7 +140,7 @@ def executions_(client: SyncClient, task_id: str, status: str | None, limit: int
 @click.argument("task_id", metavar="TASK")
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @json_option
-@asks("read")
+@with_client("read")
 def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: bool) -> None:
     """Show the request, response and timing of each attempt.
 
@@ -160,7 +160,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key make one call.")
 @json_option
-@asks("write")
+@with_client("write")
 def resend(
     client: SyncClient, task_id: str, execution_id: str | None, idempotency_key: str | None, as_json: bool
 ) -> None:
@@ -182,7 +182,7 @@ def resend(
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Pause a task: it makes no calls until resumed. A call in progress continues."""
     _report(client.tasks.pause(find_task(client, task_id)), "paused", as_json)
@@ -191,7 +191,7 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Resume a task that was paused, or that its receiver stopped."""
     _report(client.tasks.resume(find_task(client, task_id)), "resumed", as_json)
@@ -202,7 +202,7 @@ def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
 @click.argument("webhook_url", required=False, metavar="[URL]")
 @call_options
 @json_option
-@asks("write")
+@with_client("write")
 def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
     """Change a task. Fields without a flag keep their values."""
     present = client.tasks.get(find_task(client, task_id))
@@ -216,7 +216,7 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Delete a task. It makes no more calls and is no longer readable."""
     known = find_task(client, task_id)

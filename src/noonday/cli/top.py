@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from noonday.cli.alerts import unread_text
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import length, now
 from noonday.cli.screen import console, show, show_json
@@ -52,7 +52,7 @@ class Frame:
     "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between frames."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON, for scripts.")
-@asks("operator")
+@with_client("operator")
 def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
     """Show the live load of the server.
 

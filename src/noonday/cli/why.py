@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_job
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
 from noonday.cli.job_details import in_its_zone, schedule_of
+from noonday.cli.lookup import find_job
 from noonday.cli.screen import done, json_option, patience, show_json
 from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
@@ -33,7 +33,7 @@ Examples:
 @click.argument("job_id", metavar="JOB")
 @click.option("--at", type=instant, help="Explain the occurrence nearest to this time.")
 @json_option
-@asks("read")
+@with_client("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
     """Explain why a job did or did not run."""
     with patience("reading occurrences"):

@@ -194,9 +194,9 @@ class Allowances:
     async def _take_tokens(self, demand: Mapping[str, int], now_ms: int) -> dict[Within, int]:
         if not demand:
             return {}
-        asks = [TokenRequest(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
+        requests = [TokenRequest(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
         try:
-            answers = await self._tokens.take(asks, now_ms)
+            answers = await self._tokens.take(requests, now_ms)
         except TokensUnavailable:
             self.blocked |= dict.fromkeys(demand, now_ms + TOKENS_RETRY_MS)
             return dict.fromkeys(demand, 0)

@@ -95,7 +95,7 @@ async def serve_worker(
 
         def ready(url: str) -> None:
             on_ready(url)
-            parent.works()
+            parent.report_working()
 
         retirement = _Retirement(parent.retire_requested, partial(node.finish, stop_requested))
         try:
@@ -111,12 +111,12 @@ def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
         return inherited
     listener = listen(settings.host, settings.port)
     if parent is not None:
-        parent.listens(listener)
+        parent.share_listener(listener)
     return listener
 
 
 async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
-    while not node.worker.is_worn_out:
+    while not node.worker.needs_successor:
         await asyncio.sleep(SUCCESSOR_CHECK_SEC)
     log.warning("worker needs successor", reasons=node.worker.reasons_not_ready())
     parent.ask_for_successor()

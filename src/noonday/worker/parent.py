@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 LISTENS, WORKS, WORN_OUT = b"L", b"W", b"S"
-"""Messages from a worker: its listening socket; it works; it needs a successor."""
+"""Messages from a worker: its listening socket; that it works; that it needs a successor."""
 RETIRE = b"R"
 """Message to a worker: take nothing more, finish the runs, and end."""
 MOST_RETIRING = 2

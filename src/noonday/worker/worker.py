@@ -186,7 +186,7 @@ class Worker:
         return self._announcer.is_announcing
 
     @property
-    def is_worn_out(self) -> bool:
+    def needs_successor(self) -> bool:
         """True if so many abandoned runs continue here that another process should take over."""
         return self._active.abandoned.is_full
 

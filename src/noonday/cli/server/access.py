@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
 
-from noonday.cli.asking import TENANT, Access, is_local
+from noonday.cli.client import TENANT, Access, is_local
 from noonday.cli.server.local import create_token, read_settings, url_of
 from noonday.crypto.private_file import read_private
 from noonday.crypto.tokens import proof_of, secret_file

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from noonday import __version__
-from noonday.cli.asking import TENANT
+from noonday.cli.client import TENANT
 from noonday.cli.screen import show
 from noonday.cli.server.local import create_token
 from noonday.cli.tables import facts

@@ -13,7 +13,7 @@ import structlog
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
 from noonday.drivers.kafka.codec import Codec, KafkaMessage, PackedMessage, ignore
-from noonday.drivers.kafka.credit import Meter
+from noonday.drivers.kafka.credit import CreditMeter
 from noonday.drivers.kafka.log import Log
 from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
@@ -43,7 +43,7 @@ class KafkaBus(Bus):
         self._names = Names(options.prefix)
         self._codec = Codec(Signer(keyring), options.pack_bytes, on_refused)
         self._topics = Topics(options, self._names)
-        self._meter = Meter(options, self._names, self._topics, clock)
+        self._meter = CreditMeter(options, self._names, self._topics, clock)
         self._log = Log(options, self._names, self._codec, self._topics, clock)
         self._sender: Sender | None = None
         self._workers: dict[WorkerId, _JoinedWorker] = {}
